@@ -33,7 +33,6 @@ const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/idle_passes.cpp"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=CC");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     scripts(&out);
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
@@ -72,7 +71,8 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     }
     for name in LIBRARIES {
         // a crate brings what is not installed at all
-        if let Some(archive) = find(&format!("lib{name}.so")).and_then(|_| installed(&format!("lib{name}.a"))) {
+        let archive = format!("lib{name}.a");
+        if let Some(archive) = find(&archive).or_else(|| find(&format!("lib{name}.so")).and_then(|_| installed(&archive))) {
             symlink(archive, all.join(format!("lib{name}.a")))?;
         }
     }
@@ -128,10 +128,10 @@ fn installed(file: &str) -> Option<PathBuf> {
     found
 }
 
-/// Where the C compiler finds a library: a name alone is its way to say that it does not.
+/// Where the C compiler of the target finds a library: a name alone is its way to say that it does not.
 fn find(file: &str) -> Option<PathBuf> {
-    let cc = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let out = Command::new(cc).arg(format!("-print-file-name={file}")).output().ok()?;
+    let cc = cc::Build::new().try_get_compiler().ok()?;
+    let out = cc.to_command().arg(format!("-print-file-name={file}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8(out.stdout).ok()?.trim());
     path.is_absolute().then_some(path)
 }

@@ -3,6 +3,8 @@
 #
 #   tests/setup.sh build   to build it
 #   tests/setup.sh release to build it and to make the files of a release (tests/release/make.sh)
+#   tests/setup.sh arm64   to build it for arm64 (tests/arm64/build.sh) and to run that in an emulated machine: puts
+#                          QEMU, a root folder and Linux 6.1 and 6.12 for arm64 into a cache
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
 #                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
 #                          and the scripts of Debian's bpftrace package (tests/tools.sh)
@@ -11,6 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
 release='binutils rpm'
 test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go'
+arm64='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
 newer='6.12.*-cloud-amd64'
@@ -19,13 +22,18 @@ main() {
     case ${1:-} in
         build) install $build ;;
         release) install $build $release ;;
+        arm64)
+            install $build $release $arm64
+            ! command -v rustup >/dev/null || rustup target add aarch64-unknown-linux-gnu
+            machine_of_arm64 || { as_root apt-get -q update && machine_of_arm64; }
+            ;;
         test)
             install $build $release $test
             { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
-        *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 }
 
@@ -49,6 +57,13 @@ machine() {
             VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; } &&
         { "$here/vm/vm-fetch.sh" kernel "$newer" ||
             VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$newer"; }
+}
+
+machine_of_arm64() {
+    "$here/vm/vm-fetch.sh" qemu arm64 && "$here/vm/vm-fetch.sh" root arm64 &&
+        for glob in '6.1.0-*-cloud-arm64' '6.12.*-cloud-arm64'; do
+            "$here/vm/vm-fetch.sh" kernel "$glob" || VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$glob" || return
+        done
 }
 
 main "$@"

@@ -3,12 +3,14 @@
 # without installing any of them.
 #
 #   vm-fetch.sh list [GLOB]        the linux-image packages apt can see
-#   vm-fetch.sh qemu               unpack qemu-system-x86 and the libraries it lacks here
+#   vm-fetch.sh qemu [arm64]       unpack qemu-system-x86 (or -arm) and the libraries it lacks here
 #                                  (unpacked, not installed: installing it can remove another
 #                                  version's qemu-utils; VM_QEMU_AGAIN=1 unpacks once more)
 #   vm-fetch.sh kernel NAME...     unpack kernels; NAME is a package (linux-image-6.1.0-56-amd64),
 #                                  or a glob for the part after linux-image- ('6.12.*-cloud-amd64':
-#                                  the newest match is taken)
+#                                  the newest match is taken). It ends in -amd64 or -arm64.
+#   vm-fetch.sh root arm64         unpack a root folder of Debian's arm64 packages, which vmrun.sh
+#                                  gives to machines of that kind
 #   vm-fetch.sh config [RELEASE..] what the unpacked kernels are configured with
 #
 # VM_CACHE   where it all goes (default ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm)
@@ -22,46 +24,26 @@ mkdir -p "$VM_CACHE/kernels" "$VM_CACHE/debs"
 trap 'rm -rf "$VM_CACHE"/debs/*."$$".*' EXIT
 
 say() { printf '%s\n' "$*" >&2; }
+# shellcheck source=tests/vm/apt.sh
+. "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
-# apt with VM_SUITES added, through a private state folder; without VM_SUITES, plain apt
-private_apt() {
-    [[ -z $VM_SUITES ]] && return 0
-    local a=$VM_CACHE/apt line uri suite main security
-    mkdir -p "$a/lists/partial" "$a/cache/archives/partial" "$a/empty.d"
-    # the mirrors this machine already uses, and the key they are signed with
-    main='' security=''
-    while read -r line; do
-        case $line in
-            *-security*) security=$line ;;
-            */debian/) main=$line ;;
-        esac
-    done < <(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u)
-    [[ -n $main ]] || { say "no Debian mirror among this machine's apt sources"; return 1; }
-    : >"$a/sources.list.new"
-    for suite in $VM_SUITES; do
-        uri=$main
-        [[ $suite == *-security ]] && uri=${security:-$main}
-        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main" >>"$a/sources.list.new"
-    done
-    cat >"$a/apt.conf" <<EOF
-Dir::State::Lists "$a/lists";
-Dir::Cache "$a/cache";
-Dir::Etc::SourceList "$a/sources.list";
-Dir::Etc::SourceParts "$a/empty.d";
-Dir::Etc::PreferencesParts "$a/empty.d";
-Acquire::Languages "none";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-EOF
-    export APT_CONFIG=$a/apt.conf
-    if ! cmp -s "$a/sources.list.new" "$a/sources.list" || [[ -n ${VM_APT_UPDATE:-} ]]; then
-        mv "$a/sources.list.new" "$a/sources.list"
-        say "apt-get update ($VM_SUITES)"
-        apt-get -q update >"$a/update.log" 2>&1 || { tail -5 "$a/update.log" >&2; rm -f "$a/sources.list"; return 1; }
+# apt with VM_SUITES added, through a private state folder; without VM_SUITES, plain apt. For another
+# processor than this machine's always the former: its suites are then this Debian's where none are named.
+private_apt() { # ARCHITECTURE
+    local folder=$VM_CACHE/apt suites=$VM_SUITES
+    if [[ $1 != "$(dpkg --print-architecture)" ]]; then
+        folder=$VM_CACHE/$1/apt${suites:+-$(tr ' ' + <<<"$suites")} suites=${suites:-$(own_suites)}
     fi
+    [[ -n $suites ]] || return 0
+    # shellcheck disable=SC2086
+    apt_for "$folder" "$1" $suites
 }
 
+# What a kernel is for, by the end of its name or of a glob for it.
+architecture() { [[ $1 == *-arm64 ]] && echo arm64 || echo amd64; }
+
 images() { # GLOB: package names, oldest first
-    apt-cache pkgnames linux-image- | grep -E '^linux-image-[0-9]+\.[0-9]+\.[0-9].*-amd64$' |
+    apt-cache pkgnames linux-image- | grep -E "^linux-image-[0-9]+\.[0-9]+\.[0-9].*-$(architecture "$1")$" |
         sort -V | while read -r p; do
         # shellcheck disable=SC2053
         [[ ${p#linux-image-} == $1 || $p == $1 ]] && echo "$p"
@@ -75,25 +57,26 @@ download() { # PACKAGE... into the current folder
 }
 
 do_list() {
-    private_apt
+    private_apt "$(architecture "${1:-*}")"
     local p
     for p in $(images "${1:-*}"); do
         apt-cache madison "$p" | awk '{n = split($6, s, "/"); print $1, $3, s[1]}'
     done | column -t
 }
 
-do_qemu() {
-    local q=$VM_CACHE/qemu need d
-    if [[ -x $q/usr/bin/qemu-system-x86_64 && -z ${VM_QEMU_AGAIN:-} ]]; then
+do_qemu() { # [ARCHITECTURE]
+    local q=$VM_CACHE/qemu package=qemu-system-x86 program=qemu-system-x86_64 need d
+    if [[ ${1:-} == arm64 ]]; then q=$VM_CACHE/arm64/qemu package=qemu-system-arm program=qemu-system-aarch64; fi
+    if [[ -x $q/usr/bin/$program && -z ${VM_QEMU_AGAIN:-} ]]; then
         say "qemu: $q (already there)"
         return 0
     fi
     # what apt would install for it, less what is here already; nothing is installed
-    need=$(apt-get -s -q --no-install-recommends install qemu-system-x86 | awk '/^Inst /{print $2}')
-    # from Debian 13 on virtiofsd is a package of its own, which qemu-system-x86 does not ask for
+    need=$(apt-get -s -q --no-install-recommends install $package | awk '/^Inst /{print $2}')
+    # from Debian 13 on virtiofsd is a package of its own, which QEMU's do not ask for
     if [[ ! -x /usr/libexec/virtiofsd && -n $(apt-cache madison virtiofsd) ]]; then need+=" virtiofsd"; fi
     if [[ -z $need ]]; then
-        say "qemu-system-x86 is installed; nothing to unpack"
+        say "$package is installed; nothing to unpack"
         return 0
     fi
     d=$(mktemp -d "$VM_CACHE/debs/qemu.$$.XXXXXX")
@@ -107,10 +90,18 @@ do_qemu() {
     say "qemu: $q"
 }
 
-# a bzImage's payload, decompressed: booting the ELF kernel spares the VM the decompression
-vmlinux() { # BZIMAGE OUT
+# A kernel as QEMU takes it, decompressed: a bzImage's payload is an ELF file, and booting that spares the VM the decompression;
+# arm64's image is decompressed already, or the payload of an EFI program.
+vmlinux() { # FILE OUT
     local f=$1 u ss off len start
     u() { od -An -tu"$2" -j $(($1)) -N "$2" "$f" | tr -d ' '; }
+    case $(od -An -c -j 4 -N 4 "$f" | tr -d ' '),$(od -An -c -j 56 -N 3 "$f" | tr -d ' ') in
+        zimg,*)
+            dd if="$f" bs=1M iflag=skip_bytes,count_bytes skip="$(u 8 4)" count="$(u 12 4)" status=none |
+                case $(od -An -c -j 24 -N 4 "$f" | tr -d ' ') in zstd) zstd -dcq ;; *) gzip -dcq ;; esac >"$2"
+            return ;;
+        *,ARM) cp "$f" "$2"; return ;;
+    esac
     ss=$(u 0x1f1 1) off=$(u 0x248 4) len=$(u 0x24c 4)
     start=$(((ss + 1) * 512 + off))
     body() { dd if="$f" bs=1M iflag=skip_bytes,count_bytes skip=$start count="$1" status=none; }
@@ -158,9 +149,9 @@ unpack() { # RELEASE PACKAGE...
 }
 
 do_kernel() {
-    private_apt
     local want p rel list
     for want in "$@"; do
+        private_apt "$(architecture "$want")"
         rel=
         for p in $(images "$want" | tac); do
             list=$(parts "$p") || { say "$p: part of it is no longer on the mirror"; continue; }
@@ -172,6 +163,36 @@ do_kernel() {
         [[ -e $VM_CACHE/kernels/$rel/vmlinux ]] || unpack "$rel" $list
         echo "$rel"
     done
+}
+
+# Programs that cases run, and what they need. Their scripts of installation do not run: what those would make and cases miss
+# is made here.
+do_root() { # ARCHITECTURE
+    local to=$VM_CACHE/$1/root d deb
+    local packages='base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 libc-bin libc6-dbg libstdc++6 login mount
+        netbase openssl passwd perl-base procps psmisc python3 sed tar util-linux xz-utils zstd'
+    packages=$(echo $packages)
+    [[ $(cat "$to.packages" 2>/dev/null) != "$packages" ]] || { say "root: $to (already there)"; return 0; }
+    private_apt "$1"
+    d=$(mktemp -d "$VM_CACHE/debs/root.$$.XXXXXX")
+    # shellcheck disable=SC2046,SC2086
+    (cd "$d" && download $(apt-get -s -q --no-install-recommends install $packages | awk '/^Inst /{print $2}'))
+    rm -rf "$to.new"
+    mkdir -p "$to.new"
+    for deb in "$d"/*.deb; do dpkg-deb -x "$deb" "$to.new"; done
+    rm -rf "$d"
+    mkdir -p "$to.new"/{dev,proc,sys,run,tmp,root,var/tmp}
+    chmod 1777 "$to.new/tmp" "$to.new/var/tmp"
+    [[ -e $to.new/bin/sh ]] || ln -s dash "$to.new/bin/sh"
+    ln -sf gawk "$to.new/usr/bin/awk"
+    cp "$to.new/usr/share/base-passwd/passwd.master" "$to.new/etc/passwd"
+    cp "$to.new/usr/share/base-passwd/group.master" "$to.new/etc/group"
+    echo '127.0.0.1 localhost' >"$to.new/etc/hosts"
+    echo arm64 >"$to.new/etc/hostname"
+    rm -rf "$to"
+    mv "$to.new" "$to"
+    echo "$packages" >"$to.packages"
+    say "root: $to"
 }
 
 do_config() {
@@ -196,8 +217,9 @@ do_config() {
 
 case ${1:-} in
     list) shift; do_list "$@" ;;
-    qemu) do_qemu ;;
+    qemu) do_qemu "${2:-}" ;;
+    root) do_root "${2:-arm64}" ;;
     kernel) shift; do_kernel "$@" ;;
     config) shift; do_config "$@" ;;
-    *) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -3,14 +3,17 @@
 # in a throwaway QEMU VM whose root is this machine's own, and passes on the command's
 # stdout, stderr and exit code.
 #
-#   vmrun.sh [-k KERNEL] [-w DIR]... [-i] [-v] [--] COMMAND [ARG...]
+#   vmrun.sh [-k KERNEL] [-w DIR]... [-r DIR]... [-i] [-v] [--] COMMAND [ARG...]
 #
-#   -k KERNEL  a release under VM_CACHE/kernels, or a glob for one (default: the newest there)
+#   -k KERNEL  a release under VM_CACHE/kernels, or a glob for one (default: the newest of this
+#              machine's processor). One of arm64 runs in an emulated arm64 machine, whose root
+#              is that of `vm-fetch.sh root arm64`
 #   -w DIR     let the command write DIR through to this machine; all else it writes is lost
+#   -r DIR     let the command read DIR where the root is another folder than /
 #   -i         give the command this script's standard input (read to its end before the boot)
 #   -v         the VM's console on stderr, and the seconds that each step took
 #
-# The command starts in the current folder with the caller's environment, as root.
+# The command starts in the current folder (or in / where that is not there) with the caller's environment, as root.
 # Exit code: the command's; 124 VM_TIMEOUT ran out, 125 the VM failed (its console's end
 # is then on stderr), 126/127 the command could not be run.
 #
@@ -22,25 +25,28 @@
 # VM_FS       9p or virtiofs (needs root); default: 9p from Linux 6 on where the kernel has it
 #             (cloud flavours do not), else virtiofs
 # VM_ROOT     overlay (default: everything looks writable) or ro (writable: /tmp, /run, /var/tmp)
-# VM_SHARE    the folder that becomes the root (default /)
-# VM_MACHINE  q35 (default), pc, microvm   VM_ACCEL    default tcg,thread=single: with
+# VM_SHARE    the folder that becomes the root (default / or, for arm64, VM_CACHE/arm64/root)
+# VM_MACHINE  q35 (default), pc, microvm; virt for arm64
+#                                          VM_ACCEL    default tcg,thread=single: with
 #             thread=multi QEMU 7.2 loses races with the kernel's own code patching (kprobes,
 #             ftrace, static keys: "Oops: int3"); from QEMU 10 on thread=multi is safe, not faster
 # VM_CPU      default max,erms=off,fsrm=off (emulated, "rep movsb" is slow: without these bits
-#             kernel and libc use other loops)
+#             kernel and libc use other loops); for arm64 max,pauth-impdef=on (a cheap algorithm
+#             of pointer authentication)
 # VM_BIOS     default qboot.rom
 # VM_ASLR     1: keep address randomisation (off by default: it slows emulation down)
 # VM_QEMU_DIR an unpacked QEMU other than VM_CACHE/qemu
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
-kernel=${VM_KERNEL:-} verbose= input= rw=()
-usage() { sed -n '2,37s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+kernel=${VM_KERNEL:-} verbose= input= more=()
+usage() { sed -n '2,43s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 die() { echo "vmrun: $*" >&2; exit 125; }
-while getopts :k:w:ivh o; do
+while getopts :k:w:r:ivh o; do
     case $o in
         k) kernel=$OPTARG ;;
-        w) rw+=("$(realpath -- "$OPTARG")") ;;
+        w) more+=("rw $(realpath -- "$OPTARG")") ;;
+        r) more+=("ro $(realpath -- "$OPTARG")") ;;
         i) input=1 ;;
         v) verbose=1 ;;
         *) usage ;;
@@ -55,24 +61,40 @@ rel=
 while IFS= read -r r; do
     # shellcheck disable=SC2053
     [[ -z $kernel || $r == $kernel ]] && rel=$r
-done < <(cd "$cache/kernels" 2>/dev/null && ls -d -- *-amd64 2>/dev/null | sort -V)
+done < <(cd "$cache/kernels" 2>/dev/null && ls -d -- *-*64 2>/dev/null | grep -E -- "-$([[ $kernel == *-arm64 ]] && echo arm64 || dpkg --print-architecture)$" | sort -V)
 [[ -n $rel ]] || die "no kernel ${kernel:-} under $cache/kernels (vm-fetch.sh kernel NAME)"
 kdir=$cache/kernels/$rel
+arch=${rel##*-}
 config() { grep -qE "^CONFIG_$1=[ym]" "$kdir/boot/config-$rel"; }
 fs=${VM_FS:-}
 # 5.x kernels read 9p page by page: virtiofs takes half the time there
 [[ -n $fs ]] || { config NET_9P_VIRTIO && [[ $rel != 5.* ]] && fs=9p || fs=virtiofs; }
 
+# --- what its processor needs
+case $arch in
+    arm64)
+        qemu=qemu-system-aarch64 q=$cache/arm64/qemu share=$cache/arm64/root machine=virt console=ttyAMA0
+        cpu=max,pauth-impdef=on cc=aarch64-linux-gnu-gcc bios='' accel=tcg,thread=single extra=()
+        ;;
+    *)
+        qemu=qemu-system-x86_64 q=$cache/qemu share=/ machine=q35 console=ttyS0
+        cpu=max,erms=off,fsrm=off cc=${CC:-cc} bios=qboot.rom accel=tcg,thread=single
+        extra=(-device isa-debug-exit,iobase=0xf4,iosize=4)
+        ;;
+esac
+share=${VM_SHARE:-$share} machine=${VM_MACHINE:-$machine}
+[[ -d $share ]] || die "no root folder $share (vm-fetch.sh root $arch)"
+
 # --- QEMU: the unpacked one, or an installed one
-qemu=qemu-system-x86_64 vfsd=/usr/lib/qemu/virtiofsd fw=() ld=${LD_LIBRARY_PATH:-}
-q=${VM_QEMU_DIR:-$cache/qemu}
+vfsd=/usr/lib/qemu/virtiofsd fw=() ld=${LD_LIBRARY_PATH:-}
+q=${VM_QEMU_DIR:-$q}
 if [[ -x $q/usr/bin/$qemu ]]; then
     qemu=$q/usr/bin/$qemu
     vfsd=$q/usr/lib/qemu/virtiofsd
     fw=(-L "$q/usr/share/qemu" -L "$q/usr/share/seabios")
     ld=$q/usr/lib/x86_64-linux-gnu:$q/lib/x86_64-linux-gnu
 elif ! command -v $qemu >/dev/null; then
-    die "no $qemu (vm-fetch.sh qemu)"
+    die "no $qemu (vm-fetch.sh qemu${kernel:+ $arch})"
 fi
 for d in "$q/usr/libexec" /usr/libexec; do [[ -x $vfsd ]] || vfsd=$d/virtiofsd; done
 
@@ -100,11 +122,10 @@ file() { # NAME MODE PATH
     cat "$3"
     head -c $(((4 - s % 4) % 4)) /dev/zero
 }
-machine=${VM_MACHINE:-q35}
 base=$kdir/initrd-$machine-$fs
 if [[ ! -s $base || $here/vminit.c -nt $base ]]; then
     mkdir -p "$work/m"
-    ${CC:-cc} -O2 -static -s -Wall -o "$work/init" "$here/vminit.c" || die "cannot build vminit.c"
+    $cc -O2 -static -s -Wall -o "$work/init" "$here/vminit.c" || die "cannot build vminit.c"
     declare -A at seen=()
     while IFS= read -r p; do
         m=${p##*/} m=${m%%.ko*}
@@ -144,15 +165,20 @@ if [[ ! -s $base || $here/vminit.c -nt $base ]]; then
 fi
 printf '%s\0' "$@" >"$work/argv"
 env -0 >"$work/env"
-printf %s "$PWD" >"$work/cwd"
+cwd=$PWD
+if [[ $share != / ]]; then
+    # where the root is another, this folder may not be there
+    [[ " ${more[*]+"${more[*]}"}" =~ \ r[ow]\ ([^ ]*) && $PWD/ == "${BASH_REMATCH[1]}"/* ]] || cwd=/
+fi
+printf %s "$cwd" >"$work/cwd"
 {
     cat "$base"
     file run.argv 0100600 "$work/argv"
     file run.env 0100600 "$work/env"
     file run.cwd 0100600 "$work/cwd"
     if [[ -n $input ]]; then cat >"$work/stdin"; file run.stdin 0100600 "$work/stdin"; fi
-    if ((${#rw[@]})); then printf '%s\n' "${rw[@]}" >"$work/rw"; file rwshares 0100600 "$work/rw"; fi
-    if [[ ${VM_SHARE:-/} == / ]]; then realpath "$kdir" >"$work/kdir"; file kdir 0100600 "$work/kdir"; fi
+    if ((${#more[@]})); then printf '%s\n' "${more[@]}" >"$work/more"; file shares 0100600 "$work/more"; fi
+    if [[ $share == / ]]; then realpath "$kdir" >"$work/kdir"; file kdir 0100600 "$work/kdir"; fi
     entry 'TRAILER!!!' 0 0
 } >"$work/initrd"
 
@@ -161,24 +187,28 @@ mem=${VM_MEM:-1G}
 case $machine in
     microvm) dev=device sync='' mopt=microvm,rtc=on,auto-kernel-cmdline=off,ioapic2=off ;;
     q35) dev=pci sync=,ioeventfd=off mopt=q35,usb=off,sata=off,smbus=off,smm=off,vmport=off,i8042=off,graphics=off ;;
+    virt) dev=pci sync=,ioeventfd=off mopt=virt,gic-version=3 ;;
     *) dev=pci sync=,ioeventfd=off mopt=$machine,usb=off,smm=off,vmport=off,i8042=off,graphics=off ;;
 esac
 # ioeventfd=off: QEMU has written the bytes out before the guest's write to a port returns,
 # so nothing is lost when the guest then ends the VM
 [[ $machine == microvm ]] && gl=(-global virtio-mmio.ioeventfd=off) || gl=()
 args=(-nodefaults -no-user-config -display none -no-reboot "${fw[@]}" ${gl[@]+"${gl[@]}"}
-    -machine "$mopt" -accel "${VM_ACCEL:-tcg,thread=single}" -cpu "${VM_CPU:-max,erms=off,fsrm=off}" -smp "${VM_CPUS:-2}" -m "$mem"
+    -machine "$mopt" -accel "${VM_ACCEL:-$accel}" -cpu "${VM_CPU:-$cpu}" -smp "${VM_CPUS:-2}" -m "$mem"
     -kernel "$kdir/vmlinux" -initrd "$work/initrd"
-    -device isa-debug-exit,iobase=0xf4,iosize=4
+    ${extra[@]+"${extra[@]}"}
     -chardev "file,id=con,path=$work/console" -serial chardev:con
     -add-fd fd=8,set=1 -add-fd fd=9,set=2
     -chardev file,id=out,path=/dev/fdset/1,append=on -chardev file,id=err,path=/dev/fdset/2,append=on
     -chardev "file,id=ctl,path=$work/ctl"
     -device virtio-serial-$dev$sync -device virtserialport,chardev=ctl,name=ctl
     -device virtserialport,chardev=out,name=out -device virtserialport,chardev=err,name=err)
-[[ $machine != microvm && -n ${VM_BIOS-qboot.rom} ]] && args+=(-bios "${VM_BIOS-qboot.rom}")
-shares=("root:${VM_SHARE:-/}:on")
-for d in ${rw[@]+"${rw[@]}"}; do shares+=("rw$((${#shares[@]} - 1)):$d:off"); done
+[[ $machine != microvm && -n ${VM_BIOS-$bios} ]] && args+=(-bios "${VM_BIOS-$bios}")
+shares=("root:$share:on")
+for d in ${more[@]+"${more[@]}"}; do
+    [[ $d == ro* ]] && ro=on || ro=off
+    shares+=("more$((${#shares[@]} - 1)):${d#* }:$ro")
+done
 [[ $fs == virtiofs ]] && args+=(-object "memory-backend-memfd,id=mem,size=$mem,share=on" -machine memory-backend=mem)
 for s in "${shares[@]}"; do
     IFS=: read -r tag path ro <<<"$s"
@@ -200,12 +230,12 @@ for s in "${shares[@]}"; do
     fi
 done
 # (no_timer_check: an emulator that gets too little time fails that test of the kernel, which then panics)
-append="console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable lpj=8000000 mitigations=off nokaslr audit=0 apparmor=0"
+append="console=$console quiet panic=-1 no_timer_check tsc=reliable lpj=8000000 mitigations=off nokaslr audit=0 apparmor=0"
 append+=" rcupdate.rcu_expedited=1 nowatchdog cryptomgr.notests=1 vm.fs=$fs vm.root=${VM_ROOT:-overlay} ${VM_APPEND:-}"
 # without address randomisation QEMU 7.2 reuses the code it translated for one process in the
 # next one: the second run of one program takes half the time
 [[ -n ${VM_ASLR:-} ]] || append+=" norandmaps"
-[[ -n $verbose ]] && append="${append/quiet/loglevel=7} earlyprintk=ttyS0,115200"
+[[ -n $verbose ]] && append="${append/quiet/loglevel=7} earlyprintk=ttyS0,115200 earlycon"
 
 : >"$work/ctl"
 : >"$work/console"
