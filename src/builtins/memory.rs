@@ -4,8 +4,6 @@ use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand};
 use crate::probes::{Attach, ContextFeatures, Env, InFile, ProgramType, iter};
-use crate::system::machine::arch;
-use crate::system::machine::registers::{IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -29,19 +27,20 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("name", Accepts::LitStr)],
         returns: Returns::By(|f| {
             let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-            match REGISTERS.iter().find(|(n, _)| *n == name) {
-                Some((_, offset)) => {
-                    f.keep(&[i64::from(*offset)]);
+            let arch = f.sys.arch();
+            match arch.register(&name) {
+                Some(offset) => {
+                    f.keep(&[i64::from(offset)]);
                     Ok(Type::U64)
                 }
-                None => Err(Diagnostic::error("unknown-register", f.span(0), format!("there is no register `{name}`"))
-                    .suggest(&name, REGISTERS.iter().map(|(n, _)| *n))),
+                None => Err(Diagnostic::error("unknown-register", f.span(0), format!("{} has no register `{name}`", arch.name))
+                    .suggest(&name, arch.registers.iter().map(|(n, _)| *n))),
             }
         }),
         needs: ContextFeatures::REGS,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.kept(0) as u32, U64))),
-        doc: "Returns the value of a register at the probe: r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax.",
+        doc: "Returns the value of a register at the probe: on x86_64 r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax; on aarch64 x0 to x30, fp, lr, sp, pc, ip, pstate, orig_x0.",
         example: "profile:hz:99 { @[reg(\"ip\")] = count(); }",
     },
     Builtin {
@@ -50,7 +49,9 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             // Without registers it is not known, but that this program itself ran begin and end.
             let special = f.site.kind.probetype() != f.site.kind.name();
-            f.keep(&[f.site.kind.offers().contains(ContextFeatures::REGS).into(), special.into()]);
+            let (at, bits) = f.sys.arch().mode;
+            let known = f.site.kind.offers().contains(ContextFeatures::REGS);
+            f.keep(&[known.into(), special.into(), at.into(), bits as i64, f.sys.arch().user_is_zero.into()]);
             Ok(Type::uint(1))
         }),
         needs: ContextFeatures::NONE,
@@ -59,10 +60,9 @@ pub(super) const ROWS: &[Builtin] = &[
             if u.kept(0) == 0 {
                 return Operand::reg(u.ty.clone(), e.int(u.kept(1) as u64));
             }
-            let (at, bits) = arch::HERE.mode;
-            let register = e.load_ctx(at, U64);
-            let mode = e.and(register, e.int(bits));
-            let user = if arch::HERE.user_is_zero { Cmp::Eq } else { Cmp::Ne };
+            let register = e.load_ctx(u.kept(2) as u32, U64);
+            let mode = e.and(register, e.int(u.kept(3) as u64));
+            let user = if u.kept(4) == 1 { Cmp::Eq } else { Cmp::Ne };
             Operand::reg(u.ty.clone(), e.cmp(user, mode, e.int(0)))
         }),
         doc: "1 if the CPU was in user mode when the probe fired, 0 otherwise. It is 0 in probes without registers, and 1 in begin and end.",
@@ -206,12 +206,12 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::BINARY,
         risky: false,
         // kept: the symbol's address, and how to find where the binary is: 0 it does not move, 1 the probe is at its
-        // entry (then the entry's address), 2 at its return
+        // entry (then the entry's address, and the register that holds it now), 2 at its return
         lower: Lower::Code(|e, u, _| {
             let symbol = e.int(u.kept(0) as u64);
             let here = match u.kept(1) {
                 0 => return Operand::reg(u.ty.clone(), symbol),
-                1 => e.load_ctx(IP, U64),
+                1 => e.load_ctx(u.kept(3) as u32, U64),
                 _ => {
                     let ctx = e.ctx();
                     e.call(Helper::GetFuncIp, &[ctx.into()])
@@ -289,7 +289,7 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
         return Err(d.suggest(&name, names));
     };
     match binary.addr_of_offset(offset) {
-        Some(here) if binary.pie => f.keep(&[addr as i64, if ret { 2 } else { 1 }, here as i64]),
+        Some(here) if binary.pie => f.keep(&[addr as i64, if ret { 2 } else { 1 }, here as i64, f.sys.arch().ip.into()]),
         _ => f.keep(&[addr as i64, 0]),
     }
     let bytes = match size {

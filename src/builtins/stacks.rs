@@ -7,7 +7,6 @@ use crate::emit::unwind::{self, CUT};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
-use crate::system::machine::registers::SP;
 use crate::types::{Deferred, Int, Space, Type};
 use crate::value::{Frame, Stack, StackMode, Value};
 
@@ -180,11 +179,17 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Op
 
 impl<'c> Builder<'_, 'c> {
     /// At a function's first instruction the frame pointer is still the caller's, and a walk along frame pointers passes
-    /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is on
-    /// top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
+    /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is in its
+    /// register or on top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
     fn with_caller(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
-        let sp = self.load_ctx(SP, U64);
-        let caller = self.read_int(Space::User, sp, U64);
+        let arch = self.target.arch;
+        let caller = match arch.return_address {
+            Some(register) => self.load_ctx(register, U64),
+            None => {
+                let sp = self.load_ctx(arch.sp, U64);
+                self.read_int(Space::User, sp, U64)
+            }
+        };
         let (first, second) = (self.load(room, 8, U64), self.load(room, 16, U64));
         let there = self.cmp(Cmp::Eq, second, caller);
         let nothing = self.or(self.cmp(Cmp::Eq, first, self.int(0)), self.cmp(Cmp::Eq, caller, self.int(0)));
@@ -228,8 +233,6 @@ impl<'c> Builder<'_, 'c> {
     /// event: then the first return address follows a call of the function that contains the previous one. `room` has two
     /// frames, of which the first is that of `bpf_trace_run…()`, and then the stack.
     fn without_template(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
-        /// x86-64's `call`, with the distance in the four bytes that follow.
-        const CALL: u64 = 0xe8;
         /// Bytes from the start of `bpf_trace_run…()`, or a thunk before it, to where it calls the program: some 150.
         const ENTRY: u64 = 1024;
         let start = self.scalar_home();
@@ -239,8 +242,12 @@ impl<'c> Builder<'_, 'c> {
         let some = self.cmp(Cmp::Ne, first, self.int(0));
         self.if_(some, |e| {
             let code = e.read_int(Space::Kernel, e.sub(first, e.int(8)), U64);
-            let is_call = e.cmp(Cmp::Eq, e.and(e.shr(code, e.int(24), false), e.int(0xff)), e.int(CALL));
-            let target = e.add(first, e.shr(code, e.int(32), true));
+            let call = &e.target.arch.call;
+            let ((shift, operation), (left, right, low)) = (call.operation, call.distance);
+            let is_call = e.cmp(Cmp::Eq, e.and(e.shr(code, e.int(shift), false), e.int(call.mask)), e.int(operation));
+            let distance = e.shr(e.shl(code, e.int(left)), e.int(right), true);
+            let distance = e.and(distance, e.int(u64::MAX << low));
+            let target = e.add(e.sub(first, e.int(call.back)), distance);
             let near = e.cmp(Cmp::Ult, e.sub(run, target), e.int(ENTRY));
             let between = e.and(is_call, near);
             e.if_(between, |e| {
@@ -337,7 +344,7 @@ impl<'c> Builder<'_, 'c> {
         self.zero(room, (limit + 1) * 8 + lead as u32, 8);
         let (taken, flags_given, size) = match raw && of_kernel {
             // from bpf_trace_run…()'s on
-            true => (room, flags - 1, u64::from(limit) * 8 + lead),
+            true => (room, flags - 1 + self.target.arch.raw_frames, u64::from(limit) * 8 + lead),
             false => (self.offset(room, 8), flags, u64::from(limit) * 8),
         };
         let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));

@@ -36,7 +36,6 @@ use std::path::Path;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
 use crate::syntax::ast::Script;
-use crate::system::machine::arch::HERE;
 use crate::system::{CMacro, HeaderFolder, TargetInfo};
 use lex::{Kind, LexPosition, Token};
 use parse::Parser;
@@ -137,7 +136,7 @@ fn script_text(script: &Script) -> (String, Vec<(u32, Span)>) {
 
 impl<'a> Unit<'a> {
     fn read(text: &str, includes: &[String], beside: &Path, folders: &[Folder], sys: &'a dyn TargetInfo, defer: bool, first: u32) -> Self {
-        let mut macros = format!("{}{}", builtin::MACROS, HERE.macros);
+        let mut macros = format!("{}{}", builtin::MACROS, sys.arch().macros);
         if sys.types_missing().is_none() {
             macros += "BPFTRACE_HAVE_BTF 1\n";
         }

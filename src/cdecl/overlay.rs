@@ -89,6 +89,10 @@ impl Declarations<'_> {
 }
 
 impl TargetInfo for Declarations<'_> {
+    fn arch(&self) -> &'static crate::system::machine::arch::Arch {
+        self.sys.arch()
+    }
+
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let said = self.unit.borrow().named(kind, name, self.sys);
         match said {

@@ -269,6 +269,7 @@ fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
     let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());
     let in_user_space = first_sites().any(|s| s.kind.program(s, env).row().in_user_space);
     TargetFeatures {
+        arch: sys.arch(),
         v4: sys.has(Feature::CpuV4),
         fetches: sys.has(Feature::Fetch),
         checks_recursion: !sys.has(Feature::RecursionCheck),

@@ -6,9 +6,9 @@ use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
-use crate::system::machine::registers::SYSCALL_NUMBER;
 use crate::types::{Int, Space, Type};
 
+const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum system call number; x86-64's end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
@@ -122,8 +122,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.load_ctx(8, U64)
         } else {
             let regs = self.e.load_ctx(0, U64);
-            let at = self.e.add(regs, self.e.int(SYSCALL_NUMBER.into()));
-            self.e.read_int(Space::Kernel, at, U64)
+            let at = self.e.add(regs, self.e.int(self.e.target.arch.syscall_number.into()));
+            self.e.read_int(Space::Kernel, at, U32)
         };
         match numbers.as_slice() {
             [one] => {

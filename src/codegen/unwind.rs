@@ -2,11 +2,10 @@
 
 use crate::emit::unwind::{MappingTree, ReplacedReturns, UnwindTarget};
 use crate::settings::Settings;
-use crate::system::machine::registers::REGISTERS;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
-/// None where the setting turns tables off, or the kernel does not describe its types.
+/// None where the setting turns tables off, the kernel does not describe its types, or there are no tables for its processor.
 pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<UnwindTarget> {
     if !settings.unwind_tables {
         return None;
@@ -34,14 +33,9 @@ pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<Unwind
         inode: of("file", &["f_inode"])?,
         inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
-        // names of x86-64: on other processors there are no tables yet
-        registers: [register("ip")?, register("sp")?, register("bp")?, register("bx")?, register("cs")?],
+        registers: sys.arch().unwinds?,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })
-}
-
-fn register(name: &str) -> Option<u32> {
-    REGISTERS.iter().find(|(known, _)| *known == name).map(|(_, offset)| *offset)
 }
 
 fn replaced(sys: &dyn TargetInfo) -> Option<ReplacedReturns> {

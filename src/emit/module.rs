@@ -16,10 +16,13 @@ use super::debug_info::DebugInfo;
 use super::unwind::UnwindTarget;
 use super::{Errors, Helper, MapDef, Problem, Slots};
 use crate::diag::Diagnostic;
+use crate::system::machine::arch::{Arch, HERE};
 
 /// What the kernel that the programs are for has, as far as their code depends on it.
 #[derive(Clone, Debug)]
 pub struct TargetFeatures {
+    /// What its processor is.
+    pub arch: &'static Arch,
     /// It takes instructions of BPF's CPU version 4.
     pub v4: bool,
     /// Its atomic instructions give back what was there: see `acquire_scratch`.
@@ -43,6 +46,7 @@ pub struct TargetFeatures {
 impl Default for TargetFeatures {
     fn default() -> Self {
         Self {
+            arch: HERE,
             v4: false,
             fetches: true,
             checks_recursion: false,

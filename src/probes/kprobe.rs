@@ -17,7 +17,7 @@ use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::trampolines::{self, Refusal};
-use crate::system::machine::registers::{ARGS, IP, RESULT, SP};
+use crate::system::machine::arch::Arch;
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 
@@ -163,9 +163,9 @@ impl ProbeKind for Kprobe {
         if features.contains(ContextFeatures::ARGS)
             && let Some(prototype) = env.sys.prototype(module.or(Some(KERNEL)), function)
         {
-            fields = arguments(prototype.params);
+            fields = arguments(prototype.params, env.sys.arch().args.len() as u32);
         }
-        let args = if self.ret { 0 } else { ARGS.len() as u32 };
+        let args = if self.ret { 0 } else { env.sys.arch().args.len() as u32 };
         Ok(Context { features, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
@@ -208,7 +208,7 @@ impl ProbeKind for Kprobe {
             return Lowering::literal("the kernel's types do not describe the function");
         };
         // what a register holds is what the trampoline has only where each argument has one
-        let plain = fentry::words(&prototype) <= ARGS.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
+        let plain = fentry::words(&prototype) <= env.sys.arch().args.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
         let there = |a: &ArgRef| match a {
             ArgRef::Index(n) => (*n as usize) < prototype.params.len(),
             ArgRef::Retval => prototype.returns.is_scalar(),
@@ -236,15 +236,15 @@ impl ProbeKind for Kprobe {
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
         match which {
-            ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n, by_trampoline)),
-            ArgRef::Named(f) => field(e, f, by_trampoline),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f, by_trampoline)),
+            ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n, by_trampoline, env.sys.arch())),
+            ArgRef::Named(f) => field(e, f, by_trampoline, env.sys.arch()),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f, by_trampoline, env.sys.arch())),
             ArgRef::Retval if by_trampoline => {
                 let (module, function, _) = target(site);
                 let after = env.sys.prototype(module, function).map_or(0, |p| fentry::words(&p));
-                Operand::reg(ty.clone(), argument(e, after, true))
+                Operand::reg(ty.clone(), argument(e, after, true, env.sys.arch()))
             }
-            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(RESULT, U64))),
+            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(env.sys.arch().result, U64))),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
                 let (_, name, place) = target(site);
@@ -253,9 +253,9 @@ impl ProbeKind for Kprobe {
                     if by_helper {
                         return fentry::function(e, site, env);
                     }
-                    // the breakpoint's byte is behind it
-                    let back = if name.is_empty() { 1 } else { place + 1 };
-                    let ip = e.load_ctx(IP, U64);
+                    // the breakpoint may be behind it
+                    let back = u64::from(env.sys.arch().trap) + if name.is_empty() { 0 } else { place };
+                    let ip = e.load_ctx(env.sys.arch().ip, U64);
                     e.sub(ip, e.int(back))
                 });
                 Operand::reg(ty.clone(), v)
@@ -324,9 +324,8 @@ fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
 
 /// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.
 /// Structs by value are left out, but counted.
-fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
+fn arguments(params: Vec<(String, Type)>, registers: u32) -> Vec<Rc<ContextField>> {
     let (mut fields, mut in_regs, mut on_stack) = (Vec::new(), 0u32, 0u32);
-    let registers = ARGS.len() as u32;
     let mut names = BTreeSet::new();
     for (name, ty) in params {
         let words = ty.size().div_ceil(8).max(1);
@@ -347,7 +346,7 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
 }
 
 /// The n-th word of the arguments.
-fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool) -> crate::emit::IntValue<'c> {
+fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool, arch: &Arch) -> crate::emit::IntValue<'c> {
     if by_trampoline {
         // the verifier may know it for a pointer, with which nobody calculates
         return e.once(&format!("arg{n}"), |e| {
@@ -355,19 +354,18 @@ fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool) -> crate::
             e.mere_number(word)
         });
     }
-    e.once(&format!("arg{n}"), |e| match ARGS.get(n as usize) {
+    e.once(&format!("arg{n}"), |e| match arch.args.get(n as usize) {
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
-            // behind the return address
-            let sp = e.load_ctx(SP, U64);
-            let at = e.add(sp, e.int(8 * (u64::from(n) - ARGS.len() as u64 + 1)));
+            let sp = e.load_ctx(arch.sp, U64);
+            let at = e.add(sp, e.int(8 * (u64::from(n) - arch.args.len() as u64) + u64::from(arch.stack_args)));
             e.read_int(Space::Kernel, at, U64)
         }
     })
 }
 
-fn field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField, by_trampoline: bool) -> Operand<'c> {
-    let v = argument(e, f.field.offset / 8, by_trampoline);
+fn field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField, by_trampoline: bool, arch: &Arch) -> Operand<'c> {
+    let v = argument(e, f.field.offset / 8, by_trampoline, arch);
     match f.field.ty.as_int() {
         Some(int) => Operand::reg(f.field.ty.clone(), e.fit(v, int)),
         None => Operand::at(f.field.ty.clone(), v, Space::Kernel),
@@ -385,7 +383,7 @@ mod tests {
         let n = |name: &str| (name.to_owned(), Type::int(4));
         let params =
             vec![n("a"), ("pair".into(), pair.clone()), ("big".into(), big), n("b"), n("c"), ("late".into(), pair), n("d"), n("e")];
-        let slots: Vec<_> = arguments(params).iter().map(|f| (f.field.name.clone(), f.field.offset / 8)).collect();
+        let slots: Vec<_> = arguments(params, 6).iter().map(|f| (f.field.name.clone(), f.field.offset / 8)).collect();
         let want = [("a", 0), ("b", 3), ("c", 4), ("d", 5), ("e", 11)];
         assert_eq!(slots, want.map(|(n, s)| (n.to_owned(), s)));
     }

@@ -16,8 +16,6 @@ use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::noreturn;
-use crate::system::machine::arch::HERE;
-use crate::system::machine::registers::{SYSCALL_ARGS, SYSCALL_NUMBER};
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -25,20 +23,17 @@ use crate::types::{Int, Space, Type};
 const CATEGORY: &str = "syscalls";
 const ENTER: &str = "sys_enter_";
 const EXIT: &str = "sys_exit_";
-/// Prefix of a call's name: the function in the 64-bit system call table (arch/x86/include/asm/syscall_wrapper.h). 32-bit
-/// programs, which the tracepoints exclude, call others.
-const FUNCTION: &str = HERE.syscall_function;
-/// That of a call without arguments is another name for this one, which is what the types describe. It serves 32-bit
-/// programs as well.
+/// The function in the 64-bit system call table has the architecture's prefix; 32-bit programs, which the tracepoints exclude,
+/// call others. On x86, that of a call without arguments is another name for this one, which is what the types describe. It
+/// serves 32-bit programs as well.
 const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
 /// The argument of either function.
 const ARGUMENT: &str = "struct pt_regs *";
-/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
-const TS_COMPAT: u64 = 2;
 /// In a record: the number is here (kernel/trace/trace.h, `struct syscall_trace_enter` and `struct syscall_trace_exit`) …
 const NUMBER_AT: u32 = 8;
 /// … and from here on the arguments, or the result, of eight bytes each.
 const FIRST_WORD: u32 = 16;
+const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// Maximum number of trampolines for a probe, because each is a program that must be compiled, loaded and attached.
@@ -186,7 +181,8 @@ fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<
         if !same(call) || env.sys.syscall_number(call.name).is_none() {
             return None;
         }
-        let function = [FUNCTION, FUNCTION_WITHOUT_ARGUMENTS].map(|prefix| format!("{prefix}{}", call.name)).into_iter().find(|function| {
+        let prefixes = [env.sys.arch().syscall_function, FUNCTION_WITHOUT_ARGUMENTS];
+        let function = prefixes.map(|prefix| format!("{prefix}{}", call.name)).into_iter().find(|function| {
             let prototype = env.sys.prototype(Some(KERNEL), function);
             prototype.is_some_and(|p| p.returns.is_scalar() && matches!(p.params.as_slice(), [(_, ty)] if ty.to_string() == ARGUMENT))
         });
@@ -219,7 +215,7 @@ pub fn leave_compat_calls(e: &mut Builder<'_, '_>, env: &Env) {
         let at = e.add(task, e.int(status.into()));
         e.read_int(Space::Kernel, at, int)
     };
-    let compat = e.and(status, e.int(TS_COMPAT));
+    let compat = e.and(status, e.int(env.sys.arch().compat.1));
     e.if_(compat, |e| e.ret(None));
 }
 
@@ -227,7 +223,7 @@ fn compat_status_offset(env: &Env) -> Option<u32> {
     let Type::Struct(task) = env.sys.type_named(TypeName::Struct, "task_struct")? else { return None };
     let info = env.sys.member(&task, "thread_info")?;
     let Type::Struct(of) = &info.ty else { return None };
-    Some(info.offset + env.sys.member(of, "status")?.offset)
+    Some(info.offset + env.sys.member(of, env.sys.arch().compat.0)?.offset)
 }
 
 /// Loads a field of a system call's record, which a trampoline and the raw program find in the registers.
@@ -242,8 +238,11 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     let word = f.field.offset.saturating_sub(FIRST_WORD) / 8;
     let value = match (f.field.offset < FIRST_WORD, call.enter) {
         (true, _) if by_trampoline => e.int(env.sys.syscall_number(call.name).unwrap_or(0).into()),
-        (true, _) => register(e, "syscall_number", SYSCALL_NUMBER, false),
-        (false, true) => register(e, &format!("syscall_arg{word}"), SYSCALL_ARGS.get(word as usize).copied().unwrap_or(0), by_trampoline),
+        (true, _) => register(e, "syscall_number", env.sys.arch().syscall_number, U32, false),
+        (false, true) => {
+            let at = env.sys.arch().syscall_args.get(word as usize).copied().unwrap_or(0);
+            register(e, &format!("syscall_arg{word}"), at, U64, by_trampoline)
+        }
         // the raw tracepoint's second argument, or what stands behind the function's one argument
         (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),
     };
@@ -255,14 +254,14 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
 }
 
 /// A register of the caller's, in the `struct pt_regs` that both mechanisms pass first.
-fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, typed: bool) -> IntValue<'c> {
+fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, int: Int, typed: bool) -> IntValue<'c> {
     e.once(name, |e| {
         if typed {
             let regs = e.load_ctx_pointer(0);
-            return e.load_typed(regs, offset, U64);
+            return e.load_typed(regs, offset, int);
         }
         let regs = e.load_ctx(0, U64);
         let at = e.add(regs, e.int(offset.into()));
-        e.read_int(Space::Kernel, at, U64)
+        e.read_int(Space::Kernel, at, int)
     })
 }

@@ -7,7 +7,6 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
-use crate::system::machine::arch::HERE;
 use crate::types::Type;
 
 /// The kind.
@@ -71,9 +70,9 @@ impl ProbeKind for Watchpoint {
         let Some(length) = super::whole_number(&length).filter(|n| LENGTHS.contains(n)) else {
             return Err(wrong(format!("`{length}` is not a valid length")).help("1, 2, 4 or 8 bytes"));
         };
-        let Some(mode) = mode(&modes).filter(|m| HERE.watch_modes.iter().any(|text| mode(text) == Some(*m))) else {
-            let d = wrong(format!("this machine does not support the mode `{modes}`"));
-            return Err(d.help(format!("one of {}", HERE.watch_modes.join(", "))));
+        let Some(mode) = mode(&modes).filter(|m| env.sys.arch().watch_modes.iter().any(|text| mode(text) == Some(*m))) else {
+            let d = wrong(format!("{} does not support the mode `{modes}`", env.sys.arch().name));
+            return Err(d.help(format!("one of {}", env.sys.arch().watch_modes.join(", "))));
         };
         if mode != EXECUTE && !address.is_multiple_of(length) {
             return Err(wrong(format!("{address:#x} is not a multiple of {length}: the CPU watches aligned words only"))
@@ -109,12 +108,13 @@ impl ProbeKind for Watchpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::machine::arch::ALL;
 
     #[test]
     fn modes_are_sets_of_letters() {
         for (text, want) in [("w", Some(WRITE)), ("rw", Some(3)), ("wr", Some(3)), ("x", Some(EXECUTE)), ("ww", None), ("q", None)] {
             assert_eq!(mode(text), want, "{text}");
         }
-        assert!(HERE.watch_modes.iter().all(|text| mode(text).is_some()));
+        assert!(ALL.iter().flat_map(|arch| arch.watch_modes).all(|text| mode(text).is_some()));
     }
 }

@@ -146,7 +146,7 @@ impl TargetInfo for Fake {
     }
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
-        syscalls::number(name)
+        syscalls::number(self.arch(), name)
     }
 
     fn functions(&self) -> Result<&Functions, Missing> {

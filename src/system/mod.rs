@@ -222,6 +222,10 @@ pub struct Home {
 
 /// The questions.
 pub trait TargetInfo {
+    /// The kind of processor that the kernel is for.
+    fn arch(&self) -> &'static machine::arch::Arch {
+        machine::arch::HERE
+    }
     /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
     /// The same, of a binary's own types (its debug information).

@@ -41,14 +41,15 @@ sysroot() {
 llvm_config() {
     local to=$cache/prefix/bin/llvm-config
     mkdir -p "${to%/*}"
-    cat >"$to.new" <<END
+    # beside the folder, which is looked at for changes
+    cat >"$cache/llvm-config.new" <<END
 #!/bin/sh
 out=\$(/usr/lib/llvm-19/bin/llvm-config "\$@") || exit
 printf '%s\n' "\$out" | sed 's,/usr/lib/llvm-19,$cache/sysroot&,g; s,/usr/lib/[^ ]*/lib\([a-z0-9]*\)\.so,-l\1,g'
 END
-    chmod +x "$to.new"
-    cmp -s "$to.new" "$to" || cp -p "$to.new" "$to"
-    rm "$to.new"
+    chmod +x "$cache/llvm-config.new"
+    cmp -s "$cache/llvm-config.new" "$to" || cp -p "$cache/llvm-config.new" "$to"
+    rm "$cache/llvm-config.new"
 }
 
 surroundings() {

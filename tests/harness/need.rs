@@ -23,6 +23,7 @@ fn met(need: &str) -> bool {
         // SAFETY: takes nothing and cannot fail
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
+        "x86_64" | "aarch64" => std::env::consts::ARCH == need,
         // `tests/tools.sh fetch` puts them there
         "tools" => tools().is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),

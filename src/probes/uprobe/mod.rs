@@ -11,7 +11,7 @@ use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLo
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
-use crate::system::machine::registers::{ARGS, GO_ARGS, IP, RESULT, SP};
+use crate::system::machine::arch::Arch;
 use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
@@ -87,17 +87,17 @@ fn abi(site: &ProbeSite) -> Abi {
 }
 
 /// An argument by its number.
-fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi) -> IntValue<'c> {
-    let registers: &[u32] = match abi {
-        Abi::SystemV => ARGS,
-        Abi::Go => GO_ARGS,
-        Abi::GoStack => &[],
+fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi, arch: &Arch) -> IntValue<'c> {
+    let (registers, on_stack): (&[u32], u32) = match abi {
+        Abi::SystemV => (arch.args, arch.stack_args),
+        Abi::Go => (arch.go_args, arch.go_stack_args),
+        Abi::GoStack => (&[], arch.go_stack_args),
     };
     e.once(&format!("arg{n}"), |e| match registers.get(n as usize) {
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
-            let sp = e.load_ctx(SP, U64);
-            let at = e.add(sp, e.int(8 + 8 * u64::from(n)));
+            let sp = e.load_ctx(arch.sp, U64);
+            let at = e.add(sp, e.int(u64::from(on_stack) + 8 * u64::from(n)));
             e.read_int(Space::User, at, U64)
         }
     })
@@ -268,8 +268,8 @@ impl ProbeKind for Uprobe {
         let abi = abi(site);
         let args = match abi {
             _ if self.ret => 0,
-            Abi::SystemV => ARGS.len() as u32,
-            Abi::Go | Abi::GoStack => GO_ARGS.len() as u32,
+            Abi::SystemV => env.sys.arch().args.len() as u32,
+            Abi::Go | Abi::GoStack => env.sys.arch().go_args.len() as u32,
         };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
         let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
@@ -307,8 +307,8 @@ impl ProbeKind for Uprobe {
 
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
-            ArgRef::Index(n) => numbered(e, *n, abi(site)),
-            ArgRef::Retval => e.once("retval", |e| e.load_ctx(RESULT, U64)),
+            ArgRef::Index(n) => numbered(e, *n, abi(site), env.sys.arch()),
+            ArgRef::Retval => e.once("retval", |e| e.load_ctx(env.sys.arch().result, U64)),
             ArgRef::Ctx => e.addr(e.ctx()),
             // at a return the instruction pointer is back in the caller
             ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
@@ -318,7 +318,7 @@ impl ProbeKind for Uprobe {
             ArgRef::Func => {
                 let by = if let Attach::Uprobe { by, .. } = site.attach { by } else { 0 };
                 e.once("func", |e| {
-                    let ip = e.load_ctx(IP, U64);
+                    let ip = e.load_ctx(env.sys.arch().ip, U64);
                     e.sub(ip, e.int(by))
                 })
             }

@@ -1,18 +1,11 @@
-//! Arguments of a marker: operands of x86-64's assembler, `SIZE@OPERAND` each.
-//!
-//! | written | means |
-//! |---|---|
-//! | `8@%rbx`, `-4@%eax`, `1@%dl` | a register, or the part of it with this name |
-//! | `4@$-7` | a number |
-//! | `8@-16(%rbp)`, `8@(%rax,%rcx,8)` | memory, as the assembler addresses it |
-//! | `-4@counter(%rip)`, `8@table+8(%rip)` | memory at a symbol |
-//! | `4@table(,%rax,4)`, `4@counter` | the same in a program that is not position independent |
-//! | `8f@%xmm0` | floating point, which BPF programs cannot read |
+//! Arguments of a marker: `SIZE@OPERAND` each, in the language of the processor's assembler ([`Arch::operand`]). The size is
+//! negative for a signed number, and has an `f` after it for floating point, which BPF programs cannot read.
 
 use super::super::{Attach, Env, ProbeSite};
 use crate::emit::{Builder, Operand};
 use crate::system::Binary;
-use crate::system::machine::registers::{IP, REGISTERS};
+use crate::system::machine::arch::{Arch, HERE};
+use crate::system::machine::operands::At;
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -25,27 +18,22 @@ struct Arg {
     at: At,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum At {
-    Number(i64),
-    /// Offset in `struct pt_regs`.
-    Register(u32),
-    /// The sum of what is there; an index is scaled.
-    Memory {
-        symbol: Option<String>,
-        base: Option<u32>,
-        index: Option<(u32, u32)>,
-        by: i64,
-    },
-    Unknown,
-}
-
 /// All arguments of a note. One that is not understood is there, without a type.
-fn parse(text: &str) -> Vec<Arg> {
-    text.split_whitespace().map(|t| argument(t).unwrap_or(Arg { int: None, at: At::Unknown })).collect()
+fn parse(text: &str, arch: &Arch) -> Vec<Arg> {
+    whole(text).into_iter().map(|t| argument(t, arch).unwrap_or(Arg { int: None, at: At::Unknown })).collect()
 }
 
-fn argument(text: &str) -> Option<Arg> {
+/// The texts of arguments. Blanks are between them, and within brackets.
+fn whole(text: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let end = |c: char| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        depth <= 0 && c.is_whitespace()
+    };
+    text.split(end).filter(|t| !t.is_empty()).collect()
+}
+
+fn argument(text: &str, arch: &Arch) -> Option<Arg> {
     let (size, operand) = text.split_once('@').unwrap_or(("8", text));
     // a size may have a letter after it: `f` for floating point
     let size: i32 = size.parse().ok()?;
@@ -53,79 +41,13 @@ fn argument(text: &str) -> Option<Arg> {
         bytes @ (1 | 2 | 4 | 8) => Int { bytes: bytes as u8, signed: size < 0 },
         _ => return None,
     };
-    let at = operand_at(operand)?;
+    let at = (arch.operand)(operand)?;
     Some(Arg { int: Some(int), at })
-}
-
-fn operand_at(text: &str) -> Option<At> {
-    if let Some(number) = text.strip_prefix('$') {
-        return number_of(number).map(At::Number);
-    }
-    if let Some(name) = text.strip_prefix('%') {
-        return register(name).map(At::Register);
-    }
-    let Some((by, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
-        let (symbol, by) = displacement(text)?;
-        return Some(At::Memory { symbol, base: None, index: None, by });
-    };
-    let (symbol, by) = if by.is_empty() { (None, 0) } else { displacement(by)? };
-    let mut parts = inside.split(',').map(str::trim);
-    let base = match parts.next()? {
-        "" => None,
-        // a symbol is there as many bytes away as the assembler found out
-        "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, by }),
-        name => Some(register(name.strip_prefix('%')?)?),
-    };
-    let index = match parts.next() {
-        Some(name) => {
-            let scale: u32 = parts.next().map_or(Some(1), |s| s.parse().ok()).filter(|s| matches!(s, 1 | 2 | 4 | 8))?;
-            Some((register(name.strip_prefix('%')?)?, scale))
-        }
-        None => None,
-    };
-    Some(At::Memory { symbol, base, index, by })
-}
-
-/// A number, or a symbol and a number of bytes from it.
-fn displacement(text: &str) -> Option<(Option<String>, i64)> {
-    if let Some(by) = number_of(text) {
-        return Some((None, by));
-    }
-    let cut = text.rfind(['+', '-']).filter(|at| *at > 0).unwrap_or(text.len());
-    let (name, by) = text.split_at_checked(cut)?;
-    let by = if by.is_empty() { 0 } else { number_of(by.strip_prefix('+').unwrap_or(by))? };
-    (name.starts_with(|c: char| c.is_alphabetic() || "_.".contains(c)) && !name.contains(char::is_whitespace))
-        .then(|| (Some(name.to_owned()), by))
-}
-
-fn number_of(text: &str) -> Option<i64> {
-    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |t| (true, t));
-    let value = match digits.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
-        None => digits.parse().ok()?,
-    } as i64;
-    Some(if negative { value.wrapping_neg() } else { value })
-}
-
-/// The full register that contains a named part: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`. `ah` and similar
-/// parts are not supported, because arguments do not use them.
-fn register(name: &str) -> Option<u32> {
-    let whole = |n: &str| REGISTERS.iter().find(|(r, _)| *r == n).map(|(_, at)| *at);
-    if let Some(rest) = name.strip_prefix('r').filter(|r| r.starts_with(|c: char| c.is_ascii_digit())) {
-        return whole(&format!("r{}", rest.trim_end_matches(['d', 'w', 'b', 'l'])));
-    }
-    let short = name.strip_prefix(['r', 'e']).unwrap_or(name);
-    match short {
-        "al" | "bl" | "cl" | "dl" => whole(&format!("{}x", short.trim_end_matches('l'))),
-        "sil" | "dil" | "bpl" | "spl" => whole(short.trim_end_matches('l')),
-        "ax" | "bx" | "cx" | "dx" | "si" | "di" | "bp" | "sp" | "ip" => whole(short),
-        _ => None,
-    }
 }
 
 /// Do the arguments contain a symbol, whose address must be looked up in the binary?
 pub fn names_symbols(text: &str) -> bool {
-    parse(text).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
+    parse(text, HERE).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
 }
 
 /// The types of the arguments; none for an unreadable one.
@@ -134,7 +56,7 @@ pub fn types(text: &str, binary: Option<&Binary>) -> Vec<Option<Type>> {
         At::Memory { symbol: Some(name), .. } => binary.is_some_and(|b| address(b, name).is_some()),
         At::Number(_) | At::Register(_) | At::Memory { symbol: None, .. } | At::Unknown => true,
     };
-    parse(text).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
+    parse(text, HERE).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
 }
 
 fn address(binary: &Binary, symbol: &str) -> Option<u64> {
@@ -145,7 +67,7 @@ fn address(binary: &Binary, symbol: &str) -> Option<u64> {
 /// The n-th argument's value.
 pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type) -> Operand<'c> {
     let Attach::Usdt { path, addr, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
-    let Some(Arg { int: Some(int), at, .. }) = parse(args).into_iter().nth(n as usize) else {
+    let Some(Arg { int: Some(int), at, .. }) = parse(args, HERE).into_iter().nth(n as usize) else {
         crate::bug!("{} has no argument {n}", site.name)
     };
     let value = match at {
@@ -156,7 +78,7 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
             if let Some(name) = symbol {
                 // the marker's address now, less the one it has in the file, tells where the file was loaded
                 let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
-                let ip = e.load_ctx(IP, U64);
+                let ip = e.load_ctx(HERE.ip, U64);
                 let moved = e.sub(ip, e.int(*addr));
                 // one that is not there has no type: see `types`
                 at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(by as u64)));
@@ -180,9 +102,14 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::machine::arch;
 
     fn at(text: &str) -> (Option<(u8, bool)>, At) {
-        let a = parse(text).remove(0);
+        of("x86_64", text)
+    }
+
+    fn of(machine: &str, text: &str) -> (Option<(u8, bool)>, At) {
+        let a = parse(text, arch::named(machine).unwrap()).remove(0);
         (a.int.map(|i| (i.bytes, i.signed)), a.at)
     }
 
@@ -206,7 +133,7 @@ mod tests {
         assert_eq!(at("-4@table-4(,%rcx,4)").1, symbol("table", Some((88, 4)), -4));
         assert_eq!(at("1@names(%rbx)").1, At::Memory { symbol: Some("names".into()), base: Some(40), index: None, by: 0 });
         assert_eq!(at("8@4096").1, At::Memory { symbol: None, base: None, index: None, by: 4096 });
-        assert!(names_symbols("8@%rax -4@table(,%rcx,4)") && !names_symbols("8@%rax -4@8(,%rcx,4)"));
+        let x86 = arch::named("x86_64").unwrap();
         assert_eq!(at("%rdi"), (Some((8, false)), At::Register(112)));
         for text in [
             "8f@%xmm0",
@@ -226,7 +153,30 @@ mod tests {
         ] {
             assert_eq!(at(text), (None, At::Unknown), "{text}");
         }
-        assert_eq!(parse("").len(), 0);
-        assert_eq!(parse("8@%rax 4f@%xmm1 -2@%bx").len(), 3);
+        assert_eq!(parse("", x86).len(), 0);
+        assert_eq!(parse("8@%rax 4f@%xmm1 -2@%bx", x86).len(), 3);
+    }
+
+    #[test]
+    fn every_form_of_aarch64() {
+        let at = |text: &str| of("aarch64", text);
+        let memory = |base: u32, index, by| At::Memory { symbol: None, base: Some(base), index, by };
+        assert_eq!(at("-4@w1"), (Some((4, true)), At::Register(8)));
+        assert_eq!(at("8@x0"), (Some((8, false)), At::Register(0)));
+        assert_eq!(at("8@x29"), (Some((8, false)), At::Register(232)));
+        assert_eq!(at("4@[x0, 8]"), (Some((4, false)), memory(0, None, 8)));
+        assert_eq!(at("-8@[sp, 16]"), (Some((8, true)), memory(248, None, 16)));
+        assert_eq!(at("8@[x29, -24]").1, memory(232, None, -24));
+        assert_eq!(at("1@[x3]").1, memory(24, None, 0));
+        assert_eq!(at("8@[x0, x1]").1, memory(0, Some((8, 1)), 0));
+        assert_eq!(at("8@[x0,x1,lsl 3]").1, memory(0, Some((8, 8)), 0));
+        assert_eq!(at("-4@7"), (Some((4, true)), At::Number(7)));
+        assert_eq!(at("-4@-7"), (Some((4, true)), At::Number(-7)));
+        assert_eq!(at("8@#0x10").1, At::Number(16));
+        for text in ["8f@d0", "8@d0", "8@%rax", "3@x0", "8@[w0]", "8@[x0, x1, lsl 4]", "8@[x0, 8, 8]", "8@[x0, w1]", "8@[x0", "8@x32", "8@"]
+        {
+            assert_eq!(at(text), (None, At::Unknown), "{text}");
+        }
+        assert_eq!(parse("8@[sp, 8] -4@w1 4@[x0, x1, lsl 2] 8f@d0", arch::named("aarch64").unwrap()).len(), 4);
     }
 }

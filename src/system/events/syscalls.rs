@@ -3,12 +3,12 @@
 //! A tracepoint has the name of the kernel's function (`SYSCALL_DEFINEn(newfstat, …)`), which is usually, but not always, the
 //! name of the call: `newfstat` is `fstat`, `umount` is `umount2`. Numbers never change on an architecture: its row has them.
 
-use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::{Arch, HERE};
 
 /// The number by which a program asks for the call, or nothing if the architecture's row lacks it.
-pub fn number(name: &str) -> Option<u32> {
-    let at = HERE.calls.binary_search_by(|(n, _)| (*n).cmp(name)).ok()?;
-    HERE.calls.get(at).map(|(_, number)| *number)
+pub fn number(arch: &Arch, name: &str) -> Option<u32> {
+    let at = arch.calls.binary_search_by(|(n, _)| (*n).cmp(name)).ok()?;
+    arch.calls.get(at).map(|(_, number)| *number)
 }
 
 /// The name that the call's tracepoint has.
@@ -37,9 +37,9 @@ mod tests {
             ("umount", libc::SYS_umount2),
             ("openat2", libc::SYS_openat2),
         ] {
-            assert_eq!(number(name).map(i64::from), Some(call), "{name}");
+            assert_eq!(number(HERE, name).map(i64::from), Some(call), "{name}");
         }
-        assert_eq!((number("fstat"), number("")), (None, None));
+        assert_eq!((number(HERE, "fstat"), number(HERE, "")), (None, None));
         assert_eq!(name(5), Some("newfstat"));
     }
 }

@@ -313,7 +313,7 @@ impl TargetInfo for Live {
     }
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
-        syscalls::number(name)
+        syscalls::number(self.arch(), name)
     }
 
     fn kernel_function(&self, name: &str) -> Option<u32> {
@@ -694,7 +694,7 @@ mod tests {
             Err(missing) => return eprintln!("skipped: needs tracefs: {}", missing.what),
         };
         let calls: Vec<&str> = events.iter().filter(|(c, _)| c == "syscalls").filter_map(|(_, n)| n.strip_prefix("sys_enter_")).collect();
-        let unknown: Vec<&&str> = calls.iter().filter(|n| syscalls::number(n).is_none()).collect();
+        let unknown: Vec<&&str> = calls.iter().filter(|n| syscalls::number(crate::system::machine::arch::HERE, n).is_none()).collect();
         assert!(unknown.is_empty(), "of {}: {unknown:?}", calls.len());
     }
 
@@ -730,7 +730,17 @@ mod tests {
             };
             let before = read();
             // SAFETY: as above.
-            unsafe { libc::syscall(i64::from(syscalls::number(call).unwrap()), -1i64, -1i64, -1i64, -1i64, -1i64, -1i64) };
+            unsafe {
+                libc::syscall(
+                    i64::from(syscalls::number(crate::system::machine::arch::HERE, call).unwrap()),
+                    -1i64,
+                    -1i64,
+                    -1i64,
+                    -1i64,
+                    -1i64,
+                    -1i64,
+                )
+            };
             assert_eq!(read() - before, 1, "{call}");
             counted += 1;
         }

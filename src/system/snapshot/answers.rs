@@ -7,6 +7,7 @@ use super::asked::Asked;
 use super::{Snapshot, capture, inferred_features, parts};
 use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
+use crate::system::machine::arch::Arch;
 use crate::system::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
     events::syscalls, events::tracefs,
@@ -17,6 +18,10 @@ use crate::types::{Enum, Field, Record, Struct, Type};
 const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
 
 impl TargetInfo for Snapshot {
+    fn arch(&self) -> &'static Arch {
+        self.arch
+    }
+
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types().ok()?.named(kind, name)
     }
@@ -118,7 +123,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
-        syscalls::number(name)
+        syscalls::number(self.arch, name)
     }
 
     fn kernel_function(&self, name: &str) -> Option<u32> {

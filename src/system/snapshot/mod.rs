@@ -22,6 +22,7 @@ use crate::diag::Source;
 use crate::system::cache::digest;
 use crate::system::kernel::functions::Functions;
 use crate::system::kernel_types::KernelTypes;
+use crate::system::machine::arch::{self, Arch};
 use crate::system::machine::live::Live;
 use crate::system::{Feature, Missing};
 use file::Sections;
@@ -104,6 +105,8 @@ pub fn write_telling(contents: &Contents, to: &mut dyn Write, packed: &mut dyn F
 pub struct Snapshot {
     path: PathBuf,
     about: About,
+    /// What it is for; of older files, which do not tell, what this machine is.
+    arch: &'static Arch,
     sections: Rc<Sections>,
     /// Answers what is asked about binaries.
     files: Live,
@@ -142,9 +145,17 @@ impl Snapshot {
             what: format!("the snapshot {} is damaged: {why}", path.display()),
             help: Some("create it again: `rbt snapshot -o FILE`".into()),
         })?;
+        let arch = match about.machine.as_str() {
+            "" => arch::HERE,
+            machine => arch::named(machine).ok_or_else(|| Missing {
+                what: format!("the snapshot {} is of a kernel for {machine}; rbt serves {}", path.display(), arch::names()),
+                help: Some("name a snapshot of such a kernel".into()),
+            })?,
+        };
         Ok(Self {
             path: path.to_owned(),
             about,
+            arch,
             sections: Rc::new(sections),
             files: Live::new(),
             types: OnceCell::new(),

@@ -1,5 +1,5 @@
 //! The arguments of a function, and their locations at its entry by the C calling convention: the System V ABI for x86-64
-//! (section 3.2.3, "Parameter Passing").
+//! (section 3.2.3, "Parameter Passing"), AAPCS64 for AArch64 (section 6.8.2).
 //!
 //! The debug information has the locations ([`super::places`]). The convention only confirms them where it binds the compiler:
 //! for functions of C and C++ that other files call.
@@ -13,14 +13,12 @@ use super::places::{self, ArgumentPlace, Source};
 use super::types::{is_complex, is_float, is_shapeless};
 use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry};
-use crate::system::machine::registers::{ARGS, SP};
+use crate::system::machine::arch::HERE;
 use crate::system::{Function, binary::elf};
 use crate::types::Type;
 
 /// Registers that floating point is passed in.
 const FLOAT_REGISTERS: u32 = 8;
-/// Bytes from the stack pointer at the entry to the first argument on the stack: the return address is between.
-const RETURN: i64 = 8;
 /// The longest part of a function that is looked at, bytes.
 const LONGEST: u64 = 4096;
 
@@ -219,14 +217,21 @@ impl BinaryTypes {
             };
             let align = ty.map_or(8, |ty| self.stack_align(ty, 0));
             let take = |n: u32, registers: &mut usize| {
-                let taken = ARGS.get(*registers..*registers + n as usize)?;
-                *registers += n as usize;
-                Some(taken)
+                if n == 2 && align == 16 && HERE.convention.even_pairs {
+                    *registers = registers.next_multiple_of(2);
+                }
+                let taken = HERE.args.get(*registers..*registers + n as usize);
+                if taken.is_some() {
+                    *registers += n as usize;
+                } else if HERE.convention.overflow_is_final {
+                    *registers = HERE.args.len();
+                }
+                taken
             };
             let push = |bytes: u32, stack: &mut u32| {
                 let at = stack.checked_next_multiple_of(align).unwrap_or(u32::MAX);
                 *stack = at.saturating_add(bytes.max(1).checked_next_multiple_of(8).unwrap_or(bytes));
-                ArgumentPlace::one(size, Source::Memory { register: SP, by: RETURN + i64::from(at), then: None })
+                ArgumentPlace::one(size, Source::Memory { register: HERE.sp, by: i64::from(HERE.stack_args) + i64::from(at), then: None })
             };
             all.push(match class {
                 Class::Integers(n) => Some(match take(n, &mut registers) {
@@ -239,7 +244,7 @@ impl BinaryTypes {
                     None
                 }
                 Class::Float(n) => Some(push(n * 8, &mut stack)),
-                Class::Mixed if floats < FLOAT_REGISTERS && registers < ARGS.len() => {
+                Class::Mixed if floats < FLOAT_REGISTERS && registers < HERE.args.len() => {
                     floats += 1;
                     registers += 1;
                     None
@@ -264,6 +269,7 @@ impl BinaryTypes {
     fn result(&self, function: Die, entry: &Entry) -> Vec<usize> {
         let ty = self.attribute_type(function, entry);
         match self.class(ty) {
+            Some(_) if !HERE.convention.result_comes_first => vec![0],
             Some(Class::Memory(_) | Class::Reference) => vec![1],
             Some(_) if self.may_go_by_reference(ty, 0) => vec![0, 1],
             Some(Class::Integers(_) | Class::Float(_) | Class::Mixed) | None => vec![0],
@@ -350,7 +356,7 @@ impl BinaryTypes {
         }
         let size = size?;
         if size > 16 {
-            return Some(Class::Memory(size));
+            return Some(if HERE.convention.large_by_reference { Class::Reference } else { Class::Memory(size) });
         }
         let mut eights = [None; 2];
         if self.classify(die, &entry, 0, 0, &mut eights).is_none() {
@@ -362,7 +368,8 @@ impl BinaryTypes {
             [Some(Eight::Float), Some(Eight::Float)] => Class::Float(2),
             [Some(Eight::Float), None] => Class::Float(1),
             [None, _] => Class::Float(0), // empty
-            _ => Class::Mixed,
+            _ if HERE.convention.mixed => Class::Mixed,
+            _ => Class::Integers(size.div_ceil(8)),
         })
     }
 

@@ -9,6 +9,7 @@ use super::types::is_float;
 use super::unplaced::Unplaced;
 use super::{BinaryTypes, Slice};
 use crate::system::binary::instructions::follow::{Base, Byte, Machine, SP, Value};
+use crate::system::machine::arch::HERE;
 
 /// The most operations of one expression.
 const OPERATIONS: usize = 64;
@@ -95,7 +96,7 @@ impl<'a> Sum<'a> {
                 Number::Of(self.machine.register(n).plus(offset))
             }
             Operation::FrameOffset { offset } => Number::Of(self.frame_base()?.plus(offset)),
-            Operation::CallFrameCFA => Number::Of(Value::Sum(Base::Register(SP), 8)),
+            Operation::CallFrameCFA => Number::Of(Value::Sum(Base::Register(SP), HERE.stack_args.into())),
             Operation::UnsignedConstant { value } => Number::Known(value as i64),
             Operation::SignedConstant { value } => Number::Known(value),
             Operation::PlusConstant { value } => plus(self.pop()?, value as i64),
@@ -179,9 +180,10 @@ impl<'a> Sum<'a> {
     }
 
     fn register(&self, number: u16) -> Result<Part, Unplaced> {
-        match (general(number), number) {
+        let (first, count) = HERE.vectors_by_dwarf;
+        match (general(number), number.checked_sub(first)) {
             (Some(n), _) => Ok(Part::Value(self.machine.register(n))),
-            (None, 17..=32) => Ok(Part::Vector((number - 17) as u8)),
+            (None, Some(n)) if n < count => Ok(Part::Vector(n as u8)),
             _ => Err(Unplaced::Odd),
         }
     }
@@ -213,8 +215,7 @@ fn plus(number: Number, by: i64) -> Number {
     }
 }
 
-/// The processor's number of a general register, by DWARF's (System V ABI, figure 3.36).
+/// The processor's number of a general register, by DWARF's.
 fn general(number: u16) -> Option<u8> {
-    const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, SP, 8, 9, 10, 11, 12, 13, 14, 15];
-    GENERAL.get(usize::from(number)).copied()
+    HERE.by_dwarf.get(usize::from(number)).copied()
 }

@@ -18,11 +18,14 @@ use super::types::is_float;
 use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
 use crate::system::binary::instructions::follow::{Base, Byte, Path, SP, Value};
-use crate::system::{Abi, Function, machine::registers};
+use crate::system::machine::arch::HERE;
+use crate::system::{Abi, Function};
 use crate::types::Type;
 
 /// The most bytes of an argument that are traced to their places one by one.
 const BYTES: u32 = 256;
+/// The stack pointer in a probe's context.
+const STACK: u32 = HERE.sp;
 
 /// Where an argument's bytes are when the function is entered: one part after the other, none missing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,13 +83,13 @@ impl ArgumentPlace {
 
     /// Is all of it where a register leads?
     pub(super) fn is_reference(&self) -> bool {
-        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, by: 0, then: None }, .. }] if register != registers::SP)
-            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: registers::SP, then: Some(0), .. }, .. }])
+        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, by: 0, then: None }, .. }] if register != HERE.sp)
+            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: STACK, then: Some(0), .. }, .. }])
     }
 
     /// Is any of it above the stack pointer?
     fn is_on_stack(&self) -> bool {
-        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: registers::SP, then: None, .. }))
+        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: STACK, then: None, .. }))
     }
 
     /// Where the n-th byte is.
@@ -139,8 +142,8 @@ impl BinaryTypes {
         let unit = self.unit(die)?;
         let settled = (!self.is_gcc(die)).then(|| self.prologue_end(die, function.addr).unwrap_or(u64::MAX));
         let registers: &[u32] = match function.abi {
-            Abi::SystemV => registers::ARGS,
-            Abi::Go => registers::GO_ARGS,
+            Abi::SystemV => HERE.args,
+            Abi::Go => HERE.go_args,
             Abi::GoStack => &[],
         };
         let base = self.location(die, entry.attr(DW_AT_frame_base));
@@ -403,8 +406,8 @@ impl Wanted {
 impl Frame<'_> {
     /// Where an argument's byte is, if an argument can be there.
     fn source(&self, byte: Byte) -> Option<Source> {
-        let known = |r: u8| registers::BY_NUMBER.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
-        let base = |r: u8| if r == SP { Some(registers::SP) } else { known(r) };
+        let known = |r: u8| HERE.by_number.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
+        let base = |r: u8| if r == SP { Some(STACK) } else { known(r) };
         match byte {
             Byte::Register(r, n) => Some(Source::Register { register: known(r)?, above: n.into() }),
             Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, by, then: None }),

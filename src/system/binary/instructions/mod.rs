@@ -1,13 +1,30 @@
 //! Finds the starts of instructions, because a uprobe within an instruction changes or crashes the traced program.
 
+pub mod aarch64;
 pub mod follow;
+pub mod x86_64;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::system::Function;
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use crate::system::machine::arch::HERE;
+use follow::{Machine, Next, Value};
+
+/// What is known of a processor's instructions.
+#[derive(Debug)]
+pub struct Instructions {
+    /// The number of the stack pointer.
+    stack_pointer: u8,
+    /// Does another instruction start where the code ends that starts with one?
+    starts: fn(&[u8]) -> bool,
+    /// Where the code returns: bytes from its start. None where it is not all understood.
+    returns: fn(&[u8]) -> Option<Vec<u64>>,
+    /// Does what the first instruction of the code does, which is at this address; and notes what it compares the stack pointer
+    /// with.
+    step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
+}
 
 /// The longest function that is looked through, bytes.
 const LONGEST: u64 = 16 << 20;
@@ -36,50 +53,28 @@ pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
 }
 
 /// Does an instruction start `by` bytes into the function at byte `offset` of the file? Instructions are decoded from the
-/// function's start, as x86-64's; none on a machine of another kind, where a file cannot be read, or where what
-/// stands there is no code.
+/// function's start, as this machine's; none where a file cannot be read, or where what stands there is no code.
 pub fn starts_at(path: &Path, offset: u64, by: u64) -> Option<bool> {
-    if !cfg!(target_arch = "x86_64") || by > LONGEST {
-        return None;
-    }
-    let mut code = vec![0; by as usize];
-    File::open(path).ok()?.read_exact_at(&mut code, offset).ok()?;
-    let mut decoder = Decoder::new(64, &code, DecoderOptions::NONE);
-    while decoder.can_decode() {
-        // an instruction that is cut short by the end of `code` goes on behind `by`
-        if decoder.decode().is_invalid() {
-            return Some(false);
-        }
-    }
-    Some(true)
+    Some((HERE.instructions.starts)(&code(path, offset, by)?))
 }
 
 /// Where the function of `size` bytes at byte `offset` of the file returns: bytes from its start, of each instruction that does.
 /// None as for [`starts_at`].
 pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
-    if !cfg!(target_arch = "x86_64") || size > LONGEST {
-        return None;
-    }
-    let mut code = vec![0; size as usize];
+    (HERE.instructions.returns)(&code(path, offset, size)?)
+}
+
+fn code(path: &Path, offset: u64, size: u64) -> Option<Vec<u8>> {
+    let mut code = vec![0; usize::try_from(size).ok().filter(|_| size <= LONGEST)?];
     File::open(path).ok()?.read_exact_at(&mut code, offset).ok()?;
-    let mut decoder = Decoder::new(64, &code, DecoderOptions::NONE);
-    let mut all = Vec::new();
-    while decoder.can_decode() {
-        let instruction = decoder.decode();
-        if instruction.is_invalid() {
-            return None;
-        }
-        if instruction.mnemonic() == Mnemonic::Ret {
-            all.push(instruction.ip());
-        }
-    }
-    Some(all)
+    Some(code)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn only_starts_are_starts() {
         // push rbp; mov rbp, rsp; lea rax, [rip + 0x12345678]; ret

@@ -1,6 +1,8 @@
 //! AArch64.
 
-use super::Arch;
+use super::super::operands::{self, At};
+use super::{Arch, Call, Convention};
+use crate::system::binary::instructions;
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), whose start is `struct user_pt_regs`. A general register `x` is
 /// at eight times its number.
@@ -9,6 +11,8 @@ const SP: u32 = 248;
 const PC: u32 = 256;
 const PSTATE: u32 = 264;
 const ORIG_X0: u32 = 272;
+/// `syscallno`, which is still there where execve(2) has cleared `x8`.
+const SYSCALL_NUMBER: u32 = 280;
 
 pub(super) const ARCH: Arch = Arch {
     name: "aarch64",
@@ -23,14 +27,30 @@ pub(super) const ARCH: Arch = Arch {
     ],
     // AAPCS64
     args: &[0, 8, 16, 24, 32, 40, 48, 56],
+    convention: Convention { large_by_reference: true, mixed: false, result_comes_first: false, even_pairs: true, overflow_is_final: true },
     // `cmd/compile/abi-internal.md` of Go
     go_args: &[0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120],
     // syscall(2); the result replaces the first argument
     syscall_args: &[ORIG_X0, 8, 16, 24, 32, 40],
     result: 0,
-    syscall_number: 64,
+    syscall_number: SYSCALL_NUMBER,
     ip: PC,
     sp: SP,
+    stack_args: 0,
+    // a word is left for the return address
+    go_stack_args: 8,
+    return_address: Some(LR),
+    trap: 0,
+    // `bl`, whose distance counts from itself in instructions
+    call: Call { operation: (58, 0x25), mask: 0x3f, distance: (6, 36, 2), back: 4 },
+    raw_frames: 1,
+    // `TIF_32BIT` of arch/arm64/include/asm/thread_info.h
+    compat: ("flags", 1 << 22),
+    unwinds: None,
+    instructions: instructions::aarch64::INSTRUCTIONS,
+    by_dwarf: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],
+    vectors_by_dwarf: (64, 32),
+    operand,
     // user_mode() of arch/arm64/include/asm/ptrace.h
     mode: (PSTATE, 15),
     user_is_zero: true,
@@ -49,6 +69,41 @@ static REGISTERS: &[(&str, u32)] = &[
     ("x28", 224), ("x29", 232), ("x30", 240),
     ("fp", 232), ("lr", LR), ("sp", SP), ("pc", PC), ("ip", PC), ("pstate", PSTATE), ("orig_x0", ORIG_X0),
 ];
+
+/// An operand in the syntax of GNU's assembler:
+///
+/// | written | means |
+/// |---|---|
+/// | `x0`, `w1` | a register, or the lower half of it |
+/// | `7`, `-7` | a number, also with `#` before it |
+/// | `[x0]`, `[sp, 16]` | memory, so many bytes from what the register holds |
+/// | `[x0, x1]`, `[x0, x1, lsl 3]` | an element of an array |
+fn operand(text: &str) -> Option<At> {
+    let Some(inside) = text.strip_prefix('[') else {
+        return register(text).map(At::Register).or_else(|| operands::number(text.strip_prefix('#').unwrap_or(text)).map(At::Number));
+    };
+    let mut parts = inside.strip_suffix(']')?.split(',').map(str::trim);
+    // a 32-bit register is no address
+    let address = |name: &str| register(name).filter(|_| !name.starts_with('w'));
+    let base = Some(address(parts.next()?)?);
+    let (mut by, mut index) = (0, None);
+    if let Some(second) = parts.next() {
+        match address(second) {
+            Some(register) => {
+                let shift = parts.next().map_or(Some(0), |s| s.strip_prefix("lsl")?.trim().trim_start_matches('#').parse().ok());
+                index = Some((register, 1 << shift.filter(|n: &u32| *n <= 3)?));
+            }
+            None => by = operands::number(second.strip_prefix('#').unwrap_or(second))?,
+        }
+    }
+    parts.next().is_none().then_some(At::Memory { symbol: None, base, index, by })
+}
+
+/// `x0` and `w0` are in one place. `xzr` is no place.
+fn register(name: &str) -> Option<u32> {
+    let whole = name.strip_prefix('w').map_or_else(|| name.to_owned(), |n| format!("x{n}"));
+    ARCH.register(&whole).filter(|_| whole.starts_with('x') || whole == "sp")
+}
 
 /// From include/uapi/asm-generic/unistd.h.
 #[rustfmt::skip]

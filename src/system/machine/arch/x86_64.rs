@@ -1,6 +1,8 @@
 //! x86-64.
 
-use super::Arch;
+use super::super::operands::{self, At};
+use super::{Arch, Call, Convention};
+use crate::system::binary::instructions;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
 const AX: u32 = 80;
@@ -52,6 +54,13 @@ pub(super) const ARCH: Arch = Arch {
     by_number: &[AX, CX, DX, BX, SP, BP, SI, DI, R8, R9, R10, R11, 24, 16, 8, 0],
     // System V ABI
     args: &[DI, SI, DX, CX, R8, R9],
+    convention: Convention {
+        large_by_reference: false,
+        mixed: true,
+        result_comes_first: true,
+        even_pairs: false,
+        overflow_is_final: false,
+    },
     // `cmd/compile/abi-internal.md` of Go
     go_args: &[AX, BX, CX, DI, SI, R8, R9, R10, R11],
     // syscall(2)
@@ -60,6 +69,21 @@ pub(super) const ARCH: Arch = Arch {
     syscall_number: ORIG_AX,
     ip: IP,
     sp: SP,
+    stack_args: 8,
+    go_stack_args: 8,
+    return_address: None,
+    trap: 1,
+    // `call`, with the distance in the four bytes that follow
+    call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
+    raw_frames: 0,
+    // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
+    compat: ("status", 2),
+    unwinds: Some([IP, SP, BP, BX, CS]),
+    instructions: instructions::x86_64::INSTRUCTIONS,
+    // System V ABI, figure 3.36
+    by_dwarf: &[0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15],
+    vectors_by_dwarf: (17, 16),
+    operand,
     // user_mode() of arch/x86/include/asm/ptrace.h
     mode: (CS, 3),
     user_is_zero: false,
@@ -69,6 +93,60 @@ pub(super) const ARCH: Arch = Arch {
     calls: CALLS,
     other_calls: OTHER_CALLS,
 };
+
+/// An operand in the syntax of AT&T:
+///
+/// | written | means |
+/// |---|---|
+/// | `%rbx`, `%eax`, `%dl` | a register, or the part of it with this name |
+/// | `$-7` | a number |
+/// | `-16(%rbp)`, `(%rax,%rcx,8)` | memory, as the assembler addresses it |
+/// | `counter(%rip)`, `table+8(%rip)` | memory at a symbol |
+/// | `table(,%rax,4)`, `counter` | the same in a program that is not position independent |
+fn operand(text: &str) -> Option<At> {
+    if let Some(number) = text.strip_prefix('$') {
+        return operands::number(number).map(At::Number);
+    }
+    if let Some(name) = text.strip_prefix('%') {
+        return register(name).map(At::Register);
+    }
+    let Some((by, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
+        let (symbol, by) = operands::displacement(text)?;
+        return Some(At::Memory { symbol, base: None, index: None, by });
+    };
+    let (symbol, by) = if by.is_empty() { (None, 0) } else { operands::displacement(by)? };
+    let mut parts = inside.split(',').map(str::trim);
+    let base = match parts.next()? {
+        "" => None,
+        // a symbol is there as many bytes away as the assembler found out
+        "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, by }),
+        name => Some(register(name.strip_prefix('%')?)?),
+    };
+    let index = match parts.next() {
+        Some(name) => {
+            let scale: u32 = parts.next().map_or(Some(1), |s| s.parse().ok()).filter(|s| matches!(s, 1 | 2 | 4 | 8))?;
+            Some((register(name.strip_prefix('%')?)?, scale))
+        }
+        None => None,
+    };
+    Some(At::Memory { symbol, base, index, by })
+}
+
+/// The full register that contains a named part: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`. `ah` and similar
+/// parts are not supported, because arguments do not use them.
+fn register(name: &str) -> Option<u32> {
+    let whole = |name: &str| ARCH.register(name);
+    if let Some(rest) = name.strip_prefix('r').filter(|r| r.starts_with(|c: char| c.is_ascii_digit())) {
+        return whole(&format!("r{}", rest.trim_end_matches(['d', 'w', 'b', 'l'])));
+    }
+    let short = name.strip_prefix(['r', 'e']).unwrap_or(name);
+    match short {
+        "al" | "bl" | "cl" | "dl" => whole(&format!("{}x", short.trim_end_matches('l'))),
+        "sil" | "dil" | "bpl" | "spl" => whole(short.trim_end_matches('l')),
+        "ax" | "bx" | "cx" | "dx" | "si" | "di" | "bp" | "sp" | "ip" => whole(short),
+        _ => None,
+    }
+}
 
 /// From arch/x86/entry/syscalls/syscall_64.tbl.
 #[rustfmt::skip]

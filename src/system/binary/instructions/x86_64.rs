@@ -1,0 +1,272 @@
+//! Instructions of x86-64.
+
+#![allow(clippy::wildcard_enum_match_arm)] // a few of a thousand instructions
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::Instructions;
+use super::follow::{Base, Byte, Machine, Next, Value};
+
+/// The row.
+pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
+
+/// The number of `rsp`.
+const SP: u8 = 4;
+
+fn starts(code: &[u8]) -> bool {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        // an instruction that is cut short by the end of `code` goes on behind it
+        if decoder.decode().is_invalid() {
+            return false;
+        }
+    }
+    true
+}
+
+fn returns(code: &[u8]) -> Option<Vec<u64>> {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut all = Vec::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        if instruction.mnemonic() == Mnemonic::Ret {
+            all.push(instruction.ip());
+        }
+    }
+    Some(all)
+}
+
+fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value>) -> Next {
+    let i = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
+    if i.is_invalid() {
+        return Next::Elsewhere;
+    }
+    let by = i.next_ip().wrapping_sub(at);
+    match i.flow_control() {
+        FlowControl::Next => {
+            if !machine.step(&i) {
+                return Next::Elsewhere;
+            }
+            if i.mnemonic() == Mnemonic::Cmp {
+                let other = if i.op_register(0) == Register::RSP { i.op_register(1) } else { Register::None };
+                *compared = other.is_gpr64().then(|| machine.register(other.number() as u8));
+            }
+            Next::Along(by)
+        }
+        FlowControl::ConditionalBranch => Next::Either(by, i.near_branch64()),
+        _ => Next::Elsewhere,
+    }
+}
+
+impl Machine {
+    /// The address of an instruction's operand in memory; none where it has an index, or is of another kind.
+    fn address(&self, i: &Instruction) -> Option<Value> {
+        let (base, index) = (i.memory_base(), i.memory_index());
+        if !base.is_gpr64() || index != Register::None || matches!(i.memory_segment(), Register::FS | Register::GS) {
+            return None;
+        }
+        Some(self.register(base.number() as u8).plus(i.memory_displacement64() as i64))
+    }
+
+    fn read(&self, i: &Instruction, operand: u32, size: usize) -> Option<Vec<Byte>> {
+        match i.op_kind(operand) {
+            OpKind::Register => {
+                let register = i.op_register(operand);
+                let n = register.full_register().number();
+                match register {
+                    Register::AH | Register::BH | Register::CH | Register::DH => None,
+                    r if r.is_gpr() => Some(self.register(n as u8).bytes()[..size.min(8)].to_vec()),
+                    r if r.is_xmm() || r.is_ymm() => Some(self.vectors.get(n)?.get(..size)?.to_vec()),
+                    _ => None,
+                }
+            }
+            OpKind::Memory => Some(match self.address(i) {
+                Some(at) => self.load(at, size),
+                None => vec![Byte::Unknown; size],
+            }),
+            OpKind::Immediate8 | OpKind::Immediate16 | OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
+                Some(vec![Byte::Unknown; size])
+            }
+            _ => None,
+        }
+    }
+
+    fn write(&mut self, i: &Instruction, operand: u32, bytes: &[Byte]) -> Option<()> {
+        match i.op_kind(operand) {
+            OpKind::Register => {
+                let register = i.op_register(operand);
+                let n = register.full_register().number();
+                match register {
+                    Register::AH | Register::BH | Register::CH | Register::DH => return None,
+                    r if r.is_gpr() => {
+                        let mut whole = self.register(n as u8).bytes();
+                        // the upper half becomes 0 with the lower
+                        let upper = if r.size() >= 4 { 0 } else { r.size() };
+                        let filled = r.size().min(bytes.len());
+                        whole[..filled].copy_from_slice(&bytes[..filled]);
+                        if upper == 0 {
+                            whole[filled..].fill(Byte::Unknown);
+                        } else {
+                            whole[filled..upper].fill(Byte::Unknown);
+                        }
+                        *self.registers.get_mut(n)? = Value::of(whole);
+                    }
+                    r if r.is_xmm() || r.is_ymm() => {
+                        let whole = self.vectors.get_mut(n)?;
+                        whole.fill(Byte::Unknown);
+                        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                    }
+                    _ => return None,
+                }
+                Some(())
+            }
+            OpKind::Memory => {
+                let at = self.address(i);
+                self.store(at, bytes);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Does what an instruction does; false where that leaves nothing known.
+    fn step(&mut self, i: &Instruction) -> bool {
+        self.known(i).is_some() || self.anything(i)
+    }
+
+    /// One of the instructions that are understood; none, and nothing done, where it is another.
+    fn known(&mut self, i: &Instruction) -> Option<()> {
+        let whole = |i: &Instruction| i.op_register(0).is_gpr64() && i.op_kind(0) == OpKind::Register;
+        match i.mnemonic() {
+            Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Cmp | Mnemonic::Test => Some(()),
+            Mnemonic::Mov if whole(i) && i.op_kind(1) == OpKind::Register && i.op_register(1).is_gpr64() => {
+                let value = self.register(i.op_register(1).number() as u8);
+                self.set(i.op_register(0).number() as u8, value);
+                Some(())
+            }
+            Mnemonic::Lea if whole(i) => {
+                let value = self.address(i).unwrap_or(Value::UNKNOWN);
+                self.set(i.op_register(0).number() as u8, value);
+                Some(())
+            }
+            Mnemonic::Push => {
+                let bytes = if i.op_kind(0) == OpKind::Register && !i.op_register(0).is_gpr64() { None } else { self.read(i, 0, 8) }?;
+                let sp = self.register(SP).plus(-8);
+                self.set(SP, sp);
+                self.store(Some(sp), &bytes);
+                Some(())
+            }
+            Mnemonic::Pop if whole(i) => {
+                let sp = self.register(SP);
+                let bytes = self.load(sp, 8);
+                self.set(SP, sp.plus(8));
+                self.write(i, 0, &bytes)
+            }
+            Mnemonic::Add | Mnemonic::Sub if whole(i) && is_number(i.op_kind(1)) => {
+                let by = i.immediate(1) as i64;
+                let by = if i.mnemonic() == Mnemonic::Sub { by.wrapping_neg() } else { by };
+                let register = self.registers.get_mut(i.op_register(0).number())?;
+                *register = register.plus(by);
+                Some(())
+            }
+            Mnemonic::And if is_number(i.op_kind(1)) && i.immediate(1) == 1 => {
+                // a boolean's other bits are cleared
+                let bytes = self.read(i, 0, size_of(i, 0)?)?;
+                let bit = match *bytes.first()? {
+                    Byte::Register(r, 0) => Byte::RegisterBit(r),
+                    Byte::Memory(base, at) => Byte::MemoryBit(base, at),
+                    bit @ (Byte::RegisterBit(_) | Byte::MemoryBit(..)) => bit,
+                    _ => return None,
+                };
+                let mut masked = vec![Byte::Unknown; bytes.len()];
+                *masked.first_mut()? = bit;
+                self.write(i, 0, &masked)
+            }
+            Mnemonic::And if whole(i) && is_number(i.op_kind(1)) && i.op_register(0) == Register::RSP => {
+                self.alignments = self.alignments.checked_add(1)?;
+                self.set(SP, Value::Sum(Base::Aligned(self.alignments), 0));
+                Some(())
+            }
+            _ => {
+                let size = copied(i)?;
+                let mut bytes = self.read(i, 1, size)?;
+                // what a number is extended by is not of the entry
+                bytes.truncate(size);
+                self.write(i, 0, &bytes)
+            }
+        }
+    }
+
+    /// Any other instruction: what it writes is not known any more.
+    fn anything(&mut self, i: &Instruction) -> bool {
+        let writes = |a: OpAccess| matches!(a, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite);
+        let mut uses = InstructionInfoFactory::new();
+        let info = uses.info(i);
+        for used in info.used_registers().iter().filter(|r| writes(r.access())) {
+            let register = used.register();
+            let n = register.full_register().number();
+            if register.is_gpr() {
+                self.set(n as u8 & 15, Value::UNKNOWN);
+            } else if register.is_vector_register() && n < self.vectors.len() {
+                self.vectors[n] = [Byte::Unknown; 32];
+            }
+        }
+        for used in info.used_memory().iter().filter(|m| writes(m.access())) {
+            let base = used.base();
+            let at = base.is_gpr64().then(|| self.register(base.number() as u8));
+            match at {
+                // an element of an array in the frame: nobody knows which
+                Some(Value::Sum(Base::Register(SP) | Base::Aligned(_), _)) if used.index() != Register::None => return false,
+                Some(at) if used.index() == Register::None => {
+                    let bytes = vec![Byte::Unknown; used.memory_size().size().clamp(1, 64)];
+                    self.store(Some(at.plus(used.displacement() as i64)), &bytes);
+                }
+                _ => self.dirty = true,
+            }
+        }
+        true
+    }
+}
+
+fn is_number(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate8 | OpKind::Immediate8to64 | OpKind::Immediate32to64 | OpKind::Immediate32 | OpKind::Immediate8to32)
+}
+
+fn size_of(i: &Instruction, operand: u32) -> Option<usize> {
+    match i.op_kind(operand) {
+        OpKind::Register => Some(i.op_register(operand).size()),
+        OpKind::Memory => Some(i.memory_size().size()),
+        _ => None,
+    }
+}
+
+/// How many bytes an instruction copies from its second operand to its first; none for one that does something else.
+fn copied(i: &Instruction) -> Option<usize> {
+    if i.op_count() != 2 {
+        return None;
+    }
+    let memory = matches!((i.op_kind(0), i.op_kind(1)), (OpKind::Memory, _) | (_, OpKind::Memory)).then(|| i.memory_size().size());
+    let size = match i.mnemonic() {
+        Mnemonic::Mov => memory.or_else(|| size_of(i, 0)),
+        Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => size_of(i, 1),
+        Mnemonic::Movd | Mnemonic::Vmovd | Mnemonic::Movss | Mnemonic::Vmovss => Some(4),
+        Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movsd | Mnemonic::Vmovsd | Mnemonic::Movlps | Mnemonic::Movlpd => Some(8),
+        Mnemonic::Movaps
+        | Mnemonic::Movups
+        | Mnemonic::Movapd
+        | Mnemonic::Movupd
+        | Mnemonic::Movdqa
+        | Mnemonic::Movdqu
+        | Mnemonic::Vmovaps
+        | Mnemonic::Vmovups
+        | Mnemonic::Vmovapd
+        | Mnemonic::Vmovupd
+        | Mnemonic::Vmovdqa
+        | Mnemonic::Vmovdqu => memory.or_else(|| size_of(i, 0)),
+        _ => None,
+    };
+    size.filter(|n| (1..=32).contains(n))
+}
