@@ -33,8 +33,13 @@ pub(super) const ROWS: &[Builtin] = &[
                     f.keep(&[i64::from(offset)]);
                     Ok(Type::U64)
                 }
-                None => Err(Diagnostic::error("unknown-register", f.span(0), format!("{} has no register `{name}`", arch.name))
-                    .suggest(&name, arch.registers.iter().map(|(n, _)| *n))),
+                None => {
+                    let d = Diagnostic::error("unknown-register", f.span(0), format!("{} has no register `{name}`", arch.name));
+                    Err(match arch.others_with_register(&name) {
+                        Some(other) => d.help(format!("`{name}` is one of {other}; arg0 and up, retval and func are the same on all")),
+                        None => d.suggest(&name, arch.registers.iter().map(|(n, _)| *n)),
+                    })
+                }
             }
         }),
         needs: ContextFeatures::REGS,

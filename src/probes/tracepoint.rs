@@ -61,6 +61,14 @@ impl ProbeKind for Tracepoint {
         let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
         let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
+        let arch = env.sys.arch();
+        if let Some(call) = super::syscall::of(&category, &event).filter(|call| env.sys.syscall_number(call.name).is_none())
+            && let Some(other) = arch.replaced_call(call.name)
+        {
+            let event = format!("{}{other}", event.strip_suffix(call.name).unwrap_or_default());
+            let no = format!("{} has no system call `{}`", arch.name, call.name);
+            return Err(error.help(format!("{no}; programs make `{other}` instead: `tracepoint:{category}:{event}`")));
+        }
         if let Some((c, _)) = all.iter().find(|(_, e)| *e == event) {
             return Err(error.help(format!("did you mean `tracepoint:{c}:{event}`?")));
         }

@@ -21,10 +21,7 @@ use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary:
 /// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
 pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     let data = map(path)?;
-    if let Some(foreign) = foreign(&data) {
-        let what = format!("{} is a program for {foreign}; this machine runs those for {}", path.display(), HERE.name);
-        return Err(Missing { what, help: Some("trace it on a machine that runs it".into()) });
-    }
+    runs_here(path, &data)?;
     let index = match FileKind::parse(&*data) {
         Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(path, &data, dirs),
         Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(path, &data, dirs),
@@ -33,6 +30,13 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     index
         .map(|index| Binary { path: path.to_owned(), ..index })
         .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
+}
+
+/// An error if this machine cannot run the file.
+pub(in crate::system) fn runs_here(path: &Path, data: &[u8]) -> Result<(), Missing> {
+    let Some(foreign) = foreign(data) else { return Ok(()) };
+    let what = format!("{} is a program for {foreign}; this machine runs those for {}", path.display(), HERE.name);
+    Err(Missing { what, help: Some("trace it on a machine that runs it".into()) })
 }
 
 /// What an ELF file is for, if this machine cannot run it.

@@ -34,6 +34,7 @@ pub struct Marker {
 /// The markers of a 64-bit ELF file, in the order of their notes; what is damaged is left out.
 pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
     let data = elf::map(path)?;
+    elf::runs_here(path, &data)?;
     // 32-bit programs put their arguments elsewhere: they are read, and found to have none of our markers
     let Ok(file) = ElfFile64::<object::Endianness>::parse(&*data) else {
         return match object::File::parse(&*data) {

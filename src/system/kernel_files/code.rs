@@ -13,6 +13,8 @@ use crate::system::machine::arch;
 
 /// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
+/// Or so far before it, where there is room for what the function's tracers are (`DYNAMIC_FTRACE_WITH_CALL_OPS` of arm64).
+const ROOM: u64 = 8;
 
 /// An image's symbols in the order of their addresses.
 #[derive(Debug, Default)]
@@ -84,7 +86,7 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
     let table = |from: &str, to: &str| symbols.range(from, to).and_then(|r| image.between(r.start, r.end));
     let gone = symbols.range("__init_begin", "__init_end").unwrap_or(0..0);
     let places = table("__start_mcount_loc", "__stop_mcount_loc").map(|t| pointers(t).filter(|a| !gone.contains(a)).collect::<Vec<_>>());
-    let listed = places.map(|places| traceable(&places, symbols)).filter(|all| !all.is_empty());
+    let listed = places.map(|places| traceable(&places, symbols, has_room(image))).filter(|all| !all.is_empty());
 
     let mut blocked = BTreeSet::new();
     for address in table("__start_kprobe_blacklist", "__stop_kprobe_blacklist").into_iter().flat_map(pointers) {
@@ -109,7 +111,7 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
         init.into_iter().any(|s| (s.address..s.address + s.bytes.len() as u64).contains(&address))
     };
     let table = |name: &'static str| image.section(name).flat_map(|s| pointers(&s.bytes)).collect::<Vec<_>>();
-    let has_room = arch::ALL.iter().find(|a| a.name == image.machine).is_none_or(|a| a.notes_room);
+    let has_room = has_room(image);
     let noted = match has_room {
         true => [table("__mcount_loc"), table("__patchable_function_entries")].concat(),
         false => table("__mcount_loc"),
@@ -124,12 +126,18 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
         blocked.extend(symbols.code().filter(|s| range.contains(&s.address)).map(|s| s.name.clone()));
     }
     let errors: Vec<String> = image.section("_error_injection_whitelist").flat_map(|s| injectable(&s.bytes, symbols)).collect();
-    Code { traceable: Some(traceable(&places, symbols)), blocked, error_injectable: Some(errors) }
+    Code { traceable: Some(traceable(&places, symbols, has_room)), blocked, error_injectable: Some(errors) }
+}
+
+/// May there be room before functions?
+fn has_room(image: &Image<'_>) -> bool {
+    arch::named(&image.machine).is_none_or(|a| a.notes_room)
 }
 
 /// A place in the middle of a function is of a weak one that another has replaced.
-fn traceable(places: &[u64], symbols: &Symbols) -> Vec<String> {
-    let named = places.iter().filter_map(|a| symbols.at(*a));
+fn traceable(places: &[u64], symbols: &Symbols, has_room: bool) -> Vec<String> {
+    let before = |place: u64| symbols.at(place.wrapping_add(ROOM)).filter(|(_, into)| has_room && *into == 0);
+    let named = places.iter().filter_map(|place| before(*place).or_else(|| symbols.at(*place)));
     named.filter(|(_, into)| *into <= PAD).map(|(name, _)| name.to_owned()).collect()
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Image<'d> {
     pub(super) machine: String,
     /// In hexadecimal; empty where there is none.
     pub(super) build_id: String,
+    /// It is one section, of which it is not known yet what is code.
+    whole: bool,
 }
 
 /// Most of a string's bytes that are looked at.
@@ -83,7 +85,36 @@ impl<'d> Image<'d> {
         }
         sections.sort_by_key(|s| s.address);
         let symbols = file.symbols().filter_map(|s| symbol(&s, s.address())).collect();
-        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file) }.with_kinds())
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
+    }
+
+    /// A kernel without sections.
+    pub(super) fn of_memory(memory: Section<'d>, machine: &str, btf: Option<&'d [u8]>) -> Self {
+        let (sections, symbols) = (vec![memory], Vec::new());
+        Self { sections, symbols, btf, machine: machine.to_owned(), build_id: String::new(), whole: true }
+    }
+
+    /// Makes sections of the only one: these ranges of code, each with its name, and what is between them.
+    pub(super) fn divide(&mut self, code: &[(u64, u64, &str)], notes: Option<(u64, u64)>) {
+        if !self.whole {
+            return;
+        }
+        let Some(memory) = self.sections.pop() else { return };
+        self.whole = false;
+        let end = memory.address + memory.bytes.len() as u64;
+        let mut at = memory.address;
+        for (from, to, name) in code.iter().copied().chain([(end, end, "")]) {
+            for (from, to, name, code) in [(at, from, "", false), (from, to, name, true)] {
+                let place = |address: u64| usize::try_from(address.checked_sub(memory.address)?).ok();
+                if let Some(bytes) = place(from).zip(place(to)).and_then(|(from, to)| memory.bytes.get(from..to)).filter(|b| !b.is_empty())
+                {
+                    self.sections.push(Section { name: name.to_owned(), address: from, bytes: Cow::Owned(bytes.to_vec()), code });
+                    at = to;
+                }
+            }
+        }
+        let notes = notes.and_then(|(from, to)| self.between(from, to));
+        self.build_id = notes.and_then(build_id_of_notes).unwrap_or_default();
     }
 
     /// A module's file, laid out from `base` on. `external`: addresses of what it does not define itself.
@@ -130,7 +161,7 @@ impl<'d> Image<'d> {
             }
         }
         let symbols = file.symbols().filter_map(|s| symbol(&s, defined(&s)?)).collect();
-        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file) }.with_kinds())
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
     }
 
     /// What a symbol is, its section tells.
@@ -141,6 +172,11 @@ impl<'d> Image<'d> {
         }
         self.symbols = symbols;
         self
+    }
+
+    /// The start of an image of which it is not known yet what is code.
+    pub(super) fn undivided(&self) -> Option<u64> {
+        self.sections.first().filter(|_| self.whole).map(|s| s.address)
     }
 
     pub(super) fn sections(&self) -> &[Section<'d>] {
@@ -184,7 +220,7 @@ impl<'d> Image<'d> {
     pub(super) fn is_code(&self, address: u64) -> bool {
         let at = self.sections.partition_point(|s| s.address <= address);
         let section = at.checked_sub(1).and_then(|at| self.sections.get(at));
-        section.is_some_and(|s| s.code && address - s.address < s.bytes.len() as u64)
+        section.is_some_and(|s| (s.code || self.whole) && address - s.address < s.bytes.len() as u64)
     }
 }
 
@@ -216,6 +252,13 @@ fn btf<'d>(file: &ElfFile64<'d>) -> Option<&'d [u8]> {
 
 fn machine(file: &ElfFile64<'_>) -> String {
     arch::name_of(file.elf_header().e_machine(Endianness::Little).0).unwrap_or_default().into()
+}
+
+/// The build ID among notes (`struct elf_note`): lengths of the owner's name and of what it says, and its kind.
+fn build_id_of_notes(notes: &[u8]) -> Option<String> {
+    const GNU: &[u8] = b"\x14\0\0\0\x03\0\0\0GNU\0";
+    let from = memchr::memmem::find(notes, GNU)? + GNU.len();
+    Some(notes.get(from..from + 20)?.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 fn build_id(file: &ElfFile64<'_>) -> String {

@@ -16,6 +16,8 @@ use super::image::{Image, Symbol};
 const PER_MARKER: usize = 256;
 /// Bytes of that many names, each with its length: the shortest are one letter and a type.
 const MARKED: std::ops::Range<usize> = PER_MARKER * 2..PER_MARKER * 1024;
+/// Bytes before a kernel's first function.
+const HEAD: u64 = 1 << 20;
 /// Most symbols: a kernel with all drivers built in has under a million.
 const MOST: usize = 8 << 20;
 /// As far before its tokens as a table of names may be, bytes.
@@ -242,7 +244,9 @@ fn is_plausible(all: &[u64], kinds: &[u8], image: &Image<'_>) -> bool {
     let code = || all.iter().zip(kinds).filter(|(_, kind)| matches!(kind, b't' | b'T'));
     let right = code().filter(|(address, _)| image.is_code(**address)).count();
     // marks of a section's end are outside of it
-    back <= 2 && right > 0 && right * 4 >= code().count() * 3
+    // where all may be code, the first symbol is at the start of it
+    let starts = |start: u64| all.first().is_some_and(|first| first.wrapping_sub(start) <= HEAD);
+    back <= 2 && image.undivided().is_none_or(starts) && right > 0 && right * 4 >= code().count() * 3
 }
 
 fn symbols(tokens: &Tokens<'_>, names: &Names<'_>, addresses: &[u64]) -> Vec<Symbol> {

@@ -5,7 +5,7 @@
 //! configuration shows what is compiled in. [`Contents::missing`] lists what is unknown.
 //!
 //! - `unpack`: compressions, `bzImage`.
-//! - `image`: an ELF file as memory, linked or not.
+//! - `image`: an ELF file as memory, linked or not. `flat`: arm64's image, which is none.
 //! - `kallsyms`: the symbol table of a stripped kernel.
 //! - `code`: functions. `events`: tracepoints. `abilities`: BPF features. `modules`: files of modules.
 //!
@@ -14,6 +14,7 @@
 mod abilities;
 mod code;
 mod events;
+mod flat;
 mod image;
 mod kallsyms;
 mod modules;
@@ -26,6 +27,7 @@ use crate::failure::reason;
 use crate::input;
 use crate::system::kernel::functions::{Functions, KERNEL};
 use crate::system::kernel_types::KernelTypes;
+use crate::system::machine::arch;
 use crate::system::snapshot::{About, Contents, Event};
 use crate::system::{Feature, Missing};
 use abilities::Seen;
@@ -142,8 +144,13 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         missing(format!("cannot read {shown}: {}", reason(&e)), help)
     })?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
-    let data = unpack::elf(whole).map_err(cannot)?;
-    let mut image = Image::linked(&data).map_err(cannot)?;
+    let data = unpack::kernel(whole).map_err(cannot)?;
+    let image = if flat::is_image(&data) { flat::image(&data) } else { Image::linked(&data) };
+    let mut image = image.map_err(cannot)?;
+    if arch::named(&image.machine).is_none() {
+        let machine = if image.machine.is_empty() { "an unknown processor" } else { &image.machine };
+        return Err(cannot(format!("it is for {machine}; rbt serves {}", arch::names())));
+    }
     let release = release(&image).ok_or_else(|| cannot("it is not a kernel, or its version is unknown".into()))?;
     let symbols = symbols(&mut image, parts);
 
@@ -209,6 +216,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
 fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
+        flat::settle(image, &own);
         return Symbols::new(own, of_file);
     }
     if !of_file.is_empty() {

@@ -104,7 +104,7 @@ pub(super) fn read(
 /// The nth: its addresses are its own among all modules'.
 fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Module, String> {
     let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
-    let data = unpack::elf(whole).map_err(|why| format!("{}: {why}", path.display()))?;
+    let data = unpack::kernel(whole).map_err(|why| format!("{}: {why}", path.display()))?;
     let base = ((n as u64) + 1) << 33;
     of_file(name, &data, base, layout).map_err(|why| format!("{}: {why}", path.display()))
 }

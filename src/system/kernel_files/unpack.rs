@@ -1,21 +1,25 @@
-//! Unpacks kernels and modules: x86's `bzImage` (Documentation/arch/x86/boot.rst) and the compression formats of the kernel's
-//! build, distinguished by their first bytes.
+//! Unpacks kernels and modules: x86's `bzImage` (Documentation/arch/x86/boot.rst), the image that arm64's firmware starts
+//! (drivers/firmware/efi/libstub/zboot-header.S), and the compression formats of the kernel's build, distinguished by their
+//! first bytes.
 
 use std::io::{Read, Take};
+
+use super::flat;
+use crate::system::machine::arch;
 
 /// The most that a file is unpacked to, bytes: a kernel with its debug information is below it.
 const LARGEST: u64 = 2 << 30;
 
-/// What a file holds in the end: an ELF file as it is, or what it is packed in is taken off.
-pub(super) fn elf(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+/// What a file holds in the end: an ELF file as it is, or arm64's image, or what they are packed in is taken off.
+pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut bytes = bytes;
     // a bzImage has a compressed file in it, and that the ELF file
     for _ in 0..3 {
-        if bytes.starts_with(b"\x7fELF") {
+        if bytes.starts_with(b"\x7fELF") || flat::is_image(&bytes) {
             return Ok(bytes);
         }
         if let Some(what) = foreign(&bytes) {
-            return Err(format!("it is {what}; rbt reads x86_64 kernels only"));
+            return Err(format!("it is {what}; rbt serves {}", arch::names()));
         }
         bytes = match payload(&bytes)? {
             Some(packed) => inflate(packed)?,
@@ -25,20 +29,20 @@ pub(super) fn elf(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     Err("it is packed in too many layers".into())
 }
 
-/// What an image is that other architectures boot, by its magic number (Documentation/arch/{arm64,riscv}, drivers/firmware/efi).
+/// What an image is that other architectures boot, by its magic number (Documentation/arch/riscv/boot-image-header.rst).
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     const MAGIC: std::ops::Range<usize> = 0x38..0x3c;
-    match (bytes.get(MAGIC), bytes.get(4..8)) {
-        (Some(b"ARM\x64"), _) => Some("an image of arm64"),
-        (Some(b"RSC\x05"), _) => Some("an image of riscv64"),
-        (_, Some(b"zimg")) if bytes.starts_with(b"MZ") => Some("an EFI zboot image, as arm64, riscv64 and loongarch64 have"),
-        _ => None,
-    }
+    (bytes.get(MAGIC) == Some(b"RSC\x05")).then_some("an image for riscv64")
 }
 
-/// The compressed kernel in a `bzImage`; none where it is no such file.
+/// The compressed kernel in a `bzImage` or in what EFI starts; none where it is no such file.
 fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     const CUT: &str = "its header is truncated";
+    if bytes.starts_with(b"MZ") && bytes.get(4..8) == Some(b"zimg") {
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+        let (offset, length) = (word(8).ok_or(CUT)?, word(12).ok_or(CUT)?);
+        return bytes.get(offset..offset.checked_add(length).ok_or(CUT)?).map(Some).ok_or_else(|| "it is truncated".into());
+    }
     if bytes.get(0x202..0x206) != Some(b"HdrS") {
         return Ok(None);
     }
@@ -78,7 +82,7 @@ pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     } else if bytes.starts_with(&[0x89, b'L', b'Z', b'O']) {
         Err("it is compressed with lzo, which is not supported: unpack it with the kernel's scripts/extract-vmlinux".into())
     } else {
-        Err("it is neither an ELF file nor a bzImage, nor in a known compression format".into())
+        Err("it is neither an ELF file nor a bzImage or an image of arm64, nor in a known compression format".into())
     }
 }
 
@@ -172,9 +176,9 @@ mod tests {
     #[test]
     fn each_compression_is_taken_off() {
         for (name, packed) in packed() {
-            assert_eq!(elf(packed.clone()).unwrap(), PLAIN, "{name}");
+            assert_eq!(kernel(packed.clone()).unwrap(), PLAIN, "{name}");
             let with_length = [packed.as_slice(), &(PLAIN.len() as u32).to_le_bytes()].concat();
-            assert_eq!(elf(image(&with_length)).unwrap(), PLAIN, "{name} in an image");
+            assert_eq!(kernel(image(&with_length)).unwrap(), PLAIN, "{name} in an image");
         }
     }
 
@@ -183,15 +187,15 @@ mod tests {
         for (name, packed) in packed() {
             let whole = image(&packed);
             for cut in 0..whole.len() {
-                assert!(elf(whole[..cut].to_vec()).is_err(), "{name} cut at {cut}");
+                assert!(kernel(whole[..cut].to_vec()).is_err(), "{name} cut at {cut}");
             }
             for at in 0..whole.len() {
                 let mut odd = whole.clone();
                 odd[at] ^= 0x5a;
-                let _ = elf(odd);
+                let _ = kernel(odd);
             }
         }
-        assert!(elf(b"BZh91AY".to_vec()).unwrap_err().contains("bzip2"));
-        assert!(elf(b"text".to_vec()).unwrap_err().contains("neither"));
+        assert!(kernel(b"BZh91AY".to_vec()).unwrap_err().contains("bzip2"));
+        assert!(kernel(b"text".to_vec()).unwrap_err().contains("neither"));
     }
 }

@@ -266,6 +266,21 @@ fn forged_files_do_no_harm() {
     }
 }
 
+#[test]
+fn a_kernel_for_another_processor() {
+    let of = |machine: &str| {
+        let mut contents = contents(0);
+        contents.about.machine = machine.into();
+        Snapshot::of(&contents)
+    };
+    assert_eq!(of("aarch64").unwrap().arch().name, "aarch64");
+    assert_eq!(of("aarch64").unwrap().syscall_number("openat"), Some(56));
+    assert_eq!(of("x86_64").unwrap().syscall_number("openat"), Some(257));
+    assert_eq!(of("").unwrap().arch().name, std::env::consts::ARCH);
+    let why = of("riscv64").map(|_| ()).unwrap_err().what;
+    assert!(why.contains("a kernel for riscv64; rbt serves x86_64 and aarch64"), "{why}");
+}
+
 /// This machine's kernel, captured, written and read again, answers as it does itself.
 #[test]
 fn this_machine_is_the_same_from_its_snapshot() {

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use object::{Object, ObjectSection};
+
 use crate::system::kernel_types::btf::{Blob, Kind, Writer};
 
 pub const TEXT: u64 = 0xffff_ffff_8100_0000;
@@ -242,6 +244,32 @@ pub fn kernel(form: Form) -> Vec<u8> {
     kernel_with(Table::Own(form)).0
 }
 
+/// The same as an image for arm64, with its pointers in it or in relocations.
+pub fn image(form: Form, relocated: bool) -> Vec<u8> {
+    let file = kernel(form);
+    let elf = object::File::parse(&*file).unwrap();
+    let mut image = Vec::new();
+    for section in elf.sections().filter(|s| s.address() != 0) {
+        let at = (section.address() - TEXT) as usize;
+        image.resize((at + section.size() as usize).next_multiple_of(8).max(image.len()), 0);
+        image[at..at + section.size() as usize].copy_from_slice(section.data().unwrap());
+    }
+    image[0x38..0x3c].copy_from_slice(b"ARM\x64");
+    if relocated {
+        let is_pointer = |w: &u64| w >> 28 == TEXT >> 28;
+        let words = image.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).enumerate();
+        let all: Vec<_> = words.filter(|(_, w)| is_pointer(w)).map(|(n, w)| (n * 8, w)).collect();
+        for (at, _) in &all {
+            image[*at..at + 8].fill(0);
+        }
+        // as many as a kernel has
+        for (at, value) in all.iter().cycle().take(all.len().max(2000)) {
+            image.extend([TEXT + *at as u64, 1027, *value].iter().flat_map(|w| w.to_le_bytes()));
+        }
+    }
+    image
+}
+
 /// And its `System.map`.
 pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
     let mut data = Memory::new(DATA);
@@ -297,6 +325,7 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
         (TEXT + 0x20, 'T', "__x64_sys_open"),
         (TEXT + 0x40, 't', "not_to_trace"),
         (TEXT + 0x60, 't', "without_kprobe"),
+        (TEXT + 0x100, 'T', "_etext"),
         (INIT, 'T', "__init_begin"),
         (INIT, 't', "start_kernel"),
         (INIT + 0x1000, 'R', "__init_end"),

@@ -58,7 +58,7 @@ fn a_made_kernel_is_read() {
         assert_eq!(names(&contents), want, "{form:?}");
         let functions = contents.functions.as_ref().unwrap();
         assert_eq!(functions.named("__x64_sys_open").next().unwrap().alias_of, Some("__do_sys_open"));
-        assert_eq!(contents.untraceable.as_deref().unwrap(), ["__init_begin", "_stext", "not_to_trace", "start_kernel"]);
+        assert_eq!(contents.untraceable.as_deref().unwrap(), ["__init_begin", "_etext", "_stext", "not_to_trace", "start_kernel"]);
         assert_eq!(contents.error_injectable.as_deref().unwrap(), ["__do_sys_open"]);
         assert_eq!(contents.features.get(&Feature::Loop), Some(&true));
         assert_eq!(contents.features.get(&Feature::ForEach), Some(&false));
@@ -170,9 +170,42 @@ fn what_is_wrong_is_told() {
     assert!(said(b"").contains("neither an ELF file nor a bzImage"));
     assert!(said(&made::module()).contains("not a kernel"));
     let image = |at: usize, magic: &[u8]| [&vec![0u8; at], magic, &[0u8; 64]].concat();
-    assert!(said(&image(0x38, b"ARM\x64")).contains("it is an image of arm64"));
-    assert!(said(&[b"MZ\0\0zimg".as_slice(), &[0; 64]].concat()).contains("EFI zboot"));
+    assert!(said(&image(0x38, b"ARM\x64")).contains("do not tell where it is linked"));
+    assert!(said(&image(0x38, b"RSC\x05")).contains("an image for riscv64; rbt serves x86_64 and aarch64"));
+    assert!(said(&[b"MZ\0\0zimg".as_slice(), &[0; 64]].concat()).contains("neither an ELF file"));
+    let mut other = made::kernel(Form::Before);
+    other[18..20].copy_from_slice(&243u16.to_le_bytes());
+    assert!(said(&other).contains("it is for riscv64; rbt serves x86_64 and aarch64"));
     assert!(from_vmlinux(Path::new("/nowhere"), &mut |_| {}).unwrap_err().what.contains("no such file"));
+}
+
+/// An image without sections tells the same as the file that has them.
+#[test]
+fn an_image_for_arm64_is_read() {
+    let folder = Folder::new("flat");
+    for (form, packings) in [(Form::Before, 1), (Form::After, 1), (Form::Itself, 3)] {
+        let whole = from_vmlinux(&folder.put("vmlinux", &made::kernel(form)), &mut |_| {}).unwrap();
+        for relocated in [form == Form::Before, true] {
+            let image = made::image(form, relocated);
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(&image).unwrap();
+            let packed = packed.finish().unwrap();
+            let started = [b"MZ\0\0zimg".as_slice(), &24u32.to_le_bytes(), &(packed.len() as u32).to_le_bytes(), &[0; 8], &packed].concat();
+            for bytes in [&image, &packed, &started].into_iter().take(packings) {
+                let flat = from_vmlinux(&folder.put("Image", bytes), &mut |_| {}).unwrap();
+                assert_eq!((flat.about.release.as_str(), flat.about.machine.as_str()), ("6.0.0-made", "aarch64"));
+                assert_eq!(names(&flat), names(&whole), "{form:?} {relocated}");
+                assert_eq!((&flat.btf, &flat.events, &flat.config), (&whole.btf, &whole.events, &whole.config), "{form:?} {relocated}");
+                assert_eq!((&flat.untraceable, &flat.error_injectable), (&whole.untraceable, &whole.error_injectable));
+                assert_eq!(flat.features, whole.features);
+            }
+            // cut, it is read or refused
+            let cuts = if relocated && form == Form::Itself { 4 } else { 0 };
+            for cut in [0x3b, 0x40, image.len() / 3, image.len() - 1].into_iter().take(cuts) {
+                let _ = from_vmlinux(&folder.put("Image", &image[..cut]), &mut |_| {});
+            }
+        }
+    }
 }
 
 /// Whatever the bytes, an answer or an error, and soon.

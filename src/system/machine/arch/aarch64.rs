@@ -58,6 +58,7 @@ pub(super) const ARCH: Arch = Arch {
     watch_modes: &["r", "w", "rw", "x"],
     notes_room: true,
     calls: CALLS,
+    replaced_calls: REPLACED_CALLS,
     other_calls: OTHER_CALLS,
 };
 
@@ -163,6 +164,19 @@ static CALLS: &[(&str, u32)] = &[
     ("timerfd_settime", 86), ("times", 153), ("tkill", 130), ("truncate", 45), ("umask", 166), ("umount", 39), ("unlinkat", 35),
     ("unshare", 97), ("userfaultfd", 282), ("utimensat", 88), ("vhangup", 58), ("vmsplice", 75), ("wait4", 260), ("waitid", 95),
     ("write", 64), ("writev", 66),
+];
+
+/// Those that include/uapi/asm-generic/unistd.h leaves out, as the C library makes them.
+#[rustfmt::skip]
+static REPLACED_CALLS: &[(&str, &str)] = &[
+    ("open", "openat"), ("creat", "openat"), ("fork", "clone"), ("vfork", "clone"), ("access", "faccessat"), ("chmod", "fchmodat"),
+    ("chown", "fchownat"), ("lchown", "fchownat"), ("link", "linkat"), ("symlink", "symlinkat"), ("readlink", "readlinkat"),
+    ("unlink", "unlinkat"), ("rmdir", "unlinkat"), ("mkdir", "mkdirat"), ("mknod", "mknodat"), ("rename", "renameat2"),
+    ("newstat", "newfstatat"), ("newlstat", "newfstatat"), ("dup2", "dup3"), ("pipe", "pipe2"), ("poll", "ppoll"),
+    ("select", "pselect6"), ("pause", "ppoll"), ("epoll_create", "epoll_create1"), ("epoll_wait", "epoll_pwait"),
+    ("inotify_init", "inotify_init1"), ("eventfd", "eventfd2"), ("signalfd", "signalfd4"), ("getdents", "getdents64"),
+    ("utime", "utimensat"), ("utimes", "utimensat"), ("futimesat", "utimensat"), ("alarm", "setitimer"), ("time", "clock_gettime"),
+    ("getpgrp", "getpgid"), ("fadvise64", "fadvise64_64"),
 ];
 
 #[rustfmt::skip]

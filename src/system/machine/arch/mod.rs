@@ -78,6 +78,8 @@ pub struct Arch {
     pub notes_room: bool,
     /// Numbers of system calls by the names of their tracepoints, sorted by name.
     pub calls: &'static [(&'static str, u32)],
+    /// Calls that others have and it has not, each with the one that serves instead.
+    pub replaced_calls: &'static [(&'static str, &'static str)],
     /// Calls whose names are not their tracepoints', and those that no kernel serves any more.
     pub other_calls: &'static [(&'static str, u32)],
 }
@@ -134,6 +136,23 @@ pub fn names() -> String {
 }
 
 impl Arch {
+    /// Which others have a register of this name?
+    pub fn others_with_register(&self, name: &str) -> Option<&'static str> {
+        ALL.iter().find(|other| other.name != self.name && other.register(name).is_some()).map(|other| other.name)
+    }
+
+    /// The call that serves in the place of one that others have.
+    pub fn replaced_call(&self, name: &str) -> Option<&'static str> {
+        self.replaced_calls.iter().find(|(n, _)| *n == name).map(|(_, call)| *call)
+    }
+
+    /// The function that serves the system call which the function of this name serves on another processor.
+    pub fn own_syscall_function(&self, function: &str) -> Option<String> {
+        let others = ALL.iter().filter(|other| other.name != self.name);
+        let call = others.into_iter().find_map(|other| function.strip_prefix(other.syscall_function))?;
+        Some(format!("{}{}", self.syscall_function, self.replaced_call(call).unwrap_or(call)))
+    }
+
     /// The offset of a register.
     pub fn register(&self, name: &str) -> Option<u32> {
         self.registers.iter().find(|(known, _)| *known == name).map(|(_, offset)| *offset)

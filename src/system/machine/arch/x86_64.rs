@@ -91,6 +91,7 @@ pub(super) const ARCH: Arch = Arch {
     watch_modes: &["w", "rw", "x"],
     notes_room: false,
     calls: CALLS,
+    replaced_calls: &[("fadvise64_64", "fadvise64"), ("sync_file_range2", "sync_file_range")],
     other_calls: OTHER_CALLS,
 };
 
