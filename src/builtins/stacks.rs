@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
-use crate::emit::unwind::{self, CUT};
+use crate::emit::unwind::{self, CUT, UserStack};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
@@ -269,9 +269,9 @@ impl<'c> Builder<'_, 'c> {
         // before them are frames that the kernel may leave out, or put in
         let lead: u64 = if raw && of_kernel { 16 } else { 8 };
         // a script that asks for fewer frames knows that there are more
-        let told = limit != USUAL_FRAMES;
+        let limit_given = limit != USUAL_FRAMES;
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
-            self.unwound(limit, told, flags)
+            self.unwound(limit, limit_given, flags)
         } else {
             (self.taken(limit, lead, flags), self.int(0))
         };
@@ -327,9 +327,9 @@ impl<'c> Builder<'_, 'c> {
 
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if a word follows them
     /// that says why they end.
-    fn unwound(&mut self, limit: u32, told: bool, flags: u64) -> (PointerValue<'c>, IntValue<'c>) {
-        let (frames, done, cut) = self.unwind_user(limit, told);
-        let not = self.cmp(Cmp::Eq, done, self.int(0));
+    fn unwound(&mut self, limit: u32, limit_given: bool, flags: u64) -> (PointerValue<'c>, IntValue<'c>) {
+        let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given);
+        let not = self.cmp(Cmp::Eq, usable, self.int(0));
         self.if_(not, |e| {
             let (ctx, size, flags) = (e.ctx(), e.int(u64::from(limit) * 8), e.int(flags));
             e.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);

@@ -53,29 +53,34 @@ impl<'c> Builder<'_, 'c> {
             let (to, size) = (e.offset(state, NODE), e.int(NODE_SIZE.into()));
             let node = e.and(entry, e.int(!u64::from(NODE_SIZE - 1)));
             e.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
-            let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
-            let pivots = e.select(is_arange, e.int(SLOTS[1] - 1), e.int(SLOTS[0] - 1));
-            let slot = e.scalar_home();
-            let zero = e.int(0);
-            e.store(slot, 0, 8, zero);
-            e.count(SLOTS[0] - 1, |e, i| {
-                let end = e.cmp(Cmp::Uge, i, pivots);
-                let pivot = e.load(e.offset_by(state, e.mul(i, e.int(8))), NODE + 8, U64);
-                let (addr, none) = (e.load(state, MISS_ADDR, U64), e.cmp(Cmp::Eq, pivot, e.int(0)));
-                let here = e.or(e.or(end, none), e.cmp(Cmp::Uge, pivot, addr));
-                e.if_(here, |e| e.break_());
-                let next = e.add(i, e.int(1));
-                e.store(slot, 0, 8, next);
-            });
+            let slot = e.first_pivot_from(state, SLOTS[0] - 1);
             // the parent's address, and the pivots
-            let first = e.mul(e.add(pivots, e.int(1)), e.int(8));
-            let at = e.add(first, e.mul(e.load(slot, 0, U64), e.int(8)));
+            let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
+            let first = e.select(is_arange, e.int(8 * SLOTS[1]), e.int(8 * SLOTS[0]));
+            let at = e.add(first, e.mul(slot, e.int(8)));
             let at = e.and(e.opaque(at), e.int(u64::from(NODE_SIZE) - 8));
             let next = e.load(e.offset_by(state, at), NODE, U64);
             e.store(state, MAPPING, 8, next);
             let leaf = e.cmp(Cmp::Ule, kind, e.int(LEAF));
             e.if_(leaf, |e| e.break_());
         });
+    }
+
+    /// How many pivots come before the first that the address is not above. It has no branches, of which the verifier would
+    /// follow each way. A pivot of zero stands for the node's end; what follows the pivots of a smaller node are the
+    /// kernel's addresses, which no address in user space is above.
+    fn first_pivot_from(&mut self, state: PointerValue<'c>, pivots: u64) -> IntValue<'c> {
+        let one = self.int(1);
+        let addr = self.sub(self.load(state, MISS_ADDR, U64), one);
+        let (mut slot, mut all_before) = (self.int(0), self.int(u64::MAX));
+        for i in 0..pivots as u32 {
+            let pivot = self.sub(self.load(state, NODE + 8 + 8 * i, U64), one);
+            // the sign bits say: the pivot is below the address, and not one of the upper half, or zero
+            let below = self.and(self.sub(pivot, addr), self.xor(pivot, self.int(u64::MAX)));
+            all_before = self.and(all_before, below);
+            slot = self.add(slot, self.shr(all_before, self.int(63), false));
+        }
+        self.opaque(slot)
     }
 
     /// Goes down the red-black tree (mm/mmap.c, `find_vma`, before Linux 6.1) to the mapping that may hold the address.

@@ -74,6 +74,17 @@ pub enum MappingTree {
     RedBlack(u32, u32),
 }
 
+/// What [`Builder::unwind_user`] recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct UserStack<'c> {
+    /// `limit` words and one more (see [`CUT`]), zero after the last.
+    pub frames: PointerValue<'c>,
+    /// 0 for a task of 32-bit code, or without code: there are no frames then.
+    pub usable: IntValue<'c>,
+    /// 1 if the last word is not a frame, but the reason why there are no more.
+    pub cut: IntValue<'c>,
+}
+
 /// Offsets for return addresses that uretprobes have replaced (include/linux/uprobes.h).
 #[derive(Clone, Copy, Debug)]
 pub struct ReplacedReturns {
@@ -122,15 +133,13 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Records the user stack of the current task: gives its frames, `limit` words and one more (see [`CUT`]), zero after the
-    /// last; whether it could; and whether there is such a word. It cannot for a task of 32-bit code, or without code. `told`: the
-    /// script gave the limit, so that a longer stack is not worth a word.
-    pub fn unwind_user(&mut self, limit: u32, told: bool) -> (PointerValue<'c>, IntValue<'c>, IntValue<'c>) {
+    /// Records the user stack of the current task. `limit_given`: the script gave the limit, so that a longer stack is not cut.
+    pub fn unwind_user(&mut self, limit: u32, limit_given: bool) -> UserStack<'c> {
         let slot = self.slot_number();
         let state = self.walk_memory(limit, slot);
         let frames = self.offset(state, SIZE);
         self.zero(frames, (limit + 1) * 8, 8);
-        let Some(target) = self.target.unwind else { return (frames, self.int(0), self.int(0)) };
+        let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
         for word in [CALL, REASON, SLOT, COUNT, BX_AT] {
             self.store(state, word, 8, zero);
@@ -151,15 +160,15 @@ impl<'c> Builder<'_, 'c> {
                 });
                 e.if_(ended, |e| e.break_());
             });
-            e.global(&format!("unwind_end_{limit}{}", if told { "" } else { "_all" }), &[slot], |e, numbers| {
+            e.global(&format!("unwind_end_{limit}{}", if limit_given { "" } else { "_all" }), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
-                e.end_unwinding(limit, state, told);
+                e.end_unwinding(limit, state, limit_given);
                 e.int(0)
             });
         });
         let cut = self.load(state, REASON, U64);
         let cut = self.cmp(Cmp::Ne, cut, self.int(0));
-        (frames, usable, cut)
+        UserStack { frames, usable, cut }
     }
 
     /// The memory of a walk, which belongs to the program's slot of scratch memory.
@@ -249,13 +258,19 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Puts the reason behind the last frame where the walk was cut.
-    fn end_unwinding(&mut self, limit: u32, state: PointerValue<'c>, told: bool) {
+    fn end_unwinding(&mut self, limit: u32, state: PointerValue<'c>, limit_given: bool) {
         let reason = self.load(state, REASON, U64);
         let word = self.scalar_home();
         self.store(word, 0, 8, reason);
         let count = self.load(state, COUNT, U64);
-        if !told {
-            let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
+        let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
+        if limit_given {
+            // all frames that were asked for are there
+            self.if_(full, |e| {
+                let none = e.int(0);
+                e.store(word, 0, 8, none);
+            });
+        } else {
             let more = self.and(full, self.cmp(Cmp::Ne, self.load(state, IP, U64), self.int(0)));
             let more = self.and(more, self.cmp(Cmp::Eq, reason, self.int(0)));
             self.if_(more, |e| {

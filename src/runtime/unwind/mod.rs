@@ -34,6 +34,9 @@ use place::Placed;
 /// Nothing to do: the longest sleep.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// How often a file's identity is asked for. It is not given either where the file's table is there already.
+const IDENTIFY_TRIES: u32 = 3;
+
 /// The tables of this process.
 pub(super) struct Unwinder {
     state: Arc<Mutex<State>>,
@@ -207,9 +210,14 @@ impl State {
         }
         // SAFETY: the memory is not looked at
         let Ok(mapped) = (unsafe { memmap2::MmapOptions::new().len(1).map(&file) }) else { return };
-        // errors: the table is made when a program misses it
-        let _ = test_run::run_once(identify, mapped.as_ptr() as u64);
-        self.supply();
+        // the program looks without the lock, so it may overlook a mapping while another thread changes them
+        for _ in 0..IDENTIFY_TRIES {
+            // errors: the table is made when a program misses it
+            let _ = test_run::run_once(identify, mapped.as_ptr() as u64);
+            if self.supply() > 0 {
+                break;
+            }
+        }
     }
 
     /// The file of a mapping, from the mapping itself or by its name.
