@@ -32,10 +32,12 @@ pub(super) const MISS_START: u32 = MISS + 16;
 pub(super) const MISS_END: u32 = MISS + 24;
 pub(super) const MISS_FILE: u32 = MISS + 32;
 pub(super) const MISS_KEY: u32 = MISS + 56;
-/// What was read from a stack: two words.
+/// What was read from a stack by itself: a word.
 pub(super) const READ: u32 = MISS + size_of::<Miss>() as u32;
+/// The address of what [`WINDOW`] holds, or [`NO_WINDOW`].
+pub(super) const WINDOW_AT: u32 = READ + 8;
 /// A mapping's first page in its file.
-pub(super) const PGOFF: u32 = READ + 16;
+pub(super) const PGOFF: u32 = WINDOW_AT + 8;
 /// A mapping's file.
 pub(super) const FILE: u32 = PGOFF + 8;
 /// A page's value.
@@ -46,7 +48,15 @@ pub(super) const MAPPING: u32 = VALUE + 8;
 pub(super) const NODE: u32 = MAPPING + 8;
 /// Bytes of a node (`MAPLE_NODE_MASK`).
 pub(super) const NODE_SIZE: u32 = 256;
-pub(super) const SIZE: u32 = NODE + NODE_SIZE;
+/// A piece of the stack. A helper's call costs more than what it copies, and most frames are short, so that one copy serves the
+/// reads of several frames.
+pub(super) const WINDOW: u32 = NODE + NODE_SIZE;
+/// Bytes of the piece: a power of two.
+pub(super) const WINDOW_SIZE: u32 = 512;
+/// No address of a process.
+pub(super) const NO_WINDOW: u64 = 1 << 63;
+/// Behind the window, a word that begins in it may end.
+pub(super) const SIZE: u32 = WINDOW + WINDOW_SIZE + 8;
 
 /// Turns of the walk beyond the frames: for replaced return addresses.
 pub(super) const TURNS_MORE: u64 = 16;

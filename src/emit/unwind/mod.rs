@@ -145,6 +145,8 @@ impl<'c> Builder<'_, 'c> {
             self.store(state, word, 8, zero);
         }
         self.store(state, WALK, 8, slot);
+        let none = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, none);
         let usable = self.first_registers(state, &target);
         self.if_(usable, |e| {
             e.identify(state, &target);
@@ -315,7 +317,7 @@ impl<'c> Builder<'_, 'c> {
             e.add(rule, e.int(1))
         });
         let rule = self.sub(rule, self.int(1));
-        self.apply_rule(state, count, rule, ip);
+        self.apply_rule(limit, state, count, (rule, ip));
         self.int(0)
     }
 
@@ -347,9 +349,9 @@ impl<'c> Builder<'_, 'c> {
             }
             let missing = e.cmp(Cmp::Eq, value, e.int(0));
             e.if_(missing, |e| e.leave());
-            e.follow_frame_pointer(count, state);
+            e.follow_frame_pointer(limit, count, state);
         });
-        let rows = self.page_rows(state, count, value);
+        let rows = self.page_rows(limit, state, count, value);
         self.find_row(rows, addr)
     }
 

@@ -10,11 +10,11 @@ use crate::types::Int;
 
 impl<'c> Builder<'_, 'c> {
     /// The caller's frame by the frame pointer, for code without a table; leaves the step.
-    pub(super) fn follow_frame_pointer(&mut self, i: IntValue<'c>, state: PointerValue<'c>) {
+    pub(super) fn follow_frame_pointer(&mut self, limit: u32, i: IntValue<'c>, state: PointerValue<'c>) {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
         self.if_(first, |e| {
             let sp = e.load(state, STACK, U64);
-            let caller = e.read_stack(state, sp, READ);
+            let caller = e.read_stack(limit, state, sp);
             let above = e.add(sp, e.int(8));
             e.set_frame(state, (caller, sp), above, None);
         });
@@ -25,9 +25,9 @@ impl<'c> Builder<'_, 'c> {
         self.if_(end, |e| e.stop(state, 0));
         let below = self.cmp(Cmp::Ult, fp, sp);
         self.if_(below, |e| e.stop(state, CUT_NO_INFORMATION));
-        let next = self.read_stack(state, fp, READ);
+        let next = self.read_stack(limit, state, fp);
         let at = self.add(fp, self.int(8));
-        let caller = self.read_stack(state, at, READ + 8);
+        let caller = self.read_stack(limit, state, at);
         let above = self.add(fp, self.int(16));
         self.set_frame(state, (caller, at), above, Some(next));
     }
@@ -50,13 +50,53 @@ impl<'c> Builder<'_, 'c> {
         self.go_on();
     }
 
-    /// A word of the stack, by way of a word of the state; ends the walk if it cannot be read.
-    pub(super) fn read_stack(&mut self, state: PointerValue<'c>, addr: IntValue<'c>, by: u32) -> IntValue<'c> {
-        let (to, size) = (self.offset(state, by), self.int(8));
-        let r = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), addr.into()]);
-        let failed = self.cmp(Cmp::Ne, r, self.int(0));
-        self.if_(failed, |e| e.stop(state, CUT_UNREADABLE));
-        self.load(state, by, U64)
+    /// A word of the stack; ends the walk if it cannot be read.
+    pub(super) fn read_stack(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
+        let slot = self.load(state, WALK, U64);
+        let word = self.global(&format!("unwind_read_{limit}"), &[slot, addr], |e, numbers| {
+            let state = e.walk_memory_of(limit, numbers);
+            let Some(addr) = numbers.get(1) else { crate::bug!("the function gets an address") };
+            e.read_by_window(state, *addr)
+        });
+        let failed = self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0));
+        self.if_(failed, |e| e.leave());
+        word
+    }
+
+    /// A word of the stack from the window, which is moved to the word if it is outside. [`REASON`] says if it cannot be read.
+    fn read_by_window(&mut self, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
+        let within = self.sub(addr, self.load(state, WINDOW_AT, U64));
+        let inside = self.cmp(Cmp::Ule, within, self.int(u64::from(WINDOW_SIZE) - 8));
+        self.if_(inside, |e| {
+            let within = e.and(e.opaque(within), e.int(u64::from(WINDOW_SIZE) - 1));
+            let at = e.offset_by(state, within);
+            let word = e.load(at, WINDOW, U64);
+            e.ret(Some(word));
+        });
+        let moved = self.read_user_into(state, WINDOW, WINDOW_SIZE, addr);
+        self.if_(moved, |e| {
+            e.store(state, WINDOW_AT, 8, addr);
+            let word = e.load(state, WINDOW, U64);
+            e.ret(Some(word));
+        });
+        // the window would reach beyond the end of the stack
+        let none = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, none);
+        let read = self.read_user_into(state, READ, 8, addr);
+        self.if_(read, |e| {
+            let word = e.load(state, READ, U64);
+            e.ret(Some(word));
+        });
+        let reason = self.int(CUT_UNREADABLE);
+        self.store(state, REASON, 8, reason);
+        self.int(0)
+    }
+
+    /// Copies memory of the process into the walk's; 1 if it could be read.
+    fn read_user_into(&mut self, state: PointerValue<'c>, to: u32, size: u32, addr: IntValue<'c>) -> IntValue<'c> {
+        let (to, size) = (self.offset(state, to), self.int(size.into()));
+        let error = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), addr.into()]);
+        self.cmp(Cmp::Eq, error, self.int(0))
     }
 
     /// An element of an array; leaves the function where there is none.
@@ -83,31 +123,31 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// The entry of a page in a file; leaves the step where the page has no rows.
-    pub(super) fn page_rows(&mut self, state: PointerValue<'c>, i: IntValue<'c>, value: IntValue<'c>) -> IntValue<'c> {
+    pub(super) fn page_rows(&mut self, limit: u32, state: PointerValue<'c>, i: IntValue<'c>, value: IntValue<'c>) -> IntValue<'c> {
         let number = self.and(value, self.int((1 << NUMBER_SHIFT) - 1));
         let file = self.element_at(TABLE, self.add(number, self.int(FILES.into())));
         let pages = self.load(file, 12, U32);
         let without = self.cmp(Cmp::Eq, pages, self.int(0));
-        self.if_(without, |e| e.follow_frame_pointer(i, state));
+        self.if_(without, |e| e.follow_frame_pointer(limit, i, state));
         let page = self.shr(value, self.int(NUMBER_SHIFT), false);
         let page = self.and(page, self.int(u64::from(u32::MAX)));
         let within = self.sub(page, self.load(file, 8, U32));
         let outside = self.cmp(Cmp::Uge, within, pages);
-        self.if_(outside, |e| e.no_information(i, state));
+        self.if_(outside, |e| e.no_information(limit, i, state));
         let position = self.add(self.load(file, 0, U64), within);
         let block = self.block(self.shr(position, self.int(u64::from(BLOCK_WORDS.ilog2())), false));
         let word = self.and(self.opaque(position), self.int(u64::from(BLOCK_WORDS) - 1));
         let at = self.offset_by(block, self.mul(word, self.int(8)));
         let entry = self.load(at, 0, U64);
         let empty = self.cmp(Cmp::Eq, entry, self.int(0));
-        self.if_(empty, |e| e.no_information(i, state));
+        self.if_(empty, |e| e.no_information(limit, i, state));
         entry
     }
 
     /// Ends the walk where nothing is known of the code, unless this is the end by convention, or the beginning.
-    pub(super) fn no_information(&mut self, i: IntValue<'c>, state: PointerValue<'c>) {
+    pub(super) fn no_information(&mut self, limit: u32, i: IntValue<'c>, state: PointerValue<'c>) {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
-        self.if_(first, |e| e.follow_frame_pointer(i, state));
+        self.if_(first, |e| e.follow_frame_pointer(limit, i, state));
         let end = self.cmp(Cmp::Eq, self.load(state, FRAME, U64), self.int(0));
         self.if_(end, |e| e.stop(state, 0));
         self.stop(state, CUT_NO_INFORMATION);
@@ -177,7 +217,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Goes to the caller's frame as a rule says.
-    pub(super) fn apply_rule(&mut self, state: PointerValue<'c>, i: IntValue<'c>, rule: IntValue<'c>, ip: IntValue<'c>) {
+    pub(super) fn apply_rule(&mut self, limit: u32, state: PointerValue<'c>, i: IntValue<'c>, (rule, ip): (IntValue<'c>, IntValue<'c>)) {
         let rule = self.element_at(TABLE, self.add(rule, self.int(RULES.into())));
         let u8 = Int { bytes: 1, signed: false };
         let (kind, fp_kind, ra_kind, flags) =
@@ -187,7 +227,7 @@ impl<'c> Builder<'_, 'c> {
         let (fp_offset, ra_offset, bx_offset) = (self.load(rule, 12, I32), self.load(rule, 16, I32), self.load(rule, 20, I32));
         let is = |e: &Self, kind: IntValue<'c>, what: u8| e.cmp(Cmp::Eq, kind, e.int(what.into()));
         let unknown = is(self, kind, CFA_UNKNOWN);
-        self.if_(unknown, |e| e.no_information(i, state));
+        self.if_(unknown, |e| e.no_information(limit, i, state));
         let unsupported = is(self, kind, CFA_UNSUPPORTED);
         self.if_(unsupported, |e| e.stop(state, CUT_UNSUPPORTED));
         let outermost = is(self, ra_kind, RA_NONE);
@@ -201,14 +241,14 @@ impl<'c> Builder<'_, 'c> {
         self.if_(by_bx, |e| {
             let saved = e.load(state, BX_AT, U64);
             let is_saved = e.cmp(Cmp::Ne, saved, e.int(0));
-            let value = e.choose(is_saved, |e| e.read_stack(state, saved, READ), |e| e.load(state, BX, U64));
+            let value = e.choose(is_saved, |e| e.read_stack(limit, state, saved), |e| e.load(state, BX, U64));
             e.store(cfa_home, 0, 8, value);
         });
         let at = self.add(self.load(cfa_home, 0, U64), cfa_offset);
         self.store(cfa_home, 0, 8, at);
         let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
         self.if_(stored, |e| {
-            let value = e.read_stack(state, at, READ);
+            let value = e.read_stack(limit, state, at);
             let value = e.add(value, second);
             e.store(cfa_home, 0, 8, value);
         });
@@ -228,7 +268,7 @@ impl<'c> Builder<'_, 'c> {
             let base = e.select(from_sp, sp, fp);
             let base = e.select(from_cfa, cfa, base);
             let at = e.add(base, fp_offset);
-            let value = e.read_stack(state, at, READ);
+            let value = e.read_stack(limit, state, at);
             e.store(next_fp, 0, 8, value);
         });
         // where it is, not what: hardly a frame asks for it
@@ -242,7 +282,7 @@ impl<'c> Builder<'_, 'c> {
         let from_sp = is(self, ra_kind, RA_AT_SP);
         let base = self.select(from_sp, sp, cfa);
         let at = self.add(base, ra_offset);
-        let caller = self.read_stack(state, at, READ + 8);
+        let caller = self.read_stack(limit, state, at);
         // only a signal's frame may be elsewhere
         let upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
         let not = self.cmp(Cmp::Eq, upward, self.int(0));
