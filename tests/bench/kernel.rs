@@ -34,13 +34,18 @@ const TYPICAL: &[(&str, &str, ByHand)] = &[
     ("a predicate that rejects", "tracepoint:syscalls:sys_enter_openat /pid == 1/ { @ = count() }", floor::reject),
 ];
 
-pub fn event() {
-    // SAFETY: a descriptor of our own, which keeps the counting on
-    let _stats = unsafe {
+/// The kernel counts as long as this is held.
+pub fn counting() -> OwnedFd {
+    // SAFETY: a descriptor of our own
+    unsafe {
         let fd = sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME);
         assert!(fd >= 0, "BPF_ENABLE_STATS: {fd}");
         OwnedFd::from_raw_fd(fd)
-    };
+    }
+}
+
+pub fn event() {
+    let _stats = counting();
     let mut empty = Samples::default();
     for _ in 0..rounds(5) {
         let nothing = floor::empty();
@@ -85,7 +90,7 @@ fn per_event(programs: &[OwnedFd]) -> f64 {
 }
 
 /// Nanoseconds and runs so far.
-fn times(program: &OwnedFd) -> (u64, u64) {
+pub fn times(program: &OwnedFd) -> (u64, u64) {
     let mut info = sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: the kernel writes at most `len` bytes
@@ -95,7 +100,7 @@ fn times(program: &OwnedFd) -> (u64, u64) {
 }
 
 /// Of all programs in the kernel.
-fn ids() -> BTreeSet<u32> {
+pub fn ids() -> BTreeSet<u32> {
     let (mut all, mut id) = (BTreeSet::new(), 0);
     // SAFETY: the place of the next id is ours
     while unsafe { sys::bpf_prog_get_next_id(id, &mut id) } == 0 {
@@ -104,7 +109,7 @@ fn ids() -> BTreeSet<u32> {
     all
 }
 
-fn open(id: u32) -> Option<OwnedFd> {
+pub fn open(id: u32) -> Option<OwnedFd> {
     // SAFETY: a descriptor of our own
     unsafe {
         let fd = sys::bpf_prog_get_fd_by_id(id);

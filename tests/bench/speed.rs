@@ -16,6 +16,7 @@ mod keys;
 mod load;
 mod process;
 mod size;
+mod stack;
 mod stats;
 mod toll;
 
@@ -36,6 +37,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("toll", "one system call traced: what the others pay, and what it pays", toll::toll),
     ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
     ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
+    ("stack", "user stacks by tables: a walk, against frame pointers; the first whole one; their memory", stack::stack),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
 ];
 

@@ -1,0 +1,201 @@
+//! User stacks by tables: what a walk costs, how soon the first one is whole, and the memory of it all.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use crate::kernel::{counting, ids, open, times};
+use crate::process::{attached, command, interrupt, ms, pause};
+use crate::stats::{Samples, rounds, target};
+
+/// Frames of the program that are walked, besides those of its start.
+const DEPTHS: [u32; 4] = [5, 20, 50, 100];
+
+const CALLS: u64 = 100_000;
+
+const BY_TABLES: &str = "tracepoint:syscalls:sys_enter_getppid { @[ustack] = count(); }";
+const BY_FRAME_POINTERS: &str = "config = { unwind_tables = false } tracepoint:syscalls:sys_enter_getppid { @[ustack] = count(); }";
+const WITHOUT: &str = "tracepoint:syscalls:sys_enter_getppid { @[nsecs & 1] = count(); }";
+
+pub fn stack() {
+    let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    walk(&folder);
+    rates(&folder);
+    first_whole(&folder);
+    processes(&folder);
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// Nanoseconds of the walk alone: with a stack, less the same without.
+fn walk(folder: &Path) {
+    let _counting = counting();
+    let deep = compiled(folder);
+    let mut by_depth = Vec::new();
+    for depth in DEPTHS {
+        let [mut tables, mut pointers]: [Samples; 2] = Default::default();
+        for _ in 0..rounds(5) {
+            let without = per_event(WITHOUT, &deep, depth);
+            tables.add(per_event(BY_TABLES, &deep, depth) - without);
+            pointers.add(per_event(BY_FRAME_POINTERS, &deep, depth) - without);
+        }
+        pointers.show(&format!("{depth} frames, by the kernel's frame pointers"), "ns");
+        tables.show_beside(&format!("{depth} frames, by tables"), "ns", &pointers, "of the kernel's walk");
+        by_depth.push((depth, tables.median()));
+    }
+    let at = |wanted| by_depth.iter().find(|(depth, _)| *depth == wanted).map_or(f64::NAN, |(_, ns)| *ns);
+    target("a stack of 20 frames", at(20), 3000.0, "ns");
+    target("a frame more", (at(100) - at(20)) / 80.0, 100.0, "ns");
+}
+
+/// The machine's share: what the program takes longer while its stacks are counted.
+fn rates(folder: &Path) {
+    let deep = compiled(folder);
+    let run = |script: Option<&str>| {
+        let rbt = script.map(|s| attached(&["-q", "-e", s], Stdio::null(), Stdio::piped()));
+        let since = Instant::now();
+        let status = Command::new(&deep).args(["20", "300000"]).status().expect("the program");
+        assert!(status.success(), "the program");
+        let took = ms(since);
+        if let Some(rbt) = rbt {
+            interrupt(rbt);
+        }
+        took
+    };
+    let [mut alone, mut sampled, mut each]: [Samples; 3] = Default::default();
+    for _ in 0..rounds(5) {
+        alone.add(run(None));
+        sampled.add(run(Some("profile:hz:99 { @[ustack] = count(); }")));
+        each.add(run(Some(BY_TABLES)));
+    }
+    alone.show("300,000 system calls from 20 frames, alone", "ms");
+    sampled.show_beside("  with stacks at 99 Hz", "ms", &alone, "of the program alone");
+    each.show_beside("  with a stack of each call", "ms", &alone, "of the program alone");
+}
+
+/// From the start of rbt to the first stack that reaches the program's start.
+fn first_whole(folder: &Path) {
+    let source = folder.join("large.rs");
+    let functions = (0..20_000).map(|n| format!("pub fn f{n}(v: &mut Vec<u32>) {{ v.sort_by_key(|x| x % {}); v.push({n}); }}\n", n + 1));
+    std::fs::write(&source, functions.collect::<String>()).expect("a source file");
+    let rustc = Command::new("rustc").args(["--print", "sysroot"]).output().ok().and_then(|out| String::from_utf8(out.stdout).ok());
+    let rustc = rustc.map(|root| Path::new(root.trim()).join("bin/rustc"));
+    let python = ("a running Python", Some(PathBuf::from("/usr/bin/python3")), vec!["-c".into(), "while True: str(1)".into()]);
+    let large = (
+        "a running rustc",
+        rustc,
+        vec!["--crate-type=lib".into(), "-O".into(), "--emit=metadata,obj".into(), source.display().to_string()],
+    );
+    for (what, program, args) in [python, large] {
+        let Some(program) = program.filter(|p| p.exists()) else {
+            println!("  {what}: NOT MEASURED, it is not installed");
+            continue;
+        };
+        let [mut cold, mut warm]: [Samples; 2] = Default::default();
+        for _ in 0..rounds(5) {
+            let cache = folder.join("cache");
+            let _ = std::fs::remove_dir_all(&cache);
+            let traced = Command::new(&program).args(&args).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            let mut traced = traced.expect("the program");
+            pause(1000);
+            cold.add(time_to_whole(traced.id(), &cache));
+            warm.add(time_to_whole(traced.id(), &cache));
+            let _ = traced.kill();
+            let _ = traced.wait();
+        }
+        cold.show(&format!("{what}, without a cache"), "ms");
+        warm.show_beside(&format!("{what}, again"), "ms", &cold, "of the first time");
+    }
+}
+
+fn time_to_whole(pid: u32, cache: &Path) -> f64 {
+    let since = Instant::now();
+    let script = "profile:hz:999 { print(ustack(raw)); print(ustack); }";
+    let mut rbt = command(&["-q", "-p", &pid.to_string(), "-e", script]);
+    let mut rbt = rbt.env("RBT_CACHE", cache).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("rbt");
+    let lines = BufReader::new(rbt.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let starts = |line: &String| ["_start+", "__clone3+", "clone3+", "clone+"].iter().any(|name| line.trim_start().starts_with(name));
+    assert!(lines.into_iter().any(|line| starts(&line)), "no stack was whole");
+    let took = ms(since);
+    let _ = rbt.kill();
+    let _ = rbt.wait();
+    took
+}
+
+/// Memory for the tables of everything that runs, with many more processes.
+fn processes(folder: &Path) {
+    const MANY: usize = 500;
+    let python = ["-c", "import json, re, time\nwhile True: time.sleep(1); str(json)"];
+    let mut others: Vec<Child> = Vec::new();
+    let mut shown = Vec::new();
+    for more in [0, MANY] {
+        others.extend((0..more).filter_map(|_| Command::new("/usr/bin/python3").args(python).spawn().ok()));
+        pause(if more > 0 { 20_000 } else { 0 });
+        let script = "tracepoint:sched:sched_switch { @[ustack] = count(); }";
+        let rbt = attached(&["-q", "-v", "-e", script], Stdio::null(), Stdio::piped());
+        pause(5000);
+        shown.push((more, resident(rbt.id()), maps(rbt.id())));
+        let mut rbt = rbt;
+        let _ = rbt.kill();
+        let _ = rbt.wait();
+    }
+    for other in &mut others {
+        let _ = other.kill();
+        let _ = other.wait();
+    }
+    for (more, resident, maps) in shown {
+        println!("  {more:3} processes more: rbt {resident:.1} MiB resident, its maps {maps:.1} MiB");
+    }
+    let _ = folder;
+}
+
+/// MiB.
+fn resident(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
+    kib.unwrap_or(f64::NAN) / 1024.0
+}
+
+/// MiB of all BPF maps that the process holds, as the kernel counts them.
+fn maps(pid: u32) -> f64 {
+    let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = infos.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).filter(|text| text.contains("map_type:"));
+    let mut all = std::collections::BTreeMap::new();
+    for text in texts {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        all.insert(field("map_id:"), field("memlock:").unwrap_or(0));
+    }
+    all.values().sum::<u64>() as f64 / f64::from(1 << 20)
+}
+
+fn compiled(folder: &Path) -> PathBuf {
+    let (source, deep) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/programs/deep.c"), folder.join("deep"));
+    // frame pointers, and tables too
+    let flags = ["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"];
+    let status = Command::new("cc").args(flags).args([&deep, &source]).status().expect("cc");
+    assert!(status.success(), "cc");
+    deep
+}
+
+/// The mean of one run, while the program calls.
+fn per_event(script: &str, deep: &Path, depth: u32) -> f64 {
+    let before = ids();
+    let rbt = attached(&["-q", "-e", script], Stdio::null(), Stdio::piped());
+    let new: Vec<_> = ids().difference(&before).filter_map(|id| open(*id)).collect();
+    let calls = |n: u64| {
+        let status = Command::new(deep).args([depth.to_string(), n.to_string()]).status().expect("the program");
+        assert!(status.success(), "the program");
+    };
+    // the tables are loaded, and what is read often is in the caches
+    calls(1000);
+    pause(300);
+    let then: Vec<(u64, u64)> = new.iter().map(times).collect();
+    calls(CALLS);
+    // what else belongs to the run, like the program that follows mappings, is not called as often
+    let means = new.iter().zip(then).map(|(program, then)| (times(program), then)).filter(|(now, then)| now.1 - then.1 >= CALLS / 2);
+    let sum = means.map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1) as f64).sum();
+    drop(new);
+    interrupt(rbt);
+    sum
+}
