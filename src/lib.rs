@@ -16,6 +16,7 @@
 //! | chunk | a function split off a long body, which the verifier checks separately |
 //! | double buffer | two copies of a map, so that `print(@m); clear(@m)` act on the same contents |
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; the latter part alone |
+//! | state | all that a run has counted, in a form that adds up with others of the same script |
 //! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
 //! | entry | one input at the prompt, which starts and ends separately |
@@ -150,6 +151,7 @@ pub mod host;
 pub mod input;
 pub mod progress;
 pub mod settings;
+pub mod state;
 pub mod streams;
 pub mod terminal;
 pub mod types;

@@ -4,8 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::state::State;
+
 /// A decoded value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Value {
     /// Nothing: `null`.
     None,
@@ -18,6 +21,7 @@ pub enum Value {
     /// A floating-point number.
     Float {
         /// Its value.
+        #[serde(with = "crate::state::text::float")]
         value: f64,
         /// Of 4 bytes: its shortest decimal form has fewer digits.
         single: bool,
@@ -34,8 +38,10 @@ pub enum Value {
     /// A string's bytes without the NUL; `cut` when no NUL was found within its capacity, so that it may have been longer.
     Str {
         /// As read; not necessarily UTF-8.
+        #[serde(rename = "text", with = "crate::state::text::bytes")]
         bytes: Vec<u8>,
         /// Longer than its capacity.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cut: bool,
     },
     /// A buffer's bytes.
@@ -51,14 +57,19 @@ pub enum Value {
     /// A call stack.
     Stack(Stack),
     /// A histogram's buckets.
+    #[serde(skip)]
     Hist(Hist),
     /// `stats()`.
+    #[serde(skip)]
     Stats(Stats),
     /// `avg()`: rendered as an integer.
+    #[serde(skip)]
     Avg(Stats),
     /// `percentiles()`.
+    #[serde(skip)]
     Percentiles(Percentiles),
     /// `tseries()`.
+    #[serde(skip)]
     Series(Series),
 }
 
@@ -189,7 +200,7 @@ pub enum StackMode {
 }
 
 /// A call stack, leaf first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
     /// How it is written.
     pub mode: StackMode,
@@ -200,25 +211,33 @@ pub struct Stack {
 }
 
 /// A frame of a stack.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Frame {
     /// The instruction's address (user: in the process's memory).
     pub addr: u64,
     /// The function, demangled where asked; none when unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
     /// Bytes from the function's start.
     pub offset: u64,
     /// The binary or kernel module that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// Where the function is unknown: the address in the module's own terms, as `addr2line` takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<u64>,
     /// Source file and line, where debug information is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<(String, u32)>,
     /// Was inlined into the frame after it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inlined: bool,
     /// It is of an interpreted function: `source` is always there, and its line is 0 where it is unknown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interpreted: bool,
     /// In build-id mode: the id in hex, and the offset in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub build_id: Option<(String, u64)>,
 }
 
@@ -263,7 +282,8 @@ pub struct MapView {
 }
 
 /// How a map is to be shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Show {
     /// Only the last so many of the order.
     pub top: Option<u64>,
@@ -278,7 +298,8 @@ pub struct Show {
 }
 
 /// What a number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Nanoseconds: `1.50 ms`.
     Duration,
@@ -329,6 +350,8 @@ pub enum Output {
     Counts(Vec<Counts>),
     /// The run is over, maps follow: two blank lines in text.
     End,
+    /// All that the run has counted, where the format asks for it.
+    State(Box<State>),
     /// Of a script's tests and benchmarks.
     Trial(Trial),
 }
@@ -351,7 +374,7 @@ impl Output {
             Output::Text { kind, .. } => *kind != "time",
             Output::Map(view) => view.tells(),
             Output::Value(_) | Output::Problem { .. } | Output::Trial(_) => true,
-            Output::Attached { .. } | Output::Lost { .. } | Output::Counts(_) | Output::End => false,
+            Output::Attached { .. } | Output::Lost { .. } | Output::Counts(_) | Output::End | Output::State(_) => false,
         }
     }
 
@@ -362,7 +385,8 @@ impl Output {
 }
 
 /// What a probe did, and what it could not do, in the whole run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Its name; of a probe with many sites, the first's and how many more.
     pub probe: String,

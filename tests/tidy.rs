@@ -13,7 +13,8 @@ const LAYERS: &[Layer] = &[
         name: "words",
         peers: true,
         modules: &[
-            "diag", "failure", "streams", "terminal", "progress", "types", "units", "value", "decode", "host", "input", "settings", "caps",
+            "diag", "failure", "streams", "terminal", "progress", "types", "units", "value", "decode", "host", "input", "settings",
+            "state", "caps",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
@@ -61,6 +62,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustc_demangle", &["src/system/binary/mangled.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
+    ("sha2", &["src/driver/start.rs"]),
     ("shlex", &[]),
     ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag/"]),

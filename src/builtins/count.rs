@@ -1,9 +1,10 @@
 //! Aggregations that keep one or two numbers per CPU, and code shared by all aggregations.
 
-use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Saved, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
+use crate::state::{self, Counted};
 use crate::types::{Agg, Int, Type};
 use crate::value::{Stats, Value};
 
@@ -22,6 +23,11 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
+            saved: &Saved {
+                size: |_, params| params.is_empty().then_some(8),
+                save: |_, slots| Counted { count: Some(total(slots, 0)), ..Counted::default() },
+                load: |_, of| Ok(vec![of.count_word()?]),
+            },
             kind: "map",
             more: Monotonicity::Raises,
             read: Some(&ADDED),
@@ -40,6 +46,11 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
+            saved: &Saved {
+                size: |_, params| params.is_empty().then_some(8),
+                save: |agg, slots| Counted { sum: signed(agg, total(slots, 0)).number(), ..Counted::default() },
+                load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
+            },
             kind: "map",
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
@@ -55,6 +66,11 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
+            saved: &Saved {
+                size: two_words,
+                save: |agg, slots| Counted { min: best(agg, slots, false), ..Counted::default() },
+                load: |agg, of| load_extreme(agg, of.min, false),
+            },
             kind: "map",
             more: Monotonicity::Lowers,
             read: Some(&KernelRead {
@@ -75,6 +91,11 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
+            saved: &Saved {
+                size: two_words,
+                save: |agg, slots| Counted { max: best(agg, slots, true), ..Counted::default() },
+                load: |agg, of| load_extreme(agg, of.max, true),
+            },
             kind: "map",
             more: Monotonicity::Raises,
             read: Some(&KernelRead {
@@ -95,6 +116,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
+            saved: &SAVED_STATS,
             kind: "stats",
             more: Monotonicity::Either,
             read: Some(&KernelRead {
@@ -126,6 +148,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
+            saved: &SAVED_STATS,
             kind: "stats",
             more: Monotonicity::Either,
             read: None,
@@ -277,9 +300,36 @@ pub(super) fn stats_of(agg: &Agg, slots: &[&[u8]]) -> Stats {
 }
 
 fn extreme(agg: &Agg, slots: &[&[u8]], largest: bool) -> Value {
-    let best = slots.iter().filter(|s| super::word(s, 1) != 0).map(|s| super::word(s, 0)).max();
-    signed(agg, best.map_or(0, |best| best ^ rank(agg.signed, largest)))
+    signed(agg, best_word(agg, slots, largest).unwrap_or(0))
 }
+
+/// None without values.
+fn best_word(agg: &Agg, slots: &[&[u8]], largest: bool) -> Option<u64> {
+    let best = slots.iter().filter(|s| super::word(s, 1) != 0).map(|s| super::word(s, 0)).max();
+    best.map(|best| best ^ rank(agg.signed, largest))
+}
+
+fn best(agg: &Agg, slots: &[&[u8]], largest: bool) -> Option<i128> {
+    best_word(agg, slots, largest).and_then(|word| signed(agg, word).number())
+}
+
+fn load_extreme(agg: &Agg, of: Option<i128>, largest: bool) -> Result<Vec<u64>, String> {
+    of.map_or(Ok(vec![0, 0]), |n| Ok(vec![state::word(n, agg.signed)? ^ rank(agg.signed, largest), 1]))
+}
+
+fn two_words(_: bool, params: &[i64]) -> Option<u32> {
+    params.is_empty().then_some(16)
+}
+
+/// Sum and count.
+const SAVED_STATS: Saved = Saved {
+    size: two_words,
+    save: |agg, slots| {
+        let of = stats_of(agg, slots);
+        Counted { count: Some(of.count), sum: of.sum().number(), ..Counted::default() }
+    },
+    load: |agg, of| Ok(vec![of.sum_word(agg.signed)?, of.count_word()?]),
+};
 
 /// Checks a literal parameter's range.
 pub(super) fn literal(f: &CallInfo, i: usize, what: &str, range: std::ops::RangeInclusive<i64>) -> Result<i64, Diagnostic> {

@@ -1,9 +1,10 @@
 //! Histograms: the bucket of a value, in the kernel and in user space.
 
 use super::count::{has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Saved, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
+use crate::state::Counted;
 use crate::types::Agg;
 use crate::value::{Hist, Scale, Value};
 
@@ -26,6 +27,14 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
+            saved: &Saved {
+                size: |_, params| match params {
+                    [k @ 0..=5] => Some(log2_buckets(*k as u32) * 8),
+                    _ => None,
+                },
+                save,
+                load,
+            },
             merge: |agg, slots| {
                 let k = agg.params.first().map_or(0, |k| *k as u8);
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
@@ -57,12 +66,14 @@ pub(super) const ROWS: &[Builtin] = &[
                     let message = format!("{}'s step of {step} is wider than its range of {}", f.name, max - min);
                     return Err(Diagnostic::error("out-of-range", f.span(3), message));
                 }
-                let inner = (max - min) / step;
-                if inner > MOST_BUCKETS {
-                    let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
-                    return Err(Diagnostic::error("out-of-range", f.span, message).help("use a wider step"));
+                let params = vec![min, max, step];
+                match linear_size(&params) {
+                    Ok(size) => Ok(Agg { function: f.name.into(), signed: has_sign(f), params, size }),
+                    Err(inner) => {
+                        let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
+                        Err(Diagnostic::error("out-of-range", f.span, message).help("use a wider step"))
+                    }
                 }
-                Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![min, max, step], size: (inner as u32 + 2) * 8 })
             },
             update: |e, u, slot, args| {
                 let [min, max, step] = u.agg.as_ref().map_or([0, 1, 1], |a| bounds(a));
@@ -71,6 +82,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
+            saved: &Saved { size: |_, params| linear_size(params).ok(), save, load },
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
@@ -86,6 +98,15 @@ pub(super) const ROWS: &[Builtin] = &[
 
 fn bounds(agg: &Agg) -> [i64; 3] {
     agg.params.as_slice().try_into().unwrap_or([0, 1, 1])
+}
+
+/// Bytes of a linear histogram, or the number of its inner buckets if it has too many.
+fn linear_size(params: &[i64]) -> Result<u32, i64> {
+    let [min, max, step] = params else { return Err(0) };
+    match max.checked_sub(*min).filter(|_| *min >= 0 && *step > 0).map_or(0, |range| range / step) {
+        inner @ 1..=MOST_BUCKETS => Ok((inner as u32 + 2) * 8),
+        inner => Err(inner),
+    }
 }
 
 /// Buckets of a logarithmic histogram: one for the negative, 2^k for the numbers below 2^k, 2^k for each power from there
@@ -151,7 +172,15 @@ fn bump<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, index: IntValue<'c>) {
 }
 
 fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {
-    (0..agg.size as usize / 8).map(|i| slots.iter().fold(0, |n, s| n + super::word(s, i))).collect()
+    (0..agg.size as usize / 8).map(|i| slots.iter().fold(0u64, |n, s| n.wrapping_add(super::word(s, i)))).collect()
+}
+
+fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
+    Counted { buckets: Counted::sparse(counts(agg, slots)), ..Counted::default() }
+}
+
+fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+    of.dense(agg.size as usize / 8)
 }
 
 #[cfg(test)]

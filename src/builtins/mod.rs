@@ -39,6 +39,7 @@ use crate::emit::{Builder, CodegenCx, IntValue, Operand};
 use crate::host::Host;
 use crate::probes::{ArgRef, ContextFeatures, ProbeSite};
 use crate::settings::Settings;
+use crate::state::Counted;
 use crate::system::TargetInfo;
 use crate::types::{Agg, Deferred, Type};
 use crate::value::{Pos, Value};
@@ -476,7 +477,17 @@ pub enum Sharing {
     Never,
 }
 
-/// An aggregation's layout and its four uses.
+/// Both ends of a saved aggregation.
+pub struct Saved {
+    /// Bytes of a slot with this sign and these parameters; none if such parameters do not exist.
+    pub size: fn(bool, &[i64]) -> Option<u32>,
+    /// What the slots hold together, each of `Agg::size` bytes.
+    pub save: fn(&Agg, &[&[u8]]) -> Counted,
+    /// The words of a slot that holds the same, or what does not fit.
+    pub load: fn(&Agg, &Counted) -> Result<Vec<u64>, String>,
+}
+
+/// An aggregation's layout and its uses.
 pub struct Aggregate {
     /// Layout and parameters from the call.
     pub layout: fn(&CallInfo) -> Result<Agg, Diagnostic>,
@@ -486,6 +497,8 @@ pub struct Aggregate {
     pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
+    /// How it is saved, to be added to that of other machines.
+    pub saved: &'static Saved,
     /// JSON's `type` of such a map.
     pub kind: &'static str,
     /// What calls that were not seen would have done to the number it shows.

@@ -5,8 +5,9 @@
 //! exact. (Gil Tene's HDR histogram and DTrace's llquantize use such buckets as well.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
-use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Saved, Sharing};
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
+use crate::state::{self, Counted};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
 
@@ -30,8 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
     &Aggregate {
         layout: |f| {
             let signed = has_sign(f);
-            let buckets = if signed { 2 * BUCKETS } else { BUCKETS };
-            Ok(Agg { function: f.name.into(), signed, params: Vec::new(), size: ((HEAD + buckets) * 8) as u32 })
+            Ok(Agg { function: f.name.into(), signed, params: Vec::new(), size: size(signed) })
         },
         update: |e, u, slot, args| {
             let signed = u.agg.as_ref().is_some_and(|a| a.signed);
@@ -39,6 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
+        saved: &Saved { size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
         kind: "percentiles",
         more: Monotonicity::Either,
         read: None,
@@ -48,6 +49,10 @@ pub(super) const ROWS: &[Builtin] = &[row(
     "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read /@start[tid]/ \
               { @ns[comm] = percentiles(nsecs - @start[tid]); delete(@start, tid); } end { print(@ns, 10, 1, \"p99\", \"duration\"); clear(@ns); clear(@start); }",
 )];
+
+fn size(signed: bool) -> u32 {
+    ((HEAD + if signed { 2 * BUCKETS } else { BUCKETS }) * 8) as u32
+}
 
 /// Zero for a value that is stored as is, or a mask of the sign for one that must become unsigned.
 fn bias(signed: bool) -> u64 {
@@ -102,17 +107,44 @@ fn middle(index: u64) -> i128 {
     first + ((1i128 << above) - 1) / 2
 }
 
-fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
-    let counts: Vec<u64> =
-        (HEAD as usize..agg.size as usize / 8).map(|i| slots.iter().fold(0u64, |n, s| n.wrapping_add(super::word(s, i)))).collect();
-    let count = counts.iter().fold(0u64, |n, c| n.wrapping_add(*c));
-    let stats = Stats { count, ..stats_of(agg, slots) };
-    let signed = |n: i128| if agg.signed { Value::Int(n as i64) } else { Value::Uint(n as u64) };
+fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {
+    (HEAD as usize..agg.size as usize / 8).map(|i| slots.iter().fold(0u64, |n, s| n.wrapping_add(super::word(s, i)))).collect()
+}
+
+/// The least and the greatest value.
+fn extremes(agg: &Agg, slots: &[&[u8]]) -> (i128, i128) {
     let extreme = |word: usize, turned: u64| {
         let most = slots.iter().map(|s| super::word(s, word)).max().unwrap_or(0) ^ turned ^ bias(agg.signed);
         if agg.signed { i128::from(most as i64) } else { i128::from(most) }
     };
-    let (least, most) = if count == 0 { (0, 0) } else { (extreme(2, u64::MAX), extreme(1, 0)) };
+    (extreme(2, u64::MAX), extreme(1, 0))
+}
+
+fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
+    let counts = counts(agg, slots);
+    let any = counts.iter().any(|n| *n > 0);
+    let (min, max) = Some(extremes(agg, slots)).filter(|_| any).unzip();
+    Counted { sum: stats_of(agg, slots).sum().number(), min, max, buckets: Counted::sparse(counts), ..Counted::default() }
+}
+
+fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+    let counts = of.dense((agg.size as usize / 8).saturating_sub(HEAD as usize))?;
+    let extremes = match (of.min, of.max) {
+        (Some(min), Some(max)) if min <= max => {
+            [state::word(max, agg.signed)? ^ bias(agg.signed), !(state::word(min, agg.signed)? ^ bias(agg.signed))]
+        }
+        (None, None) if counts.iter().all(|n| *n == 0) => [0, 0],
+        (_, _) => return Err("`min` and `max` do not fit the buckets".into()),
+    };
+    Ok([of.sum_word(agg.signed)?].into_iter().chain(extremes).chain(counts).collect())
+}
+
+fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
+    let counts = counts(agg, slots);
+    let count = counts.iter().fold(0u64, |n, c| n.wrapping_add(*c));
+    let stats = Stats { count, ..stats_of(agg, slots) };
+    let signed = |n: i128| if agg.signed { Value::Int(n as i64) } else { Value::Uint(n as u64) };
+    let (least, most) = if count == 0 { (0, 0) } else { extremes(agg, slots) };
 
     // from the most negative value up
     let (positive, negative) = counts.split_at((BUCKETS as usize).min(counts.len()));

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::count::{beats, has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Saved, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
+use crate::state::{self, Counted, Interval};
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
 
@@ -38,6 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
+        saved: &Saved { size, save, load },
         kind: "tseries",
         more: Monotonicity::Either,
         read: None,
@@ -60,7 +62,16 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
             }
         },
     };
-    Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![interval, count, how], size: (count * words(how) * 8) as u32 })
+    let (signed, params) = (has_sign(f), vec![interval, count, how]);
+    let size = size(signed, &params).unwrap_or_default();
+    Ok(Agg { function: f.name.into(), signed, params, size })
+}
+
+fn size(_: bool, params: &[i64]) -> Option<u32> {
+    match params {
+        [interval, count @ 1..=MOST, how] if *interval > 0 && (0..HOW.len() as i64).contains(how) => Some((count * words(*how) * 8) as u32),
+        _ => None,
+    }
 }
 
 /// Words of an interval: its time (for `last` the time of the value, otherwise the number of the interval plus one; zero if
@@ -134,6 +145,51 @@ struct Bucket {
 
 /// Starts are moments of the clock on the wall.
 fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
+    let [interval, _, how] = parameters(agg);
+    let value = |b: Bucket| match how {
+        AVG => Stats { count: b.count, total: b.value, signed: agg.signed }.average(),
+        _ if agg.signed => Value::Int(b.value as i64),
+        _ => Value::Uint(b.value),
+    };
+    let buckets = intervals(agg, slots).into_iter().map(|(n, b)| (i128::from(n) * i128::from(interval.max(1)), value(b)));
+    Series { interval: interval.max(1) as u64, buckets: buckets.collect() }
+}
+
+fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
+    let [_, _, how] = parameters(agg);
+    let saved = |b: Bucket| Interval {
+        value: if agg.signed { i128::from(b.value as i64) } else { i128::from(b.value) },
+        count: (how == AVG).then_some(b.count),
+        at_ns: (how == LAST).then_some(b.when),
+    };
+    let intervals = intervals(agg, slots).into_iter().map(|(n, b)| (n, saved(b))).collect();
+    Counted { intervals: Some(intervals), ..Counted::default() }
+}
+
+/// An interval is where a program would have put it.
+fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+    let [interval, count, how] = parameters(agg);
+    let words_of_one = words(how) as usize;
+    let mut words = vec![0; count as usize * words_of_one];
+    for (number, saved) in of.intervals.as_ref().ok_or("`intervals` is missing")? {
+        let when = match how {
+            LAST => saved.at_ns.filter(|at| *at > 0 && at / interval as u64 == *number),
+            _ => number.checked_add(1),
+        };
+        let when = when.ok_or_else(|| format!("interval {number} has no such time"))?;
+        let value = state::word(saved.value, agg.signed)?;
+        let at = (*number % count as u64) as usize * words_of_one;
+        let of_it = [when, value, saved.count.unwrap_or(0)];
+        match words.get_mut(at..at + words_of_one) {
+            Some(slot) if slot.first() == Some(&0) => slot.iter_mut().zip(of_it).for_each(|(to, word)| *to = word),
+            _ => return Err(format!("interval {number} is not one of the last {count}")),
+        }
+    }
+    Ok(words)
+}
+
+/// The last intervals, by number.
+fn intervals(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, Bucket> {
     let [interval, count, how] = parameters(agg);
     let (interval, words) = (interval.max(1) as u64, words(how) as usize);
     let mut found: BTreeMap<u64, Bucket> = BTreeMap::new();
@@ -149,13 +205,8 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
     }
     // what a processor has not written over yet may be older than the others' window
     let last = found.keys().next_back().copied().unwrap_or(0);
-    let value = |b: Bucket| match how {
-        AVG => Stats { count: b.count, total: b.value, signed: agg.signed }.average(),
-        _ if agg.signed => Value::Int(b.value as i64),
-        _ => Value::Uint(b.value),
-    };
-    let recent = found.into_iter().filter(|(n, _)| last - n < count as u64);
-    Series { interval, buckets: recent.map(|(n, b)| (i128::from(n) * i128::from(interval), value(b))).collect() }
+    found.retain(|n, _| last - n < count as u64);
+    found
 }
 
 fn joined(a: Bucket, b: Bucket, how: i64, signed: bool) -> Bucket {

@@ -210,6 +210,11 @@ impl Budget {
         Ok(())
     }
 
+    /// Is this source an expectation?
+    pub fn is_from(&self, source: usize) -> bool {
+        self.written.iter().any(|w| w.source == source)
+    }
+
     /// Asks for the maps that are needed.
     pub fn on_end(&self) -> OnEnd {
         let last = self.last.clone();

@@ -1,8 +1,12 @@
 //! The last stages: load, attach and run. Errors of the kernel are explained in terms of the script.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
 use crate::cli::{Program, Run};
@@ -16,6 +20,7 @@ use crate::runtime::child::Child;
 use crate::runtime::{self, Options};
 use crate::sema::hir;
 use crate::settings::{MapLayout, Mechanism, Mode, Settings};
+use crate::state::{self, State};
 use crate::streams::{not_written, to_stderr};
 use crate::system::TargetInfo;
 
@@ -49,6 +54,7 @@ pub(super) fn start(
     budget: Option<&Budget>,
 ) -> Result<u8, Stopped> {
     let mut out = output(run)?;
+    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let shows = |stage: &str| run.dumps.contains(&stage);
     let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
     // What libbpf says is too much for `-v`.
@@ -70,6 +76,7 @@ pub(super) fn start(
         led_by: None,
         maps: Vec::new(),
         on_end: budget.map(Budget::on_end),
+        state: format.state.then(|| Box::new(blank_state(front, budget))),
         on_attached: None,
         blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
         asked: (!run.quiet && run.warnings).then(|| asked(run, &checked.settings)).flatten(),
@@ -97,7 +104,6 @@ pub(super) fn start(
         messages_terminal: io::stderr().is_terminal(),
         commands: super::budget::is_read_for_commands(run),
     };
-    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);
     let exit = match settings.mode {
         Mode::Trace => session.run(&mut *renderer, &mut out, &mut io::stderr()),
@@ -116,6 +122,31 @@ pub(super) fn start(
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,
     })
+}
+
+/// What is known of a run before it begins.
+fn blank_state(front: &Frontend, budget: Option<&Budget>) -> State {
+    let name = front.sources.first().map(|source| source.name.clone()).unwrap_or_default();
+    let mut digest = Sha256::new();
+    for (i, source) in front.sources.iter().enumerate() {
+        if budget.is_none_or(|budget| !budget.is_from(i)) {
+            digest.update(source.text.as_bytes());
+        }
+    }
+    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let system = rustix::system::uname();
+    let text = |part: &CStr| part.to_string_lossy().into_owned();
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    State {
+        rbt_state: state::VERSION,
+        rbt: crate::VERSION.into(),
+        script: state::Script { name, sha256 },
+        host: text(system.nodename()),
+        kernel: text(system.release()),
+        machine: text(system.machine()),
+        start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+        ..State::default()
+    }
 }
 
 /// The probes of a script, each by the names of its sites. One that does nothing here has left its work to another.

@@ -32,7 +32,7 @@ impl Renderer for Folded {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         match output {
             Output::Map(view) => self.map(view, to),
-            Output::End => {}
+            Output::End | Output::State(_) => {}
             Output::Text { .. }
             | Output::Value(_)
             | Output::Problem { .. }

@@ -52,7 +52,7 @@ impl Renderer for JsonRenderer {
             Output::Attached { probes } => counted("attached_probes", "probes", *probes, to),
             Output::Lost { events } => counted("lost_events", "events", *events, to),
             Output::Counts(counts) => record("probe_counts", to, |to| array(counts, to, counts_of)),
-            Output::End => {}
+            Output::End | Output::State(_) => {}
             Output::Trial(trial) => self::trial(trial, to),
         }
     }

@@ -20,6 +20,7 @@ mod order;
 mod series;
 mod spell;
 mod stack;
+mod state;
 mod style;
 mod table;
 mod text;
@@ -88,18 +89,27 @@ pub struct Format {
     pub name: &'static str,
     /// One line for `--help` and the man page.
     pub doc: &'static str,
+    /// It needs [`Output::State`], which a run makes only if asked.
+    pub state: bool,
     /// Makes the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "Text; messages about the run go to standard error.", make: text::make },
-    Format { name: "json", doc: "One JSON object per line, including messages about the run.", make: json::make },
+    Format { name: "text", doc: "Text; messages about the run go to standard error.", state: false, make: text::make },
+    Format { name: "json", doc: "One JSON object per line, including messages about the run.", state: false, make: json::make },
     Format {
         name: "folded",
         doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. All other output goes to standard error.",
+        state: false,
         make: folded::make,
+    },
+    Format {
+        name: "state",
+        doc: "One JSON document on one line, with all that the maps have counted when the run is over, for `rbt merge` to add up. All other output goes to standard error, except for maps that the script prints.",
+        state: true,
+        make: state::make,
     },
 ];
 

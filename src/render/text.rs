@@ -62,6 +62,7 @@ impl Renderer for TextRenderer {
             }
             Output::Counts(counts) if self.options.warnings => incomplete(counts, &mut to.err),
             Output::Counts(_) => {}
+            Output::State(_) => {}
             Output::End => to.out.extend_from_slice(b"\n\n"),
             Output::Trial(trial) => super::trial::text(trial, &mut to.out),
         }

@@ -22,6 +22,7 @@ use crate::diag::plain;
 use crate::host::{Host, Reader};
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
+use crate::state::{self, Printed};
 use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Value};
 
 /// Bytes of output that are written at once in full buffering, and at the latest in all.
@@ -68,8 +69,16 @@ pub(super) struct RunContext<'a> {
     pub(super) telling: empty_result::Telling,
     /// Messages for the end, before the maps.
     pub(super) notes: Vec<String>,
-    /// Maps whose contents are needed at the end.
-    pub(super) kept: Kept,
+    /// Maps whose contents are needed at the end, as they are shown.
+    pub(super) kept: Kept<MapView>,
+    /// The same without loss, for a state.
+    pub(super) saved: Kept<state::Map>,
+    /// `end` has run.
+    pub(super) in_end: bool,
+    /// Maps that `end` printed.
+    pub(super) printed: Vec<Printed>,
+    /// All is said that the script says.
+    pub(super) silent: bool,
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
@@ -107,6 +116,10 @@ impl<'a> RunContext<'a> {
             telling: empty_result::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
+            saved: Kept::default(),
+            in_end: false,
+            printed: Vec::new(),
+            silent: false,
             emptied: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
             counts: Vec::new(),
@@ -212,6 +225,7 @@ impl<'a> RunContext<'a> {
         self.tell_lost(true);
         std::mem::take(&mut self.problems).finish(self);
         events.finish(self);
+        self.silent = true;
         let counts = self.counts();
         self.telling.over();
         let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks());
@@ -262,16 +276,16 @@ impl<'a> RunContext<'a> {
 
     /// A map is about to be emptied.
     pub(super) fn keep(&mut self, map: usize) -> anyhow::Result<()> {
-        let mut kept = std::mem::take(&mut self.kept);
-        let done = kept.emptied(map, || self.map(map));
+        let (mut kept, in_end) = (std::mem::take(&mut self.kept), self.in_end);
+        let done = kept.emptied(map, in_end, || self.map(map));
         self.kept = kept;
-        done
+        done.and_then(|()| self.save(map))
     }
 
     /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
-        if self.kept.ending && !self.settings.invocation.shares_maps && !at.array {
+        if self.in_end && !self.settings.invocation.shares_maps && !at.array {
             self.emptied.insert(map);
             return Ok(());
         }
@@ -282,7 +296,7 @@ impl<'a> RunContext<'a> {
     pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
         let kept = std::mem::take(&mut self.kept);
         let emptied = kept.times();
-        let maps = kept.views(|map| self.map(map))?;
+        let maps = kept.contents(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
         Ok(Last { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
     }
@@ -307,6 +321,9 @@ impl Host for RunContext<'_> {
     fn say(&mut self, output: Output) {
         self.errors += u64::from(output.is_error());
         self.telling.said(&output);
+        if let (Output::Map(view), true) = (&output, self.in_end && !self.silent) {
+            self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
+        }
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order
@@ -322,7 +339,7 @@ impl Host for RunContext<'_> {
     }
 
     fn in_end(&self) -> bool {
-        self.kept.ending
+        self.in_end
     }
 
     fn settings(&self) -> &Settings {
@@ -351,7 +368,11 @@ impl Host for RunContext<'_> {
             }
         }
         let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
-        self.kept.emptied(map, || Ok(view.clone()))?;
+        self.kept.emptied(map, self.in_end, || Ok(view.clone()))?;
+        let mut saved = std::mem::take(&mut self.saved);
+        let done = saved.emptied(map, self.in_end, || self.saved_at(map, at));
+        self.saved = saved;
+        done?;
         match (keys, apart) {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;

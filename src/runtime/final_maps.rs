@@ -1,45 +1,53 @@
-//! Keeps the contents of maps for expectations, even if the script empties the maps at the end.
+//! Keeps the contents of maps for expectations and for a state, even if the script empties the maps at the end.
 
 use anyhow::Context;
 
 use crate::codegen::artifact::Manifest;
-use crate::value::MapView;
 
 /// What is kept of them.
-#[derive(Default)]
-pub(super) struct Kept {
-    rows: Vec<Row>,
-    /// `end` has run: what is emptied now was only shown before.
-    pub ending: bool,
+pub(super) struct Kept<T> {
+    rows: Vec<Row<T>>,
 }
 
-struct Row {
+struct Row<T> {
     /// Index in the manifest.
     map: usize,
     /// How often it was emptied before the end.
     times: u64,
     /// As it was before `end` emptied it.
-    view: Option<MapView>,
+    contents: Option<T>,
 }
 
-impl Kept {
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new() }
+    }
+}
+
+impl<T> Kept<T> {
     /// The contents of these maps, in this order.
     pub fn new(manifest: &Manifest, names: &[String]) -> Self {
         let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);
-        let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, view: None }).collect();
-        Self { rows, ending: false }
+        let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, contents: None }).collect();
+        Self { rows }
     }
 
-    /// Keeps the contents of a map that is about to be emptied; `read` returns them.
-    pub fn emptied(&mut self, map: usize, read: impl FnOnce() -> anyhow::Result<MapView>) -> anyhow::Result<()> {
+    /// Keeps the contents of a map that is about to be emptied; `read` returns them. When the run is `ending`, `end` has run: what
+    /// is emptied then was only shown before.
+    pub fn emptied(&mut self, map: usize, ending: bool, read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(row) = self.rows.iter_mut().find(|row| row.map == map) else { return Ok(()) };
-        if !self.ending {
+        if !ending {
             row.times += 1;
-        } else if row.view.is_none() {
+        } else if row.contents.is_none() {
             // the first time: later there is nothing left in it
-            row.view = Some(read().context("keeping a map")?);
+            row.contents = Some(read().context("keeping a map")?);
         }
         Ok(())
+    }
+
+    /// Was each emptied at the end?
+    pub fn cleared(&self) -> Vec<bool> {
+        self.rows.iter().map(|row| row.contents.is_some()).collect()
     }
 
     /// How often each was emptied before the end.
@@ -48,7 +56,7 @@ impl Kept {
     }
 
     /// The contents of each map; `read` returns the current ones.
-    pub fn views(self, mut read: impl FnMut(usize) -> anyhow::Result<MapView>) -> anyhow::Result<Vec<MapView>> {
-        self.rows.into_iter().map(|row| row.view.map_or_else(|| read(row.map), Ok)).collect()
+    pub fn contents(self, mut read: impl FnMut(usize) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+        self.rows.into_iter().map(|row| row.contents.map_or_else(|| read(row.map), Ok)).collect()
     }
 }

@@ -13,6 +13,7 @@ use crate::builtins::{self, Aggregate};
 use crate::codegen::artifact::Map;
 use crate::emit::IS_SET;
 use crate::host::Host;
+use crate::state;
 use crate::types::{Agg, Type};
 use crate::value::{MapView, Show, Value};
 
@@ -23,6 +24,35 @@ type Entries = (Vec<u8>, Vec<u8>);
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
     let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
     Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: Show::default() })
+}
+
+/// The same without loss.
+pub(super) fn saved(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<state::Map> {
+    let mut entries = Vec::new();
+    let entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
+        state::portable(&mut key);
+        if let Type::Agg(agg) = &map.value {
+            let counted = (row(agg)?.saved.save)(agg, &slots(map, at, agg, bytes));
+            return anyhow::Ok(state::Entry { key, value: None, counted: Some(counted) });
+        }
+        let mut value = decoded(&map.value, bytes, host);
+        state::portable(&mut value);
+        Ok(state::Entry { key, value: Some(value), counted: None })
+    };
+    match &map.key {
+        None => {
+            let bytes = lookup(at, &[0; 4]).with_context(|| format!("reading {}", map.name))?.unwrap_or_default();
+            entries.push(entry(Value::None, &bytes, host)?);
+        }
+        Some(ty) => {
+            let (keys, values) = read_all(at).with_context(|| format!("reading {}", map.name))?;
+            for (key, bytes) in keys.chunks_exact(at.key_size.max(1)).zip(values.chunks_exact(at.room().max(1))) {
+                entries.push(entry(decoded(ty, key, host), bytes, host)?);
+            }
+        }
+    }
+    let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(at));
+    Ok(state::Map { name: map.name.clone(), key, value, set, emptied: 0, cleared: false, entries })
 }
 
 /// A whole map, merged across CPUs.
@@ -166,14 +196,18 @@ fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
 
 fn value(map: &Map, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
     let Type::Agg(agg) = &map.value else { return Ok(decoded(&map.value, bytes, host)) };
+    Ok((row(agg)?.merge)(agg, &slots(map, at, agg, bytes)))
+}
+
+/// The slots of an aggregation in the bytes of an element.
+fn slots<'a>(map: &Map, at: MapFd, agg: &Agg, bytes: &'a [u8]) -> Vec<&'a [u8]> {
     let (first, stride) = match map.slots {
         Some(slots) => (slots.first as usize, slots.stride as usize),
         None => (0, at.value_size.next_multiple_of(8)),
     };
     let size = agg.size as usize;
     let slots = bytes.get(first..).unwrap_or_default();
-    let slots: Vec<&[u8]> = slots.chunks(stride.max(1)).filter_map(|slot| slot.get(..size)).collect();
-    Ok((row(agg)?.merge)(agg, &slots))
+    slots.chunks(stride.max(1)).filter_map(|slot| slot.get(..size)).collect()
 }
 
 fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {

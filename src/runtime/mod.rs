@@ -12,7 +12,7 @@
 //!   that is removed during the run; `privileges`: missing privileges
 //! - `attach`, `perf`, `sweep`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
-//!   script's maps; `final_maps`: contents for expectations; `stacks`: frames by stack ID
+//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `stacks`: frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `trials`: a script's tests and benchmarks
@@ -35,6 +35,7 @@ use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
+use crate::state::State;
 use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
 use crate::value::{Last, Output};
@@ -70,6 +71,7 @@ mod removed_cgroup;
 mod replaced_files;
 mod ring;
 mod run;
+mod saved;
 mod shared;
 mod signals;
 mod source;
@@ -144,6 +146,8 @@ pub struct Options {
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
     /// Receives the final contents of these maps, by name.
     pub on_end: Option<OnEnd>,
+    /// The state to complete and to say at the end, where the format asks for it.
+    pub state: Option<Box<State>>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is

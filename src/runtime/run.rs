@@ -38,6 +38,10 @@ impl Session<'_> {
         if let Some(wanted) = &self.options.on_end {
             context.kept = Kept::new(self.cx.manifest, &wanted.maps);
         }
+        if self.options.state.is_some() {
+            let names: Vec<String> = self.cx.manifest.maps.iter().map(|m| m.name.clone()).collect();
+            context.saved = Kept::new(self.cx.manifest, &names);
+        }
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -99,7 +103,7 @@ impl Session<'_> {
         if context.broken.is_none() {
             self.cx.loaded.state.begin_anew();
             load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::End, &self.cx.signals)?;
-            context.kept.ending = true;
+            context.in_end = true;
             source.finish(&mut context);
             if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
                 context.notes = unhit::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
@@ -110,6 +114,11 @@ impl Session<'_> {
             let asked = self.options.asked.as_deref().filter(|_| status.or(context.exit).unwrap_or(0) == 0 && !context.incomplete);
             if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
                 context.rendered.err.extend_from_slice(note.as_bytes());
+                context.flush(true);
+            }
+            if let Some(state) = self.options.state.take() {
+                let state = context.state(state, &self.not_attached)?;
+                context.say(Output::State(state));
                 context.flush(true);
             }
             if let Some(wanted) = self.options.on_end.take() {

@@ -95,7 +95,7 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "format",
             letter: Some('f'),
-            help: "Output format: text, json (one object per line) or folded (stacks for flame graphs)",
+            help: "Output format: text, json (one object per line), folded (stacks for flame graphs) or state (for rbt merge)",
             takes: Takes::Word("FORMAT", formats, |d, word| {
                 d.run.format = one_of(word, &formats(), "format")?;
                 Ok(())

@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use super::dump::dump;
 use super::{Tables, check_with};
-use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns};
+use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns, Saved};
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
 use crate::settings::{Invocation, Settings};
+use crate::state::Counted;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
 use crate::types::{Agg, Space, Type};
@@ -37,11 +38,13 @@ static READ: KernelRead = KernelRead { init: [0, 0], step, finish, quotient: Non
 fn agg(f: &CallInfo, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
+static SAVED: Saved = Saved { size: |_, _| None, save: |_, _| Counted::default(), load: |_, _| Ok(Vec::new()) };
 static COUNT: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, false, vec![]),
     update,
     merge: |_, _| Value::None,
+    saved: &SAVED,
     kind: "map",
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
@@ -51,6 +54,7 @@ static SUM: Aggregate = Aggregate {
     layout: |f| agg(f, f.args[0].ty.as_int().is_some_and(|i| i.signed), vec![]),
     update,
     merge: |_, _| Value::None,
+    saved: &SAVED,
     kind: "map",
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
@@ -60,6 +64,7 @@ static HIST: Aggregate = Aggregate {
     layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]),
     update,
     merge: |_, _| Value::None,
+    saved: &SAVED,
     kind: "hist",
     more: crate::builtins::Monotonicity::Either,
     read: None,

@@ -1,0 +1,42 @@
+//! `-f state`: the document that `rbt merge` reads.
+//!
+//! Maps that the script prints are not written: what they contain at the end is in the document.
+
+use crate::host::Reader;
+use crate::value::{Output, Value};
+
+use super::{RenderOptions, Rendered, Renderer, folded};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(StateRenderer { others: folded::make(options) })
+}
+
+struct StateRenderer {
+    /// Sends all but maps to standard error.
+    others: Box<dyn Renderer>,
+}
+
+impl Renderer for StateRenderer {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        match output {
+            Output::State(state) => {
+                // nothing in it fails to become JSON
+                to.out.extend(serde_json::to_vec(state).unwrap_or_default());
+                to.out.push(b'\n');
+            }
+            Output::Map(_) | Output::End => {}
+            Output::Text { .. }
+            | Output::Value(_)
+            | Output::Problem { .. }
+            | Output::Attached { .. }
+            | Output::Lost { .. }
+            | Output::Counts(_)
+            | Output::Trial(_) => self.others.render(output, to),
+        }
+    }
+
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.others.text(value, reader, to);
+    }
+}

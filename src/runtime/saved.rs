@@ -1,0 +1,60 @@
+//! The state of a run: what its maps have counted, without loss.
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+
+use super::context::RunContext;
+use super::load::MapFd;
+use super::maps;
+use crate::state::{Map, State};
+
+impl RunContext<'_> {
+    /// Completes the state of a run that is over.
+    pub(super) fn state(&mut self, mut state: Box<State>, not_attached: &BTreeSet<String>) -> anyhow::Result<Box<State>> {
+        let saved = std::mem::take(&mut self.saved);
+        let (emptied, cleared) = (saved.times(), saved.cleared());
+        state.maps = saved.contents(|map| {
+            let (_, at) = self.map_at(map)?;
+            self.saved_at(map, at)
+        })?;
+        for (map, (emptied, cleared)) in state.maps.iter_mut().zip(emptied.into_iter().zip(cleared)) {
+            (map.emptied, map.cleared) = (emptied, cleared);
+        }
+        state.end_ns = now();
+        state.boot_ns = self.boot_to_unix_ns;
+        state.probes.clone_from(&self.counts);
+        state.not_attached = not_attached.iter().cloned().collect();
+        state.printed = std::mem::take(&mut self.printed);
+        state.prints_maps = self.settings.print_maps_on_exit;
+        Ok(state)
+    }
+
+    /// A map is about to be emptied.
+    pub(super) fn save(&mut self, map: usize) -> anyhow::Result<()> {
+        let (mut saved, in_end) = (std::mem::take(&mut self.saved), self.in_end);
+        let done = saved.emptied(map, in_end, || {
+            let (_, at) = self.map_at(map)?;
+            self.saved_at(map, at)
+        });
+        self.saved = saved;
+        done
+    }
+
+    pub(super) fn saved_at(&mut self, map: usize, at: MapFd) -> anyhow::Result<Map> {
+        let manifest = self.manifest;
+        let row = manifest.maps.get(map).context("no such map in the manifest")?;
+        let mut saved = maps::saved(row, at, self)?;
+        saved.set = saved.set || self.other_is_set(map);
+        if self.emptied.contains(&map) {
+            saved.entries.clear();
+        }
+        Ok(saved)
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,274 @@
+//! What a run has counted, without loss: `-f state` writes it, and `rbt merge` adds several up.
+//!
+//! A state is one JSON document on one line, so that tools which mix the lines of many hosts keep documents whole. All integers are
+//! JSON numbers of up to 64 bits, which a reader must not turn into doubles.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::Type;
+use crate::value::{Counts, Frame, Show, Value};
+
+pub mod text;
+
+/// The version of the form, [`State::rbt_state`].
+pub const VERSION: u32 = 1;
+/// What a document begins with.
+pub const BEGIN: &str = "{\"rbt_state\":";
+
+/// A document.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// [`VERSION`]
+    pub rbt_state: u32,
+    /// The version of rbt.
+    pub rbt: String,
+    /// The script.
+    pub script: Script,
+    /// The name of the machine.
+    pub host: String,
+    /// `uname -r`
+    pub kernel: String,
+    /// `uname -m`
+    pub machine: String,
+    /// When the machine was booted, in nanoseconds since 1970.
+    pub boot_ns: u64,
+    /// When the run began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// What each probe did, and what it could not do.
+    pub probes: Vec<Counts>,
+    /// Probes that could not be attached.
+    pub not_attached: Vec<String>,
+    /// Maps that `end` printed, in order.
+    pub printed: Vec<Printed>,
+    /// The other maps are printed when the run is over.
+    pub prints_maps: bool,
+    /// In order of name.
+    pub maps: Vec<Map>,
+}
+
+/// A script, by its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// Its name, for messages.
+    pub name: String,
+    /// SHA-256 of its text, then of what it imports.
+    pub sha256: String,
+}
+
+/// A map that was printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Printed {
+    /// With its `@`.
+    pub map: String,
+    /// How.
+    pub show: Show,
+}
+
+/// The contents of a map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Map {
+    /// With its `@`.
+    pub name: String,
+    /// Type of the keys; none for a scalar.
+    pub key: Option<Type>,
+    /// Type of the values.
+    pub value: Type,
+    /// False for a scalar that was never set.
+    pub set: bool,
+    /// How often it was emptied before the end: what is here came after the last time.
+    pub emptied: u64,
+    /// `end` emptied it; what is here was there before.
+    pub cleared: bool,
+    /// In any order.
+    pub entries: Vec<Entry>,
+}
+
+/// An element of a map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// [`Value::None`] for a scalar.
+    pub key: Value,
+    /// Of a map of plain values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// Of an aggregation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
+}
+
+/// What an aggregation has counted. Each function uses some of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// How many values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Their sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<i128>,
+    /// The least; none without values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<i128>,
+    /// The greatest; none without values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<i128>,
+    /// Counts of a histogram's buckets, by index, without zeros.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<BTreeMap<u32, u64>>,
+    /// A series, by the number of the interval since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<BTreeMap<u64, Interval>>,
+}
+
+/// An interval of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The value, or the sum of an average.
+    pub value: i128,
+    /// Values of an average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// When the last value came, in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_ns: Option<u64>,
+}
+
+impl Counted {
+    /// The buckets that are not zero.
+    pub fn sparse(counts: impl IntoIterator<Item = u64>) -> Option<BTreeMap<u32, u64>> {
+        Some((0..).zip(counts).filter(|(_, n)| *n > 0).collect())
+    }
+
+    /// All buckets, of which there are so many.
+    ///
+    /// # Errors
+    /// There are others.
+    pub fn dense(&self, buckets: usize) -> Result<Vec<u64>, String> {
+        let mut counts = vec![0; buckets];
+        for (index, n) in self.buckets.as_ref().ok_or_else(|| lacks("buckets"))? {
+            let to = counts.get_mut(*index as usize).ok_or_else(|| format!("there is no bucket {index}"))?;
+            *to = *n;
+        }
+        Ok(counts)
+    }
+
+    /// The sum as a word of 64 bits.
+    ///
+    /// # Errors
+    /// It is missing, or does not fit.
+    pub fn sum_word(&self, signed: bool) -> Result<u64, String> {
+        word(self.sum.ok_or_else(|| lacks("sum"))?, signed)
+    }
+
+    /// The count.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn count_word(&self) -> Result<u64, String> {
+        self.count.ok_or_else(|| lacks("count"))
+    }
+
+    /// Did a number that became `sum` of this one and the other lose its highest bits?
+    pub fn overflowed(&self, other: &Counted, sum: &Counted) -> bool {
+        let lost = |a: Option<i128>, b: Option<i128>, sum: Option<i128>| {
+            a.or(b).is_some() && a.unwrap_or(0).checked_add(b.unwrap_or(0)).is_none_or(|exact| Some(exact) != sum)
+        };
+        let wide = |n: Option<u64>| n.map(i128::from);
+        let (none, no_series) = (BTreeMap::new(), BTreeMap::new());
+        let of = |c: &'_ Counted, i: u32| c.buckets.as_ref().unwrap_or(&none).get(&i).copied().unwrap_or(0);
+        let buckets = [self, other].iter().flat_map(|c| c.buckets.iter().flatten()).map(|(i, _)| *i).collect::<Vec<_>>();
+        let at = |c: &'_ Counted, i: u64| c.intervals.as_ref().unwrap_or(&no_series).get(&i).copied();
+        let series = sum.intervals.iter().flatten().any(|(i, found)| match (at(self, *i), at(other, *i)) {
+            // the function chose one of them, or added them up
+            (Some(a), Some(b)) => {
+                let one = found.value == a.value || found.value == b.value;
+                let counts = lost(wide(a.count), wide(b.count), wide(found.count));
+                counts || !one && a.value.checked_add(b.value) != Some(found.value)
+            }
+            (_, _) => false,
+        });
+        lost(wide(self.count), wide(other.count), wide(sum.count))
+            || lost(self.sum, other.sum, sum.sum)
+            || buckets.iter().any(|i| of(self, *i).checked_add(of(other, *i)) != Some(of(sum, *i)))
+            || series
+    }
+}
+
+/// A number of 64 bits.
+///
+/// # Errors
+/// It does not fit.
+pub fn word(n: i128, signed: bool) -> Result<u64, String> {
+    let word = if signed { i64::try_from(n).map(|n| n as u64).ok() } else { u64::try_from(n).ok() };
+    word.ok_or_else(|| format!("{n} does not fit into {} 64 bits", if signed { "signed" } else { "unsigned" }))
+}
+
+fn lacks(field: &str) -> String {
+    format!("`{field}` is missing")
+}
+
+/// A key as it is on all machines: where the name of a frame is known, its address is left out, which differs.
+pub fn portable(key: &mut Value) {
+    match key {
+        Value::Stack(stack) => stack.frames.iter_mut().for_each(|frame| {
+            if frame.symbol.is_some() || frame.within.is_some() {
+                *frame = Frame { addr: 0, ..std::mem::take(frame) };
+            }
+        }),
+        Value::List(parts) | Value::Tuple(parts) => parts.iter_mut().for_each(portable),
+        Value::Record(fields) => fields.iter_mut().for_each(|(_, part)| portable(part)),
+        Value::None
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Float { .. }
+        | Value::Ptr(_)
+        | Value::Enum { .. }
+        | Value::Str { .. }
+        | Value::Bytes(_)
+        | Value::Text(_)
+        | Value::Hist(_)
+        | Value::Stats(_)
+        | Value::Avg(_)
+        | Value::Percentiles(_)
+        | Value::Series(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(sum: i128, buckets: &[(u32, u64)]) -> Counted {
+        Counted { sum: Some(sum), buckets: Some(buckets.iter().copied().collect()), ..Counted::default() }
+    }
+
+    #[test]
+    fn lost_bits_are_noticed() {
+        let (a, b) = (counted(i64::MAX.into(), &[(3, u64::MAX)]), counted(1, &[(4, 1)]));
+        assert!(a.overflowed(&b, &counted(i64::MIN.into(), &[(3, u64::MAX), (4, 1)])));
+        assert!(!a.overflowed(&b, &counted(1 << 63, &[(3, u64::MAX), (4, 1)])));
+        assert!(counted(0, &[(3, u64::MAX)]).overflowed(&counted(0, &[(3, 1)]), &counted(0, &[])));
+        assert_eq!((word(-1, true), word(u64::MAX.into(), false)), (Ok(u64::MAX), Ok(u64::MAX)));
+        assert!(word(-1, false).is_err() && word(1 << 63, true).is_err());
+    }
+
+    #[test]
+    fn documents_are_read_as_they_were_written() {
+        let entry = |key, sum| Entry { key, value: None, counted: Some(counted(sum, &[(1, u64::MAX)])) };
+        let keys = [
+            Value::Str { bytes: vec![b'a', 0xff], cut: true },
+            Value::Tuple(vec![Value::Float { value: f64::NEG_INFINITY, single: false }, Value::Enum { name: Some("A".into()), value: -1 }]),
+            Value::Uint(u64::MAX),
+        ];
+        let entries = keys.into_iter().zip([i128::from(i64::MIN), u64::MAX.into(), 0]).map(|(key, sum)| entry(key, sum)).collect();
+        let map = Map { name: "@".into(), key: Some(Type::U64), value: Type::U64, set: true, emptied: 0, cleared: false, entries };
+        let state = State { rbt_state: VERSION, maps: vec![map], ..State::default() };
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(text.starts_with(BEGIN) && !text.contains('\n'), "{text}");
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    }
+}
