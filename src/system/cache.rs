@@ -1,8 +1,8 @@
 //! Files that rbt keeps between runs.
 //!
-//! A header line has the name of the format, the identity of the contents, the number of bytes that follow, and their digest.
-//! The directory is `RBT_CACHE` (if it is empty, there is no cache), or else `/var/cache/rbt` for root, or else `rbt` in
-//! `XDG_CACHE_HOME` or `~/.cache`. A file that root reads must be writable by root only.
+//! The header line has the name of the format, the identity of the contents, their size, and their digest. The directory is
+//! `RBT_CACHE` (if it is empty, there is no cache), or else `/var/cache/rbt` for root, or else `rbt` in `XDG_CACHE_HOME` or
+//! `~/.cache`. If rbt runs as root, only root may be able to write the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,17 +16,17 @@ use crate::input;
 /// A kind of file.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::system) struct Kind {
-    /// The name of the format, with its version.
+    /// Name of the format, with its version.
     pub form: &'static str,
-    /// Names of files begin with it; the identity follows.
+    /// Prefix of file names, before the identity.
     pub prefix: &'static str,
-    /// A longer file is none of ours.
+    /// Maximum size of a file.
     pub most_bytes: u64,
-    /// So many files are kept, those that were written last.
+    /// Maximum number of files; the ones written last remain.
     pub most_files: usize,
 }
 
-/// Where contents are kept, and their identity.
+/// A file of the cache.
 #[derive(Clone, Debug)]
 pub(in crate::system) struct CacheFile {
     kind: Kind,
@@ -35,7 +35,7 @@ pub(in crate::system) struct CacheFile {
 }
 
 impl CacheFile {
-    /// In the cache's directory; none where nothing is to be kept. `key` must be good for a file's name.
+    /// A file in the cache directory; `None` if there is no cache. `key` must be valid in a file name.
     pub fn new(kind: Kind, key: String) -> Option<Self> {
         Some(Self { kind, folder: folder()?, key })
     }
@@ -45,7 +45,7 @@ impl CacheFile {
         Self { kind, folder: folder.to_owned(), key: key.to_owned() }
     }
 
-    /// The same for other contents.
+    /// The file for a variant of the contents.
     pub fn with_suffix(self, suffix: &str) -> Self {
         Self { key: format!("{}{suffix}", self.key), ..self }
     }
@@ -54,7 +54,7 @@ impl CacheFile {
         self.folder.join(format!("{}{}", self.kind.prefix, self.key))
     }
 
-    /// The whole file, and where its contents start, if it is there and undamaged.
+    /// Reads the file. Returns its bytes and the offset of the contents, or `None` if it is absent or damaged.
     pub fn load(&self) -> Option<(Vec<u8>, usize)> {
         let (mut file, about) = input::open_itself(&self.path()).ok()?;
         if about.len() > self.kind.most_bytes || !input::is_trusted(&about) {
@@ -67,7 +67,7 @@ impl CacheFile {
         (head == self.head(contents).as_bytes()).then_some((bytes, start))
     }
 
-    /// Keeps contents. A failure is not reported, since nothing is lost but time.
+    /// Writes the contents. Failures are ignored because they only cost time.
     pub fn save(&self, contents: &[u8]) {
         let _ = self.try_save(contents);
     }
@@ -83,7 +83,7 @@ impl CacheFile {
             file.write_all(self.head(contents).as_bytes())?;
             file.write_all(contents)
         });
-        // whole or not at all, also for others who read just now
+        // The rename is atomic, so other processes never see a partial file.
         match written.and_then(|()| fs::rename(&new, self.path())) {
             Ok(()) => self.prune(),
             Err(e) => {
@@ -98,7 +98,7 @@ impl CacheFile {
         format!("{} {} {} {:016x}\n", self.kind.form, self.key, contents.len(), digest(contents))
     }
 
-    /// Removes the files that were not written for longest.
+    /// Removes the oldest files.
     fn prune(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let ours = entries.filter(|e| e.file_name().to_string_lossy().starts_with(self.kind.prefix));
@@ -120,14 +120,14 @@ fn folder() -> Option<PathBuf> {
         return Some(PathBuf::from(given)).filter(|p| !p.as_os_str().is_empty());
     }
     if rustix::process::geteuid().is_root() {
-        // root's environment may be the user's who called sudo
+        // With sudo, root's environment may be that of the calling user.
         return Some(PathBuf::from("/var/cache/rbt"));
     }
     let absolute = |name: &str| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
     Some(absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("rbt"))
 }
 
-/// Detects damage, not forgery: whoever may write the file may write the digest too.
+/// Detects damage, not forgery: a process that can write the file can also write the digest.
 pub(in crate::system) fn digest(bytes: &[u8]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -154,7 +154,7 @@ mod tests {
         assert!(contents(&file).is_none());
         file.save(b"some\ncontents");
         assert_eq!(contents(&file).as_deref(), Some(b"some\ncontents".as_slice()));
-        // of another identity
+        // A file with another identity.
         fs::copy(file.path(), CacheFile::at(KIND, &folder, "89ab-4567").path()).unwrap();
         assert!(contents(&CacheFile::at(KIND, &folder, "89ab-4567")).is_none());
         let whole = fs::read(file.path()).unwrap();

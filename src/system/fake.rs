@@ -1,6 +1,7 @@
-//! A machine in a test's own words, so that parse, check and compile are tested without root, BPF or luck.
+//! A synthetic machine, described by the text of a test, so that tests of parsing, checking and compiling need no root and no
+//! BPF, and are reproducible.
 //!
-//! The words are C's, as far as types go, and a few statements; an empty text is a machine that has nothing:
+//! The text consists of C types and a few statements; an empty text describes a machine without anything:
 //!
 //! ```text
 //! enum state { IDLE, BUSY = 4 };
@@ -15,8 +16,8 @@
 //! cgroup /a/b 77;  cpus 4;  feature UprobeMulti;  no tracefs;
 //! ```
 //!
-//! `no tracefs` and `no types` make those questions fail. What stands by value must be declared before. Types become real BTF
-//! and tracepoints real `format` files, which the same code reads as on a live machine.
+//! With `no tracefs` and `no types`, queries for those fail. A type that is embedded by value must be declared before. Types
+//! become real BTF and tracepoints real `format` files, and the same code reads them as on a real machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ use crate::types::{Enum, Field, Int, Record, Struct, Type};
 pub struct Fake {
     types: Option<KernelTypes>,
     tracefs: bool,
-    /// `format` files.
+    /// `format` files by category and name.
     events: BTreeMap<(String, String), String>,
     /// The keys of `events`.
     tracepoints: Vec<(String, String)>,
@@ -50,13 +51,13 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// With a header: below `/kernel` one of the kernel's own, below `/include` one of the platform's.
+    /// Adds a header: below `/kernel` one of the kernel, below `/include` one of the platform.
     pub fn with_header(mut self, path: &str, text: &str) -> Self {
         self.headers.insert(path.into(), text.into());
         self
     }
 
-    /// Errors name the words at which the text was not understood.
+    /// Parses a description. Errors quote the words that were not understood.
     pub fn new(text: &str) -> Result<Self, String> {
         let mut reader = Reader { words: words(text), ..Reader::default() };
         reader.statements()?;
@@ -157,7 +158,7 @@ impl TargetInfo for Fake {
         Ok(self.functions.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect())
     }
 
-    /// Modules' functions are described among the kernel's.
+    /// The functions of modules are described with those of the kernel.
     fn kernel_types(&self) -> Option<&KernelTypes> {
         self.types.as_ref()
     }
@@ -191,7 +192,7 @@ impl TargetInfo for Fake {
         self.symbols.get(name).copied()
     }
 
-    /// A path, or the last part of one (`libc` for `libc.so.6`, too).
+    /// Accepts a path or its last part (also `libc` for `libc.so.6`).
     fn resolve_binary(&self, name: &str, _pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         let is = |path: &&PathBuf| {
             let file = path.file_name().and_then(|f| f.to_str()).unwrap_or_default();
@@ -222,7 +223,8 @@ impl TargetInfo for Fake {
     }
 }
 
-/// Names and numbers, with `:` and `/` in them where statements use those; else single characters. `//` starts a comment.
+/// Splits a text into names and numbers (with `:` and `/` in them where statements use those) and single characters. `//`
+/// starts a comment.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -253,7 +255,7 @@ impl Default for Btf {
     }
 }
 
-/// A type as far as layout needs it.
+/// The layout of a type.
 #[derive(Clone, Copy)]
 struct Shape {
     id: u32,
@@ -262,7 +264,7 @@ struct Shape {
     signed: bool,
 }
 
-/// One declared thing: its type (none: a name's is not known), name, and width as a bit-field.
+/// A declaration: its type (`None`: only the name is known), name, and width as a bit-field.
 struct Declared {
     shape: Shape,
     name: String,
@@ -271,7 +273,7 @@ struct Declared {
 }
 
 struct Reader {
-    /// Backwards: the next is the last.
+    /// The words in reverse order, so that the last one is next.
     words: Vec<String>,
     btf: Btf,
     /// `struct x`, `u32`, `int`.
@@ -437,14 +439,14 @@ impl Reader {
         Ok(())
     }
 
-    /// A declaration and its `;`.
+    /// Parses a declaration and its `;`.
     fn declared(&mut self) -> Result<Declared, String> {
         let d = self.declared_until(&[";"])?;
         self.accept(";");
         Ok(d)
     }
 
-    /// `const char *name`, `char name[16]`, `unsigned x : 3`, `__data_loc char[] name`, up to one of these words.
+    /// Parses `const char *name`, `char name[16]`, `unsigned x : 3`, `__data_loc char[] name`, up to one of these words.
     fn declared_until(&mut self, ends: &[&str]) -> Result<Declared, String> {
         let before = self.words.clone();
         let loc = self.accept("__data_loc") || self.accept("__rel_loc");
@@ -475,7 +477,7 @@ impl Reader {
         if loc {
             shape = Shape { size: 4, align: 4, signed: false, ..shape };
         }
-        // As C would have it: no space before `[`, after `*` or between `]`s.
+        // The conventional spacing of C: no space before `[`, after `*` or between `]`s.
         let mut text = String::new();
         for word in before.get(self.words.len()..).unwrap_or_default().iter().rev() {
             if !text.is_empty() && word != "[" && word != "]" && !text.ends_with('[') {
@@ -486,7 +488,7 @@ impl Reader {
         Ok(Declared { shape, name, bits, text })
     }
 
-    /// A type without stars and brackets, declared here or known.
+    /// Parses a type without stars and brackets.
     fn base(&mut self) -> Result<Shape, String> {
         while self.accept("const") || self.accept("volatile") {}
         let word = self.next()?;
@@ -505,7 +507,7 @@ impl Reader {
         if let Some(known) = self.known.get(&key) {
             return Ok(*known);
         }
-        // Only pointers may lead here: the reader of BTF finds it by name.
+        // Only pointers may refer to an unknown tag; the BTF reader resolves it by name.
         let id = self.btf.0.add(Kind::Fwd, word == "union", &tag, 0, 0, &[]);
         Ok(Shape { id, size: 0, align: 1, signed: false })
     }
@@ -542,7 +544,7 @@ impl Reader {
         while !self.accept("}") {
             let d = self.declared()?;
             let (unit, width) = (d.shape.align.max(1) * 8, d.bits.unwrap_or(d.shape.size * 8));
-            // A bit-field joins the one before as long as its own unit holds both.
+            // A bit-field shares the storage unit of the previous one if both fit.
             if d.bits.is_none() || at % unit + width > unit {
                 at = u32::next_multiple_of(at, unit);
             }

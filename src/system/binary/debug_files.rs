@@ -1,5 +1,5 @@
-//! Finds the debug information that was stripped from a binary: by build ID, or by the name in `.gnu_debuglink`, in the places
-//! where debuggers look (GDB manual, "Separate Debug Files"); and the rest in the binary itself, in `.gnu_debugdata`.
+//! Finds the debug information that was stripped from a binary: by build ID or by the name in `.gnu_debuglink`, in the places
+//! where debuggers look (GDB manual, "Separate Debug Files"), and the symbols that the binary itself keeps in `.gnu_debugdata`.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,19 +9,19 @@ use object::{Object, ObjectSection};
 
 use crate::system::binary::file::map;
 
-/// Where debuggers look when they are told nothing, as `--debuginfo` would say it.
+/// The directories that debuggers search by default, in the syntax of `--debuginfo`.
 const USUAL: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
 
-/// A mapped file of which something is asked for.
+/// A mapped file.
 pub(in crate::system) struct Mapped {
     pub(in crate::system) path: PathBuf,
     pub(in crate::system) data: memmap2::Mmap,
 }
 
-/// The first separate file of a binary that `has` what is wanted. `path` is the binary's name, which leads to the folders
-/// where such files may be, `data` its contents; `dirs` are those of `--debuginfo`, looked in before the usual ones: an
-/// absolute one has `.build-id` and the folders of the whole system below it, a relative one is below the binary's own
-/// folder. A `+` before one has the file's checksum compared with the one that the binary knows.
+/// Finds the first separate file of a binary for which `has` is true. `path` is the name of the binary and determines the
+/// directories to search; `data` are its contents. `dirs` are those of `--debuginfo`, which come before the usual ones: an
+/// absolute one contains `.build-id` and a copy of the system's directory tree, a relative one is below the directory of the
+/// binary. With a `+` before a directory, the checksum of the file must be the one in the binary.
 pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: impl Fn(&object::File<'_>) -> bool) -> Option<Mapped> {
     let file = object::File::parse(data).ok()?;
     let id = file.build_id().ok().flatten();
@@ -42,7 +42,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     for (dir, asked) in all {
         let (dir, checked) = dir.strip_prefix('+').map_or((dir, false), |dir| (dir, true));
         let absolute = dir.starts_with('/');
-        // what is installed beside a process in a container is looked for there first, then here
+        // For a process in a container, search the container's file system first, then this one.
         let bases: Vec<PathBuf> = match (absolute, &root) {
             (true, Some(root)) => vec![root.join(dir.trim_start_matches('/')), PathBuf::from(dir)],
             (true, None) => vec![PathBuf::from(dir)],
@@ -52,7 +52,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
             if absolute && let Some(found) = id.and_then(|id| usable(base.join(by_id(id)?), None)) {
                 return Some(found);
             }
-            // without a link: as debuggers name such files, in folders that were asked for
+            // Without a link, try the conventional name, but only in directories that the user named.
             let unlinked = || Some((format!("{}.debug", real.file_name().filter(|_| asked)?.to_str()?), None));
             let named = link.as_ref().map(|(name, sum)| (name.clone(), Some(*sum)));
             let Some((name, sum)) = named.or_else(unlinked) else { continue };
@@ -69,7 +69,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     None
 }
 
-/// Where the package of a binary's split debug information (`-gsplit-dwarf`) may be, as debuggers look for it.
+/// Paths at which the package of a binary's split debug information (`-gsplit-dwarf`) may be, in the order of debuggers.
 pub(in crate::system) fn packages(path: &Path, dirs: &[String]) -> Vec<PathBuf> {
     let package = |of: &Path| {
         let mut name = of.file_name().unwrap_or_default().to_owned();
@@ -85,8 +85,8 @@ pub(in crate::system) fn packages(path: &Path, dirs: &[String]) -> Vec<PathBuf> 
     all
 }
 
-/// Where a file of split debug information may be that a binary names: where the compiler left it, beside the binary, and
-/// in the folders of `--debuginfo`.
+/// Paths at which a split debug file that a binary names may be: where the compiler left it, beside the binary, and in the
+/// directories of `--debuginfo`.
 pub(in crate::system) fn split(path: &Path, dirs: &[String], compiled_in: &Path, name: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let written = compiled_in.join(name);
@@ -101,7 +101,7 @@ pub(in crate::system) fn split(path: &Path, dirs: &[String], compiled_in: &Path,
     all
 }
 
-/// Folders as `--debuginfo` names them, of one binary: relative ones are below its own folder.
+/// The directories of `--debuginfo` for one binary: relative ones are below its own directory.
 fn bases<'a>(real: &Path, dirs: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     let (root, _) = within_root(real);
     let folder = real.parent().unwrap_or(Path::new(""));
@@ -116,14 +116,14 @@ fn bases<'a>(real: &Path, dirs: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     all
 }
 
-/// Where separate files are by their build id, below a folder for debug information.
+/// Path of a separate file by build ID, relative to a directory of debug information.
 pub(in crate::system) fn by_id(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
     Some(PathBuf::from(format!(".build-id/{first:02x}/{rest}.debug")))
 }
 
-/// `/proc/PID/root` where a path is seen through it, and the folder within that root, without its first slash.
+/// Splits a path that goes through `/proc/PID/root` into this root and the directory within it, without the leading slash.
 fn within_root(path: &Path) -> (Option<PathBuf>, PathBuf) {
     let parts: Vec<_> = path.iter().collect();
     let folder = |of: &Path| of.parent().map(Path::to_owned).unwrap_or_default();
@@ -137,11 +137,11 @@ fn within_root(path: &Path) -> (Option<PathBuf>, PathBuf) {
     }
 }
 
-/// The most that `.gnu_debugdata` is inflated to, bytes.
+/// Limit for the inflated size of `.gnu_debugdata`, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// An ELF file with the symbols that a stripped binary needs for its stacks to be readable ("MiniDebugInfo"), xz-compressed
-/// within it; none where there is no such section, or a damaged one.
+/// The xz-compressed ELF file in a stripped binary ("MiniDebugInfo"), which has the symbols for readable stacks. `None` if the
+/// section is absent or damaged.
 pub(in crate::system) fn embedded(data: &[u8]) -> Option<Vec<u8>> {
     let file = object::File::parse(data).ok()?;
     let packed = match file.section_by_name(".gnu_debugdata")?.uncompressed_data().ok()? {
@@ -153,14 +153,14 @@ pub(in crate::system) fn embedded(data: &[u8]) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// CRC-32 as `.gnu_debuglink` has it: polynomial 0x04c11db7, bits reversed.
+/// The CRC-32 of `.gnu_debuglink`: polynomial 0x04c11db7, bits reversed.
 fn checksum(data: &[u8]) -> u32 {
     let table: Vec<u32> = (0..256u32).map(|n| (0..8).fold(n, |c, _| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 })).collect();
     !data.iter().fold(!0u32, |sum, byte| table.get(((sum ^ u32::from(*byte)) & 0xff) as usize).copied().unwrap_or(0) ^ (sum >> 8))
 }
 
-/// The path of a binary's separate debug file, for what it has no debug information of its own for. `name` is its name,
-/// `at` a path that leads to it.
+/// Path of a binary's separate debug file, if the binary itself has no debug information. `name` is its name, `at` a path under
+/// which it can be opened.
 pub fn debug_file(name: &Path, at: &Path, dirs: &[String]) -> Option<PathBuf> {
     let data = map(at).ok()?;
     let has = |f: &object::File<'_>| f.section_by_name(".debug_info").is_some_and(|s| s.file_range().is_some_and(|(_, size)| size > 0));

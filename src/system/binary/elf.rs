@@ -14,11 +14,10 @@ pub use crate::system::binary::locate::resolve;
 use crate::system::machine::arch::{self, HERE};
 use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary::go};
 
-/// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
-/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see `debug_files::find`), or else those
-/// that are packed within it.
+/// Opens and indexes an ELF file of 32 or 64 bits and either byte order. If it has no `.symtab`, its symbols come from its
+/// separate debug file (`dirs`: see `debug_files::find`), or else from its `.gnu_debugdata`.
 ///
-/// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
+/// Errors: the file is unreadable, is not ELF, or has contradictory tables. Never panics.
 pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     let data = map(path)?;
     runs_here(path, &data)?;
@@ -32,16 +31,16 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
         .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
 }
 
-/// An error if this machine cannot run the file.
+/// Returns an error if this machine cannot run the file.
 pub(in crate::system) fn runs_here(path: &Path, data: &[u8]) -> Result<(), Missing> {
     let Some(foreign) = foreign(data) else { return Ok(()) };
     let what = format!("{} is a program for {foreign}; this machine runs those for {}", path.display(), HERE.name);
     Err(Missing { what, help: Some("trace it on a machine that runs it".into()) })
 }
 
-/// What an ELF file is for, if this machine cannot run it.
+/// The platform of an ELF file that this machine cannot run.
 fn foreign(data: &[u8]) -> Option<String> {
-    // EI_DATA and e_machine, which are where they are in every ELF file
+    // EI_DATA and e_machine have fixed offsets in every ELF file.
     let little = *data.get(5)? == elf::ELFDATA2LSB.0;
     let machine: [u8; 2] = data.get(18..20)?.try_into().ok()?;
     let machine = if little { u16::from_le_bytes(machine) } else { u16::from_be_bytes(machine) };
@@ -51,14 +50,14 @@ fn foreign(data: &[u8]) -> Option<String> {
     (!runs && data.starts_with(&elf::ELFMAG)).then(|| name() + order)
 }
 
-/// A symbol not yet copied out of the file.
+/// A symbol whose name is still in the mapped file.
 struct Symbol<'d> {
     name: &'d [u8],
     addr: u64,
     size: u64,
 }
 
-/// Symbols of one file: functions and data objects.
+/// The function and object symbols of one file.
 #[derive(Default)]
 struct Symbols<'d> {
     functions: Vec<Symbol<'d>>,
@@ -80,8 +79,8 @@ fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[S
     let separate = if full { None } else { debug_files::find(path, data, dirs, |f| f.symbols().next().is_some()) };
     let embedded = if full || separate.is_some() { None } else { debug_files::embedded(data) };
     if let Some(more) = separate.as_ref().map(|s| &*s.data).or(embedded.as_deref()) {
-        // Optional: a damaged debug file takes nothing away from what the binary itself says. Its addresses are the
-        // binary's; its file offsets are not, so the segments above stand.
+        // A damaged debug file must not hide the binary's own symbols. Its addresses are those of the binary, but its file
+        // offsets are not, so the segments above remain valid.
         let _ = separate_symbols::<E>(more, &mut symbols);
     }
     binary.functions = functions(symbols.functions, &binary);
@@ -98,7 +97,7 @@ fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, 
         if segment.p_type(endian) == elf::PT_LOAD {
             let (addr, offset, size): (u64, u64, u64) =
                 (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
-            // Sums with these cannot overflow from here on.
+            // This check prevents overflow in later sums.
             if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
                 return Err("a segment extends beyond its end".into());
             }
@@ -108,7 +107,7 @@ fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, 
     Ok(segments)
 }
 
-/// The loadable segments of an ELF file, without looking at its symbols.
+/// Reads the loadable segments of an ELF file, without its symbols.
 pub fn segments(path: &Path) -> Option<Vec<Segment>> {
     segments_of(&map(path).ok()?)
 }
@@ -126,7 +125,7 @@ pub(in crate::system) fn segments_of(data: &[u8]) -> Option<Vec<Segment>> {
     (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(data)).flatten()
 }
 
-/// Go's functions of a file, by address; none where it is not Go's.
+/// Returns the functions of a Go binary by address; `None` for other files.
 pub fn go_functions(path: &Path) -> Option<Vec<Function>> {
     let data = map(path).ok()?;
     go::functions(&data, &segments(path)?)
@@ -139,7 +138,7 @@ fn separate_symbols<'d, E: FileHeader<Endian = Endianness>>(data: &'d [u8], symb
     Ok(())
 }
 
-/// Adds the defined symbols of one table. True if the file has such a table.
+/// Adds the defined symbols of one table. Returns false if the file has no such table.
 fn collect<'d, E: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     data: &'d [u8],
@@ -159,7 +158,7 @@ fn collect<'d, E: FileHeader<Endian = Endianness>>(
             _ => continue,
         };
         let name = symbol.name(endian, strings)?;
-        // `memcpy@@GLIBC_2.14`: tables of versions aside, .symtab carries the version in the name.
+        // `.symtab` has the version in the name: `memcpy@@GLIBC_2.14`.
         let name = match name.iter().position(|b| *b == b'@') {
             Some(at) if at > 0 => &name[..at],
             _ => name,
@@ -171,14 +170,14 @@ fn collect<'d, E: FileHeader<Endian = Endianness>>(
     Ok(!table.is_empty())
 }
 
-/// Sorted by name, then address; the same name at the same address once, with the larger size.
+/// Sorts by name and address. Of duplicates, the one with the larger size remains.
 fn sorted(mut symbols: Vec<Symbol<'_>>) -> Vec<Symbol<'_>> {
     symbols.sort_unstable_by(|a, b| a.name.cmp(b.name).then(a.addr.cmp(&b.addr)).then(b.size.cmp(&a.size)));
     symbols.dedup_by(|a, b| a.name == b.name && a.addr == b.addr);
     symbols
 }
 
-/// Those that lie in the file; others cannot be probed.
+/// The functions that have bytes in the file; others cannot be probed.
 fn functions(symbols: Vec<Symbol<'_>>, binary: &Binary) -> Vec<Function> {
     sorted(symbols)
         .iter()
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(foreign(&data).as_deref(), Some("a processor with the number 999"));
         (data[5], data[18], data[19]) = (2, 0, 22);
         assert_eq!(foreign(&data).as_deref(), Some("s390x, big-endian"));
-        // 32-bit programs run here too
+        // This machine also runs 32-bit programs.
         data[5] = 1;
         data[18..20].copy_from_slice(&HERE.elf_of_32_bits.to_le_bytes());
         assert_eq!(foreign(&data), None);
@@ -227,7 +226,7 @@ mod tests {
         let malloc = libc.functions_named("malloc").next().unwrap();
         assert!(malloc.size > 0);
         assert_eq!(libc.addr_of_offset(malloc.offset), Some(malloc.addr));
-        // An indirect function, and one with several versions.
+        // `memcpy` is an indirect function with several versions.
         assert!(libc.functions_named("memcpy").count() >= 1);
         assert!(libc.functions.iter().all(|f| !f.name.contains('@')));
         assert!(libc.functions.is_sorted());
@@ -250,7 +249,6 @@ mod tests {
         assert!(open(Path::new("/no/such"), &[]).unwrap_err().what.contains("no such file"));
     }
 
-    /// Whatever the bytes, an answer or an error.
     #[test]
     fn damaged_files_are_errors() {
         let whole = std::fs::read(&resolve("true", None).unwrap()[0]).unwrap();
@@ -263,7 +261,7 @@ mod tests {
         for i in 0..400 {
             parse(&whole[..whole.len() * i / 400]);
         }
-        // A fixed-seed generator (xorshift), so that a failure repeats.
+        // A generator with a fixed seed (xorshift) makes failures reproducible.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
             state ^= state << 13;
@@ -275,7 +273,7 @@ mod tests {
         for i in 0..1200 {
             let mut bytes = whole.clone();
             for _ in 0..=random(8) {
-                // A third each in the headers, the section table and anywhere.
+                // One third of the changes each in the headers, in the section table, and anywhere.
                 let at = match i % 3 {
                     0 => 4 + random(900),
                     1 => sections + random(whole.len() - sections),

@@ -11,7 +11,7 @@ use crate::failure::reason;
 use crate::input;
 use crate::system::Missing;
 
-/// That a file is no ELF file, with what can be told from its first bytes.
+/// The error for a file that is not ELF, which names the format if its first bytes show it.
 pub(in crate::system) fn not_elf(path: &Path) -> Missing {
     let mut start = Vec::new();
     let _ = input::open_regular(path).and_then(|(file, _)| file.take(256).read_to_end(&mut start));
@@ -24,7 +24,7 @@ pub(in crate::system) fn not_elf(path: &Path) -> Missing {
     Missing { what: format!("{} is not an ELF file", path.display()), help: Some(help) }
 }
 
-/// The file, mapped.
+/// Maps a file.
 pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     let cannot = |why: io::Error| {
         let denied = why.kind() == io::ErrorKind::PermissionDenied;
@@ -32,7 +32,7 @@ pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
         Missing { what: format!("cannot open {}: {}", path.display(), reason(&why)), help: Some(help.into()) }
     };
     let (file, meta) = match input::open_regular(path) {
-        // mapping a device may do anything
+        // A device may fail in any way when it is mapped.
         Err(why) if why.kind() == io::ErrorKind::InvalidInput => return Err(not_elf(path)),
         opened => opened.map_err(cannot)?,
     };

@@ -12,7 +12,7 @@ use object::{Object, ObjectSection};
 use crate::system::binary::file::{Segment, offset};
 use crate::system::{Abi, Function};
 
-/// Go's functions of a file, by address; none where the file is not Go's. Names are as the linker has them: `main.main`.
+/// Returns Go's functions by address, or `None` if the file is not a Go binary. Names are the linker's: `main.main`.
 pub(in crate::system) fn functions(data: &[u8], segments: &[Segment]) -> Option<Vec<Function>> {
     let file = object::File::parse(data).ok()?;
     let section = file.sections().find(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))?;
@@ -32,8 +32,8 @@ pub(in crate::system) fn functions(data: &[u8], segments: &[Segment]) -> Option<
     Some(all.collect())
 }
 
-/// Puts Go's functions among those that the file has symbols for, by name. What has no symbol is there by the table's name; what
-/// has one gets its convention. The linker marks those that take their arguments as they did before: `.abi0`.
+/// Merges Go's functions with those of the symbol table, by name. A function without a symbol is added; a function with one
+/// gets its calling convention. The linker adds `.abi0` to functions that take their arguments on the stack.
 pub(in crate::system) fn merge(symbols: &mut Vec<Function>, of_go: Vec<Function>) {
     let by_addr: BTreeMap<u64, Function> = of_go.into_iter().map(|f| (f.addr, f)).collect();
     let mut named = BTreeSet::new();
@@ -48,28 +48,28 @@ pub(in crate::system) fn merge(symbols: &mut Vec<Function>, of_go: Vec<Function>
     symbols.sort();
 }
 
-/// A table's header, as far as functions go.
+/// The layout of a table's header.
 struct Layout {
-    /// Bytes of an address and of an offset in the table of functions.
+    /// Size of an address and of an offset in the function table, in bytes.
     word: usize,
     count: u64,
-    /// Addresses count from here.
+    /// Base address of function addresses.
     text: u64,
-    /// Where names are, and functions.
+    /// Offsets of the names and of the function table.
     names: u64,
     functions: u64,
-    /// Where a function's name is within what describes it.
+    /// Offset of a function's name in its description.
     name_at: u64,
 }
 
-/// What a table says.
+/// The contents of a table.
 #[derive(Debug, PartialEq)]
 struct Entries {
     /// Addresses and names.
     all: Vec<(u64, String)>,
-    /// Where the last one ends.
+    /// End of the last function.
     end: u64,
-    /// Of a version that has arguments in registers for certain.
+    /// The version certainly passes arguments in registers.
     newest: bool,
 }
 
@@ -81,7 +81,7 @@ fn entries(table: &[u8], text: u64) -> Option<Entries> {
     let word = |n: usize| number(table, (8 + n * pointer) as u64, pointer);
     let header = |n| word(n);
     let (layout, newest) = match number(table, 0, 4)? {
-        // Go 1.20, Go 1.18: offsets of 4 bytes from the start of the code
+        // Go 1.20 and 1.18: 4-byte offsets from the start of the code.
         0xffff_fff1 | 0xffff_fff0 => {
             let start = header(2)?;
             let text = if start == 0 { text } else { start };
@@ -92,7 +92,7 @@ fn entries(table: &[u8], text: u64) -> Option<Entries> {
             let functions = header(6)?;
             (Layout { word: pointer, count: header(0)?, text: 0, names: header(2)?, functions, name_at: pointer as u64 }, false)
         }
-        // Go 1.2: everything counts from the table's own start
+        // Go 1.2: offsets from the start of the table.
         0xffff_fffb => {
             let functions = 8 + pointer as u64;
             (Layout { word: pointer, count: header(0)?, text: 0, names: 0, functions, name_at: pointer as u64 }, false)
@@ -119,7 +119,7 @@ fn entries(table: &[u8], text: u64) -> Option<Entries> {
     Some(Entries { all, end: end.unwrap_or(0), newest })
 }
 
-/// `go1.19.8` as (1, 19).
+/// Parses `go1.19.8` into (1, 19).
 fn version(file: &object::File<'_>, data: &[u8], segments: &[Segment]) -> Option<(u32, u32)> {
     let section = file.section_by_name(".go.buildinfo")?;
     let info = section.data().ok()?;
@@ -128,7 +128,7 @@ fn version(file: &object::File<'_>, data: &[u8], segments: &[Segment]) -> Option
     }
     let flags = *info.get(15)?;
     let text = if flags & 2 != 0 {
-        // the string stands here, after its length
+        // The version string starts here, after its length.
         let length = usize::from(*info.get(32)?);
         info.get(33..33 + length)?
     } else {
@@ -162,7 +162,7 @@ mod tests {
         table.extend(&n.to_le_bytes()[..size]);
     }
 
-    /// A table of `main.a` at 0x1000 and `main.b` at 0x1040.
+    /// Makes a table of `main.a` at 0x1000 and `main.b` at 0x1040.
     fn table(magic: u32) -> Vec<u8> {
         let mut t = magic.to_le_bytes().to_vec();
         t.extend([0, 0, 1, 8]);

@@ -7,20 +7,20 @@ use std::path::PathBuf;
 
 use crate::system::binary::root::Root;
 
-/// Magic and version of the new format.
+/// The magic and version of the new format.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// `struct cache_file_new` up to its entries.
+/// Size of `struct cache_file_new` without its entries.
 const HEADER: usize = 48;
 /// `struct file_entry_new`: flags, key, value, unused (4 bytes each), hwcap (8).
 const ENTRY: usize = 24;
 
-/// (soname, path) of every library in the cache, those for any processor of the kind before those that want certain
-/// hardware capabilities; empty without a cache, or with one that is not of glibc's new format.
+/// Returns (soname, path) of every library in the cache. Libraries that need certain hardware capabilities come last. Empty
+/// without a cache, or with a cache in another format than glibc's new one.
 pub(in crate::system) fn libraries(root: &Root) -> Vec<(String, PathBuf)> {
     root.read("/etc/ld.so.cache").map(|cache| parse(&cache)).unwrap_or_default()
 }
 
-/// The directories that the loader searches without being told to.
+/// The directories that the loader searches by default.
 pub(in crate::system) fn directories(root: &Root) -> Vec<String> {
     let mut dirs: Vec<String> = ["/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib"].map(String::from).into();
     for parent in ["/lib", "/usr/lib"] {

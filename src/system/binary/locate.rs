@@ -18,13 +18,14 @@ use crate::system::{
     machine::{glob, rights},
 };
 
-/// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
-/// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
+/// Returns the ELF files with this name, with symbolic links resolved. With `pid`, names are resolved in the file system of
+/// that process, and a library is first sought among its mapped files; `*` stands for all executable files that it has mapped,
+/// and the empty name for its program.
 ///
-/// A name with a slash is a path or a glob; one without is a command on PATH, a library (`libc`, `libc.so.6`,
+/// A name with a slash is a path or a glob. A name without one is a command on PATH, a library (`libc`, `libc.so.6`,
 /// `libstdc++`) or, last, a file in the working directory.
 ///
-/// Errors: nothing found, or what was found is not ELF; they say what was tried.
+/// Errors: no file found, or the file is not ELF. The message says what was tried.
 pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
     if name.is_empty() && pid.is_none() {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
@@ -36,14 +37,14 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return Err(hidden(pid));
     }
     let found = within(name, pid, &root);
-    // what it had is not found where it ends meanwhile
+    // If the process ended meanwhile, its files cannot be found.
     match (pid, found) {
         (Some(pid), Err(_)) if has_ended(pid) => Err(ended(pid)),
         (_, found) => found,
     }
 }
 
-/// The same, in a file tree that is not this machine's. What has no slash is sought there, too; a relative path is not.
+/// Resolves a name in another file tree. Names without a slash are sought there too; relative paths are not.
 pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<PathBuf>, Missing> {
     let prefix = fs::canonicalize(tree).ok().filter(|p| p.is_dir());
     let prefix = prefix.ok_or_else(|| missing(format!("{} is not a directory", tree.display()), "name the root of a directory tree"))?;
@@ -82,13 +83,13 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
     ))
 }
 
-/// Another user's (proc(5), ptrace(2): PTRACE_MODE_READ).
+/// The error for a process of another user (proc(5), ptrace(2): PTRACE_MODE_READ).
 fn hidden(pid: u32) -> Missing {
     Missing { what: format!("cannot read the program of process {pid}: permission denied"), help: Some(rights::lacking("CAP_SYS_PTRACE")) }
 }
 
-/// The program that a process runs, by a path that leads to it from here. Where none does (it was deleted, or it is in a
-/// mount name space that we cannot see into), the kernel's own link.
+/// Returns the program of a process, as a path that can be opened here. If no path leads to it (it was deleted, or it is in a
+/// mount namespace that is not visible), the path is the kernel's link.
 fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let target = fs::read_link(&link).map_err(|why| {
@@ -102,11 +103,11 @@ fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
     elf(there.unwrap_or(link))
 }
 
-/// Commands that are in the shell alone.
+/// Commands that exist only in the shell.
 const SHELL_WORDS: [&str; 10] = ["cd", "export", "source", ".", "for", "while", "if", "ulimit", "set", "exec"];
 
-/// The program file that a shell would run for `name`. Errors: not found, a directory, not executable; for `-c`, which
-/// must say why before it forks.
+/// Returns the program that a shell would run for `name`. Errors: not found, a directory, not executable. `-c` needs the reason
+/// before it forks.
 pub fn command(name: &str) -> Result<PathBuf, Missing> {
     if !name.contains('/') {
         return Root::of(None)?.command(name).ok_or_else(|| {
@@ -128,7 +129,7 @@ pub fn command(name: &str) -> Result<PathBuf, Missing> {
 }
 
 fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
-    // a program is not looked for everywhere below a folder
+    // Programs are not searched for recursively.
     let each = pattern.replace("**", "*");
     let (base, absolute) = if pattern.starts_with('/') { (root.outside("/"), true) } else { (OsString::new(), false) };
     let base = Path::new(&base);
@@ -146,13 +147,13 @@ fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
     }
 }
 
-/// A library by name: mapped by the process, else known to ld.so, else in a standard directory. A file of our own
-/// machine (class and instruction set) comes before others; then the newest version.
+/// Finds a library by name: one that the process has mapped, else one that ld.so knows, else one in a standard directory. Files
+/// for this machine (class and instruction set) come first, then newer versions.
 fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
     let matches = |file: &Path| file.file_name().is_some_and(|f| names_library(name, &f.to_string_lossy()));
     let best = |mut files: Vec<PathBuf>| {
         files.retain(|file| is_elf(file));
-        // Stable: among equals the first stays first, which is ld.so's own preference.
+        // The sort is stable, so it keeps ld.so's preference among equals.
         files.sort_by_cached_key(|file| (!is_native(file), std::cmp::Reverse(version(file))));
         files.into_iter().next()
     };
@@ -164,8 +165,8 @@ fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
         .or_else(|| found(ldcache::directories(root).into_iter().flat_map(listed).collect()))
 }
 
-/// Does a file (or soname) have the name the user gave? `libc` is `libc.so`, `libc.so.6`, `libc-2.31.so`; `libc.so` is
-/// also `libc.so.6`, since what development packages install by that name may be a linker's script.
+/// Does a file (or soname) match the user's name? `libc` matches `libc.so`, `libc.so.6` and `libc-2.31.so`. `libc.so` also
+/// matches `libc.so.6`, because the `libc.so` of a development package may be a linker script.
 fn names_library(name: &str, file: &str) -> bool {
     let base = name.strip_suffix(".so").unwrap_or(name);
     let Some(rest) = file.strip_prefix(base) else { return file == name };
@@ -173,15 +174,15 @@ fn names_library(name: &str, file: &str) -> bool {
     file == name || (!base.contains(".so") && (rest == ".so" || rest.starts_with(".so.") || versioned))
 }
 
-/// The numbers in a file's name after `.so`, for "newest".
+/// The version numbers after `.so` in a file's name.
 fn version(file: &Path) -> Vec<u64> {
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let numbers = name.split_once(".so").map(|(_, v)| v.to_owned()).unwrap_or_default();
     numbers.split('.').filter_map(|n| n.parse().ok()).collect()
 }
 
-/// Files that a process has mapped as executable, in the order of their addresses, each once. `maps` writes paths as we
-/// see them where we can, or else (another mount name space) as the process does; the inode tells which.
+/// Returns the files that a process has mapped as executable, by address, without duplicates. `maps` has paths as seen from
+/// here if possible, else (in another mount namespace) as seen by the process; the inode distinguishes the two.
 fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut files: Vec<PathBuf> = Vec::new();
@@ -199,7 +200,7 @@ fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
     files
 }
 
-/// The file itself if it is ELF, or else why not.
+/// Returns the file if it is ELF, else the error.
 fn elf(path: PathBuf) -> Result<PathBuf, Missing> {
     let mut start = [0; 4];
     input::open_regular(&path)
@@ -212,7 +213,7 @@ fn is_elf(path: &Path) -> bool {
     header(path).is_some_and(|h| h.starts_with(&object::elf::ELFMAG))
 }
 
-/// Same class, byte order and instruction set as ourselves.
+/// Does the file have the class, byte order and instruction set of rbt itself?
 fn is_native(path: &Path) -> bool {
     let kind = |h: [u8; 20]| (h[4], h[5], [h[18], h[19]]);
     header(path).map(kind) == header(Path::new("/proc/self/exe")).map(kind)

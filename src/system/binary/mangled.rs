@@ -7,29 +7,29 @@ use std::fmt::{self, Write};
 
 use crate::system::matches;
 
-/// Reads a symbol.
+/// Parses a symbol.
 type Reader = fn(&str) -> Option<Name>;
 
-/// Languages whose functions have such names: the word by which an attach point asks for one, and how its symbols are read.
+/// Languages with mangled names: the keyword in attach points, and the parser of symbols.
 const LANGUAGES: &[(&str, Reader)] = &[("rust", rust), ("cpp", cpp)];
 
-/// A function's name in its language.
+/// The demangled name of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// `cpp` or `rust`.
     pub language: &'static str,
-    /// All of it: `int ns::twice<int>(int)`.
+    /// The full name: `int ns::twice<int>(int)`.
     pub full: String,
-    /// The same with what tells it from others of that name, if the symbol has it: the hash of Rust's older mangling.
+    /// The full name with the hash of Rust's older mangling, if the symbol has one, which makes it unique.
     exact: String,
-    /// Without a result's type: `ns::twice<int>(int)`.
+    /// The name without the type of the result: `ns::twice<int>(int)`.
     typed: String,
-    /// Without parameters either: `ns::twice<int>`, `ns::twice`.
+    /// The names without parameters: `ns::twice<int>`, `ns::twice`.
     bare: Vec<String>,
 }
 
 impl Name {
-    /// Is this what a pattern means? A list of parameters counts only where the pattern has one. Blanks never count.
+    /// Does a pattern match the name? Parameters are compared only if the pattern has them, and spaces are ignored.
     pub fn is(&self, pattern: &str) -> bool {
         let pattern = squeezed(pattern);
         let with_parameters = pattern.replace(ANONYMOUS, "").replace("operator()", "").contains('(');
@@ -41,41 +41,41 @@ impl Name {
         }
     }
 
-    /// For an attach point that means this function alone, if there is such a name: see [`Name`]'s `Display`.
+    /// The form that matches only this function, if there is one: see [`Name`]'s `Display`.
     pub fn exact(&self) -> Option<Self> {
         (self.exact != self.full).then(|| Self { full: self.exact.clone(), ..self.clone() })
     }
 
-    /// Its shortest form, for suggestions.
+    /// The shortest form, for suggestions.
     pub fn short(&self) -> &str {
         self.bare.last().unwrap_or(&self.full)
     }
 }
 
-/// As an attach point has it.
+/// The form for attach points.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:\"{}\"", self.language, self.full.replace('\\', "\\\\").replace('"', "\\\""))
     }
 }
 
-/// The words for languages.
+/// The keywords of languages.
 pub fn languages() -> impl Iterator<Item = &'static str> {
     LANGUAGES.iter().map(|(name, _)| *name)
 }
 
-/// The language of this name, in any case.
+/// The language with this keyword, in upper or lower case.
 pub fn language(word: &str) -> Option<&'static str> {
     languages().find(|name| name.eq_ignore_ascii_case(word))
 }
 
-/// Does a pattern look as if it were of such a name rather than of a symbol?
+/// Is a pattern more likely a demangled name than a symbol?
 pub fn looks_plain(pattern: &str) -> bool {
     pattern.contains("::") || pattern.contains(['(', '<', '~', ' '])
 }
 
-/// What a symbol is called in its language; none for C, and for the parts that the compiler splits off from a function
-/// (`.cold`, `.part.0`), which begin in its midst.
+/// Demangles a symbol. `None` for C, and for the parts that the compiler splits off from a function (`.cold`, `.part.0`),
+/// because they are not entry points.
 pub fn name(symbol: &str) -> Option<Name> {
     if !is_mangled(symbol) || symbol.contains(".cold") || symbol.contains(".part.") {
         return None;
@@ -83,8 +83,8 @@ pub fn name(symbol: &str) -> Option<Name> {
     LANGUAGES.iter().find_map(|(_, read)| read(symbol))
 }
 
-/// What stacks call a function: its full name, with the suffixes that the compiler gave to copies and parts of it
-/// (`f(int) [clone .cold]`). None for C.
+/// The name of a function in stacks: its full name, with the suffixes of copies and parts that the compiler made (`f(int)
+/// [clone .cold]`). `None` for C.
 pub fn readable(symbol: &str) -> Option<String> {
     if !is_mangled(symbol) {
         return None;
@@ -92,26 +92,26 @@ pub fn readable(symbol: &str) -> Option<String> {
     rust_name(symbol).or_else(|| cpp_name(&cpp_symbol(symbol)?, cpp_demangle::DemangleOptions::new()))
 }
 
-/// The same of one of several instances of a generic function, which in Rust's older mangling have one name: with the hash by
-/// which their symbols differ, as attach points have it.
+/// The same with the hash of Rust's older mangling, as in attach points. It distinguishes instances of a generic function,
+/// which otherwise have the same name.
 pub fn readable_instance(symbol: &str) -> Option<String> {
     name(symbol)?.exact().map(|name| name.full)
 }
 
-/// Of a symbol in Rust's older mangling, what is before the hash.
+/// The part of a symbol in Rust's older mangling before the hash.
 pub fn before_hash(symbol: &str) -> Option<&str> {
     symbol.starts_with("_Z").then(|| hash(symbol)).flatten().map(|(before, _)| before)
 }
 
-/// Does a symbol begin as mangled names do? The demanglers' own tests are not enough: they also take bare types (`i` is `int`),
-/// and the prefixes of other systems, which are ordinary C names in an ELF file.
+/// Does a symbol have the prefix of a mangled name? The demanglers accept too much: bare types (`i` is `int`), and the prefixes
+/// of other systems, which are ordinary C names in an ELF file.
 fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")
 }
 
-/// Can a symbol be of a function that a pattern means? Far cheaper than [`name`]: identifiers are in symbols as they are written.
+/// Can a pattern match this symbol's name? Much cheaper than [`name`], because symbols contain identifiers verbatim.
 pub fn may_be(symbol: &str, pattern: &str) -> bool {
-    // what the ABIs have shorter forms for, and what is no identifier
+    // Identifiers that the ABIs abbreviate, and words that are not identifiers.
     const SHORTENED: [&str; 6] = ["operator", "alloc", "basic_", "lambda", "unnamed", "closure"];
     let named = pattern.split(['(', '<']).next().unwrap_or("");
     let identifier = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -123,7 +123,7 @@ pub fn may_be(symbol: &str, pattern: &str) -> bool {
         || symbol.contains(last)
 }
 
-/// What names of C++ call a namespace without a name.
+/// The name of an anonymous namespace in demangled C++ names.
 const ANONYMOUS: &str = "(anonymousnamespace)";
 
 fn squeezed(text: &str) -> String {
@@ -132,7 +132,7 @@ fn squeezed(text: &str) -> String {
 
 fn rust(symbol: &str) -> Option<Name> {
     let full = rust_name(symbol)?;
-    // what a generic function was made for
+    // The type arguments of a generic function.
     let generic = full.strip_suffix('>').and_then(|f| f.find("::<")).and_then(|at| full.get(..at));
     let exact =
         bounded(|out| write!(out, "{}", rustc_demangle::try_demangle(symbol).map_err(|_| fmt::Error)?)).filter(|_| has_hash(symbol));
@@ -141,7 +141,7 @@ fn rust(symbol: &str) -> Option<Name> {
     Some(Name { language: "rust", exact, typed: full.clone(), bare, full })
 }
 
-/// Without the hash.
+/// Demangles a Rust symbol without its hash.
 fn rust_name(symbol: &str) -> Option<String> {
     if !symbol.starts_with("_R") && !has_hash(symbol) {
         return None;
@@ -149,12 +149,12 @@ fn rust_name(symbol: &str) -> Option<String> {
     bounded(|out| write!(out, "{:#}", rustc_demangle::try_demangle(symbol).map_err(|_| fmt::Error)?))
 }
 
-/// `_ZN` … `17h0123456789abcdefE`, perhaps with a suffix of LLVM's.
+/// Does it have the form `_ZN` … `17h0123456789abcdefE`, perhaps with a suffix of LLVM?
 fn has_hash(symbol: &str) -> bool {
     hash(symbol).is_some()
 }
 
-/// What is before the hash, and the hash.
+/// Splits a symbol before its hash.
 fn hash(symbol: &str) -> Option<(&str, &str)> {
     let (before, rest) = symbol.rsplit_once("17h")?;
     let (hash, end) = rest.split_at_checked(rest.find(|c: char| !matches!(c, '0'..='9' | 'a'..='f')).unwrap_or(rest.len()))?;
@@ -167,7 +167,7 @@ fn cpp(symbol: &str) -> Option<Name> {
     let full = cpp_name(&read, options())?;
     let typed = cpp_name(&read, options().no_return_type())?;
     let bare = cpp_name(&read, options().no_params().no_return_type())?;
-    // with its result's type, as some write the names of templates
+    // Names of templates may include the type of the result.
     let result = full.strip_suffix(typed.as_str()).map(|result| format!("{result}{bare}"));
     Some(Name { language: "cpp", exact: full.clone(), bare: result.into_iter().chain([bare]).collect(), typed, full })
 }
@@ -181,11 +181,10 @@ fn cpp_name(read: &cpp_demangle::BorrowedSymbol<'_>, options: cpp_demangle::Dema
     bounded(|out| read.structured_demangle(out, &options))
 }
 
-/// Longer than any function's name that a compiler wrote. Names refer to their own parts, so that a few bytes can be made to
-/// say gigabytes.
+/// Longer than the name of any real function. Names can refer to their own parts, so a few bytes could expand to gigabytes.
 const LONGEST: usize = 1 << 16;
 
-/// What is written, unless it is too long.
+/// Returns the written text, unless it is too long.
 fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
     let mut out = Bounded(String::new());
     write(&mut out).ok()?;
@@ -269,7 +268,8 @@ mod tests {
         }
     }
 
-    /// The demanglers would make `int` of `i`, `char*` of `Pc`, `std` of `St`, and take other systems' prefixes.
+    /// The demanglers would turn `i` into `int`, `Pc` into `char*` and `St` into `std`, and accept the prefixes of other
+    /// systems.
     #[test]
     fn names_of_c_are_their_own() {
         let letters = || (b'A'..=b'Z').chain(b'a'..=b'z').chain([b'_', b'0', b'1']).map(char::from);
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Each argument is a pair of the one before with itself.
+    /// Each argument is a pair of the previous one with itself.
     #[test]
     fn short_symbols_of_long_names() {
         let symbol = "_Z1fSt4pairIiiES_IS0_S0_ES_IS1_S1_ES_IS2_S2_ES_IS3_S3_ES_IS4_S4_ES_IS5_S5_ES_IS6_S6_ES_IS7_S7_ES_IS8_S8_ES_IS9_S9_E\

@@ -1,4 +1,4 @@
-//! Programs and libraries: ELF files, their debug information and code, and how they are found.
+//! Programs and libraries: how to find them, ELF files, debug information and code.
 
 pub mod debug_files;
 pub mod dwarf;

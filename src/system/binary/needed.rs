@@ -1,4 +1,4 @@
-//! The files that the dynamic loader maps for a program: its interpreter, and the libraries that it and they are linked with.
+//! The files that the dynamic loader maps for a program: its interpreter and its libraries, directly or indirectly linked.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::system::binary::file::{Segment, map, offset};
 use crate::system::binary::root::Root;
 use crate::system::binary::{elf, ldcache};
 
-/// More than any program has.
+/// A limit that no program reaches.
 const MOST: usize = 1024;
 
-/// What the loader would map for a program of 64 bits, by the loader's cache and its standard directories. What cannot be found
-/// this way (`RPATH`, `dlopen`) is left out.
+/// Returns the files that the loader would map for a 64-bit program, by its cache and its standard directories. Files that
+/// cannot be found this way (`RPATH`, `dlopen`) are missing.
 pub fn needed(program: &Path) -> Vec<PathBuf> {
     let Ok(root) = Root::of(None) else { return Vec::new() };
     let cache = ldcache::libraries(&root);
@@ -38,7 +38,7 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     all.into_iter().collect()
 }
 
-/// The interpreter of a file and the names of the libraries that it is linked with.
+/// The interpreter of a file, and the names of its libraries.
 fn linked_with(path: &Path) -> Option<(Option<PathBuf>, Vec<String>)> {
     let data = map(path).ok()?;
     let data: &[u8] = &data;
@@ -69,7 +69,6 @@ fn linked_with(path: &Path) -> Option<(Option<PathBuf>, Vec<String>)> {
 mod tests {
     use super::*;
 
-    /// As the loader itself lists them.
     #[test]
     fn of_a_program() {
         let out = std::process::Command::new("ldd").arg("/bin/bash").output().unwrap();

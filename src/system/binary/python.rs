@@ -1,4 +1,4 @@
-//! CPython's interpreter in a file: where its state is, and how its structures are laid out.
+//! The CPython interpreter in a file: the location of its state, and the layout of its structures.
 //!
 //! Python 3.13 and newer describe themselves: `_PyRuntime` starts with `_Py_DebugOffsets` (Include/internal/pycore_runtime.h,
 //! from 3.14 on pycore_debug_offsets.h), which is part of the file's initialized data. Of older versions, each minor version
@@ -12,8 +12,8 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 
 use super::file::{Segment, map};
 
-/// Offsets of members in bytes, and what else is needed to follow the frames of a thread. The kernel's programs read it as it
-/// is in memory.
+/// Offsets of members in bytes, and other constants for the walk along the frames of a thread. BPF programs read this struct
+/// from memory, so its layout is part of their interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -31,9 +31,9 @@ pub struct Layout {
     pub thread_id: u32,
     /// `PyThreadState.frame`, `.cframe` or `.current_frame`
     pub thread_frame: u32,
-    /// Where that leads to a `_PyCFrame`: the offset of its `current_frame`, plus one; otherwise 0.
+    /// If this member points to a `_PyCFrame`, the offset of `current_frame` in it plus one; otherwise 0.
     pub through: u32,
-    /// Bytes of a frame up to the end of the last member that is read.
+    /// Size of the part of a frame that is read, in bytes.
     pub frame_size: u32,
     /// `f_back` or `previous`
     pub frame_previous: u32,
@@ -43,11 +43,11 @@ pub struct Layout {
     pub frame_instruction: u32,
     /// `is_entry` or `owner`; see [`Layout::entry`].
     pub frame_entry: u32,
-    /// How frames show where C code entered the interpreter's loop: one of [`EACH`], [`MARKED`] and [`BETWEEN`].
+    /// How frames mark calls from C code into the interpreter's loop: [`EACH`], [`MARKED`] or [`BETWEEN`].
     pub entry: u32,
-    /// Bytes of an instruction, where a frame has its index; 0 where it has its address.
+    /// Size of an instruction in bytes if a frame contains the index of its instruction; 0 if it contains the address.
     pub instruction_size: u32,
-    /// Bytes of a code object up to the end of the last member that is read.
+    /// Size of the part of a code object that is read, in bytes.
     pub code_size: u32,
     /// `PyObject.ob_type`
     pub object_type: u32,
@@ -61,13 +61,13 @@ pub struct Layout {
     pub code_table: u32,
     /// `co_code_adaptive`: the instructions
     pub code_start: u32,
-    /// The 64-bit word with `co_version`, which no two code objects of a process have in common; 0 before Python 3.12.
+    /// The 64-bit word with `co_version`, which is unique among the code objects of a process; 0 before Python 3.12.
     pub code_version: u32,
     /// `PyASCIIObject.length`; `hash` follows.
     pub text_length: u32,
     /// `PyASCIIObject.state`: two bits, then three for the width of a character, then `compact`, then `ascii`
     pub text_state: u32,
-    /// Size of a `PyASCIIObject`: the text follows.
+    /// Size of a `PyASCIIObject`, which the text follows.
     pub text_ascii: u32,
     /// Size of a `PyCompactUnicodeObject`
     pub text_compact: u32,
@@ -77,16 +77,16 @@ pub struct Layout {
     pub bytes_start: u32,
 }
 
-/// [`Layout::entry`]: each frame has a call of the loop to itself.
+/// [`Layout::entry`]: every frame has its own call of the loop.
 pub const EACH: u32 = 0;
-/// The frame in which a call of the loop began has a byte set.
+/// The first frame of a call of the loop has a byte set.
 pub const MARKED: u32 = 1;
-/// A frame without code, whose `owner` is [`NO_CODE`] or more, is between two calls of the loop.
+/// A frame without code, whose `owner` is [`NO_CODE`] or more, separates two calls of the loop.
 pub const BETWEEN: u32 = 2;
 /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER` of 3.14
 pub const NO_CODE: u32 = 3;
 
-/// What all versions before Python 3.12 have.
+/// The members that are equal in all versions before Python 3.12.
 const BASE: Layout = Layout {
     minor: 0,
     interpreters: 32,
@@ -119,10 +119,11 @@ const BASE: Layout = Layout {
     bytes_start: 32,
 };
 
-/// The tables do not have it: by Include/cpython/code.h it follows the other numbers in all versions from 3.12 to 3.14.
+/// The tables lack this offset. By Include/cpython/code.h, the member follows the other numbers in all versions from 3.12 to
+/// 3.14.
 const VERSION: u32 = 88;
 
-/// Versions that do not describe themselves.
+/// Layouts of the versions that do not describe themselves.
 pub const ROWS: &[Layout] = &[
     Layout { minor: 8, ..BASE },
     Layout { minor: 9, ..BASE },
@@ -176,24 +177,24 @@ pub const ROWS: &[Layout] = &[
     },
 ];
 
-/// Members of `_Py_DebugOffsets`, as indices of its 64-bit words.
+/// Indices of members of `_Py_DebugOffsets`, in 64-bit words.
 struct Words {
     minor: u32,
     interpreters: usize,
     interpreter_next: usize,
     threads: usize,
-    /// `thread_state`, whose members are in the same order in all versions
+    /// `thread_state`, whose members have the same order in all versions.
     thread: usize,
-    /// The same of `interpreter_frame`
+    /// `interpreter_frame`, likewise.
     frame: usize,
-    /// The same of `code_object`
+    /// `code_object`, likewise.
     code: usize,
     object_type: usize,
     bytes: usize,
     text: usize,
 }
 
-/// Versions that describe themselves.
+/// Tables of the versions that describe themselves.
 const DESCRIBED: &[Words] = &[
     Words {
         minor: 13,
@@ -221,20 +222,20 @@ const DESCRIBED: &[Words] = &[
     },
 ];
 
-/// A Python interpreter in a file.
+/// The Python interpreter in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
     /// Virtual address of `_PyRuntime`.
     pub runtime: u64,
     /// Virtual address of `PyCode_Type`.
     pub code_type: u64,
-    /// The layout of its structures, or what is known of a version that has none here.
+    /// The layout of its structures, or the reason why it is unknown.
     pub layout: Result<Layout, Unsupported>,
     segments: Vec<Segment>,
 }
 
 impl Python {
-    /// How far from its virtual address the file is in memory, where the part of it at `offset` is executable at `start`.
+    /// Returns the load bias of the file, if the part of it at `offset` is mapped as executable at `start`.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         const PAGE: u64 = 4096;
         let holds = |(_, at, size, executable): &&Segment| *executable && (at / PAGE * PAGE..at + size).contains(&offset);
@@ -246,23 +247,23 @@ impl Python {
 /// Why the frames of an interpreter cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    /// A version without a row.
+    /// The version has no row.
     #[error("Python 3.{0} is not supported")]
     Version(u32),
-    /// A build without the global lock.
+    /// The build has no global interpreter lock.
     #[error("free-threaded builds of Python are not supported")]
     FreeThreaded,
-    /// Neither the file's name nor its contents tell the version.
+    /// Neither the file's name nor its contents show the version.
     #[error("the version of this Python is unknown")]
     Unknown,
 }
 
-/// Could a file of this name contain an interpreter?
+/// Can a file with this name contain an interpreter?
 pub fn is_likely(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().contains("python"))
 }
 
-/// The interpreter in a file, which is called `name`; none if there is no interpreter.
+/// Reads the interpreter in a file with this name. `None` if it does not contain one.
 pub fn of_file(path: &Path, name: &Path) -> Option<Python> {
     let segments = super::elf::segments(path)?;
     of_data(&map(path).ok()?, name, segments)
@@ -292,12 +293,12 @@ fn of_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
 
 /// `_Py_Debug_Cookie`
 const COOKIE: &[u8] = b"xdebugpy";
-/// Bytes of `_Py_DebugOffsets` that may be of interest.
+/// Size of the part of `_Py_DebugOffsets` that is read, in bytes.
 const TABLE: usize = 81 * 8;
-/// No structure of an interpreter that is followed is larger: offsets beyond it are taken for damage.
+/// No structure of an interpreter is larger, so larger offsets are treated as damage.
 const MOST: u64 = 1 << 20;
 
-/// The layout that a table describes.
+/// Converts a table to a layout.
 fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
     let word = |at: usize| table.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes);
     let version = word(1);
@@ -340,7 +341,7 @@ fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
         text_length: get(at.text + 2),
         text_state: get(at.text + 1),
         text_ascii,
-        // `PyCompactUnicodeObject` adds `utf8_length` and `utf8`
+        // `PyCompactUnicodeObject` adds `utf8_length` and `utf8`.
         text_compact: text_ascii + 16,
         bytes_size: get(at.bytes + 1),
         bytes_start: get(at.bytes + 2),
@@ -348,8 +349,8 @@ fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
     if damaged.get() { Err(Unsupported::Version(minor)) } else { Ok(layout) }
 }
 
-/// The minor version of an interpreter that has no table: by `Py_Version` (3.11 and newer), the file's name, or the folder of
-/// its modules, which it has in it.
+/// Determines the minor version of an interpreter without a table: by `Py_Version` (3.11 and newer), by the file's name, or by
+/// the path of its modules in the binary.
 fn minor(version: Option<&[u8]>, name: &Path, data: &[u8]) -> Option<u32> {
     let exact = version.and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes).filter(|v| v >> 24 == 3);
     if let Some(version) = exact {

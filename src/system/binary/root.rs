@@ -1,4 +1,4 @@
-//! The file system as a process sees it, or as it is below a folder.
+//! The file system as seen by a process, or below a directory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::input;
 use crate::system::Missing;
 
-/// A file system as a process sees it: `prefix` is empty for our own, or `/proc/PID/root`.
+/// The file system as seen by a process: `prefix` is empty for rbt itself, else `/proc/PID/root`.
 #[derive(Debug, Default)]
 pub(in crate::system) struct Root {
     pub(super) prefix: PathBuf,
@@ -27,15 +27,15 @@ impl Root {
             return Err(ended(id));
         }
         let prefix = PathBuf::from(format!("/proc/{id}/root"));
-        // In the same mount name space with the same root, plain paths say more to the reader.
+        // If the mount namespace and the root are the same, plain paths are easier to read.
         let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
         let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/mnt")).ok();
         let ours = namespace(&id.to_string()) == namespace("self") && inode(&prefix) == inode(Path::new("/"));
         Ok(Self { prefix: if ours { PathBuf::new() } else { prefix }, pid })
     }
 
-    /// The file at `path` from where we stand, links resolved; none if there is no such regular file. A relative path
-    /// starts at our working directory, without regard to the root.
+    /// Returns the path of a regular file as seen from rbt, with links resolved; `None` if it does not exist. A relative path
+    /// starts at rbt's working directory, regardless of the root.
     pub(in crate::system) fn find(&self, path: &Path) -> Option<PathBuf> {
         if path.is_relative() {
             return real(path);
@@ -46,7 +46,7 @@ impl Root {
                 None => real(path),
             };
         }
-        // An absolute link within the root starts at the root again, which the kernel would not do for us.
+        // An absolute link must start at this root again. The kernel would use rbt's own root.
         let mut todo: Vec<OsString> = components(path).rev().collect();
         let mut at = self.prefix.clone();
         let mut links = 0;
@@ -60,7 +60,7 @@ impl Root {
             at.push(&part);
             if let Ok(target) = fs::read_link(&at) {
                 links += 1;
-                // The kernel's own limit (path_resolution(7)).
+                // The limit of the kernel (path_resolution(7)).
                 if links > 40 {
                     return None;
                 }
@@ -74,7 +74,7 @@ impl Root {
         at.is_file().then_some(at)
     }
 
-    /// The first executable file of this name on our PATH, as a path within the root.
+    /// Returns the first executable file with this name on PATH, as a path within the root.
     pub(super) fn command(&self, name: &str) -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
         std::env::split_paths(&path)
@@ -82,12 +82,12 @@ impl Root {
             .find(|file| self.find(file).and_then(|found| fs::metadata(found).ok()).is_some_and(|m| m.permissions().mode() & 0o111 != 0))
     }
 
-    /// The contents of a file within the root.
+    /// Reads a file within the root.
     pub(in crate::system) fn read(&self, path: &str) -> Option<Vec<u8>> {
         self.find(Path::new(path)).and_then(|found| input::read_regular(&found, input::LIST).ok())
     }
 
-    /// Names in a directory within the root, sorted.
+    /// Lists a directory within the root, sorted.
     pub(in crate::system) fn list(&self, dir: &str) -> Vec<OsString> {
         let mut names: Vec<_> =
             fs::read_dir(self.outside(dir)).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.file_name()).collect();
@@ -95,7 +95,7 @@ impl Root {
         names
     }
 
-    /// A path within the root as we write it; links are not followed.
+    /// Converts a path within the root to one as seen from rbt; does not follow links.
     pub(super) fn outside(&self, path: &str) -> OsString {
         let mut all = self.prefix.clone().into_os_string();
         all.push(path);
@@ -111,8 +111,8 @@ impl Root {
     }
 }
 
-/// A file's path without links. A link of the kernel's (`/proc/PID/exe`) says where a file is as its process sees it: where that
-/// is another file to us, the path remains.
+/// Resolves the links in a file's path. A link of the kernel (`/proc/PID/exe`) shows the path as seen by its process; if this
+/// is another file here, the path stays unresolved.
 fn real(path: &Path) -> Option<PathBuf> {
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
@@ -120,7 +120,7 @@ fn real(path: &Path) -> Option<PathBuf> {
     real.or_else(|| std::path::absolute(path).ok())
 }
 
-/// `/proc/PID/root` and the path within, of a path that leads through it.
+/// Splits a path through `/proc/PID/root` into this root and the path within it.
 fn through_root(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut parts = path.components();
     let prefix: PathBuf = parts.by_ref().take(4).collect();
@@ -141,17 +141,17 @@ fn components(path: &Path) -> std::vec::IntoIter<OsString> {
     parts.into_iter()
 }
 
-/// Has a process nothing left but its number? One that its parent has not taken note of has no root any more.
+/// Is the process a zombie, which no longer has a root?
 pub(super) fn has_ended(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::NotFound)
 }
 
-/// What is said of such a process.
+/// The error for a process that has ended.
 pub(super) fn ended(pid: u32) -> Missing {
     missing(format!("process {pid} has ended"), "trace a running process, or start it with -c")
 }
 
-/// What is missing, and what helps.
+/// Makes an error from the missing thing and the remedy.
 pub(super) fn missing(what: impl Into<String>, help: impl Into<String>) -> Missing {
     Missing { what: what.into(), help: Some(help.into()) }
 }

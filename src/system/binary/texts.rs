@@ -8,18 +8,18 @@ use std::sync::Arc;
 use crate::system::TargetInfo;
 use crate::types::{Struct, Type};
 
-/// Where a struct has the address of its bytes and how many there are: two words, in bytes from its start.
+/// Where a struct has the address and the length of its text: two words, as offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextPlace {
-    /// The address.
+    /// Offset of the address.
     pub data: u32,
-    /// The number.
+    /// Offset of the length.
     pub length: u32,
-    /// Bytes at the address before the text: a count of references.
+    /// Size of the reference counts before the text, in bytes.
     pub header: u32,
-    /// Of the number, so many are no text: a NUL.
+    /// Number of bytes at the end of the length that are not text: a NUL.
     pub tail: u32,
-    /// Short text is in the struct itself, as libc++ has it: see `LIBCXX`.
+    /// Short text is in the struct itself, as in libc++: see `LIBCXX`.
     pub short: bool,
 }
 
@@ -28,25 +28,25 @@ impl TextPlace {
         Self { data, length, header: 0, tail: 0, short: false }
     }
 
-    /// As numbers, for [`TextPlace::from_numbers`].
+    /// Encodes it for [`TextPlace::from_numbers`].
     pub fn numbers(self) -> [i64; 5] {
         [self.data.into(), self.length.into(), self.header.into(), self.tail.into(), self.short.into()]
     }
 
-    /// What was made into numbers.
+    /// Decodes the result of [`TextPlace::numbers`].
     pub fn from_numbers(numbers: &[i64]) -> Option<Self> {
         let [data, length, header, tail, short] = *numbers else { return None };
         Some(Self { data: data as u32, length: length as u32, header: header as u32, tail: tail as u32, short: short != 0 })
     }
 }
 
-/// libc++'s string: the first byte's lowest bit tells long from short; of short text, the rest of that byte is its length, and
-/// the text follows at once; of long text, the length is the second word and the address the third.
+/// The string of libc++. The lowest bit of the first byte distinguishes long text from short text. Short text follows this
+/// byte, whose other bits are its length. For long text, the second word is the length and the third the address.
 const LIBCXX: TextPlace = TextPlace { short: true, ..TextPlace::plain(16, 8) };
-/// One of its members, and its size.
+/// A member that identifies this string, and the size of the string.
 const LIBCXX_MEMBERS: (&[&str], u32) = (&["__r_", "__rep_"], 24);
 
-/// Structs by their names (up to `*`), the members that lead to the two words, older versions' after newer ones'.
+/// Structs by name (up to `*`), and the paths to the two members, newer library versions first.
 const PLACES: &[(&[&str], &[&str], &[&str])] = &[
     (&["string"], &["str"], &["len"]),
     (&["[]uint8"], &["array"], &["len"]),
@@ -80,24 +80,24 @@ const PLACES: &[(&[&str], &[&str], &[&str])] = &[
     (&["basic_string_view<char>", "basic_string_view<char,*"], &["_M_str", "__data_", "__data"], &["_M_len", "__size_", "__size"]),
 ];
 
-/// Of these the number counts a NUL.
+/// Structs whose length includes a NUL.
 const C_STR: &[&str] = &["&core::ffi::c_str::CStr", "&std::ffi::c_str::CStr", "alloc::boxed::Box<core::ffi::c_str::CStr*"];
 const C_STRING: &[&str] = &["CString"];
 
-/// The parts of Rust's `Cow`, which both have their words in the same place.
+/// Rust's `Cow`, both of whose variants have these words in the same place.
 const BORROWED_OR_OWNED: &str = "Cow<";
 const VEC: &[&str] = &["buf.inner.ptr.pointer.pointer", "buf.ptr.pointer.pointer", "buf.ptr.pointer"];
 
-/// How many of them may be in each other.
+/// Limit for the nesting of these structs.
 const DEPTH: u32 = 6;
 
-/// The struct that a value of this type is, or points to.
+/// The struct that a value of this type is or points to.
 pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
     let ty = if let Type::Ptr(to, _) = ty { to } else { ty };
     if let Type::Struct(of) = ty { Some(of) } else { None }
 }
 
-/// Where a struct has its text; none where it is no struct of text.
+/// Returns the layout of the text in a struct; `None` if it is not a string type.
 pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<TextPlace> {
     within(sys, of, 0)
 }
@@ -129,7 +129,7 @@ fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<TextPlace> {
     Some(TextPlace { tail: u32::from(*names == C_STR || *names == C_STRING), ..place })
 }
 
-/// Bytes before the text in what `Rc` and `Arc` lead to: their counts.
+/// Size of the reference counts before the text in `Rc` and `Arc`, in bytes.
 fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
     let Type::Struct(counted) = to else { return 0 };
     ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
@@ -138,12 +138,12 @@ fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
 fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
     let Type::Struct(of) = ty else { return None };
     let place = within(sys, of, depth + 1)?;
-    // short text is looked for at the struct's own start
+    // Short text is only supported at the start of the outer struct.
     let fits = !place.short || at == 0;
     fits.then_some(TextPlace { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
 }
 
-/// A member of members: bytes from the start, and its type.
+/// Follows a path of members: the offset in bytes, and the type.
 fn member(sys: &dyn TargetInfo, of: &Struct, path: &str) -> Option<(u32, Type)> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let field = sys.member(of, first)?;

@@ -11,31 +11,31 @@ use object::{Object, ObjectSection};
 
 use crate::system::{Missing, binary::elf};
 
-/// The note's type (`sys/sdt.h`).
+/// Type of the notes (`sys/sdt.h`).
 const NT_STAPSDT: u32 = 3;
 
-/// One place of a marker; a marker in an inlined function has several.
+/// One location of a marker; a marker in an inlined function has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// `python`
     pub provider: String,
     /// `gc__start`
     pub name: String,
-    /// Virtual address of the instruction that stands for it.
+    /// Virtual address of its instruction.
     pub addr: u64,
-    /// The same as an offset in the file.
+    /// File offset of its instruction.
     pub offset: u64,
-    /// Offset in the file of the counter that the program looks at before it makes arguments ready; 0 where there is none.
+    /// File offset of its semaphore, a counter that the program checks before it prepares arguments; 0 if it has none.
     pub semaphore: u64,
-    /// Where the arguments are, in the assembler's words: `8@%rbx -4@112(%rsp)`.
+    /// Locations of the arguments in assembler syntax: `8@%rbx -4@112(%rsp)`.
     pub args: String,
 }
 
-/// The markers of a 64-bit ELF file, in the order of their notes; what is damaged is left out.
+/// Returns the markers of a 64-bit ELF file in the order of their notes; damaged notes are skipped.
 pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
     let data = elf::map(path)?;
     elf::runs_here(path, &data)?;
-    // 32-bit programs put their arguments elsewhere: they are read, and found to have none of our markers
+    // 32-bit programs pass arguments differently, so they count as files without markers.
     let Ok(file) = ElfFile64::<object::Endianness>::parse(&*data) else {
         return match object::File::parse(&*data) {
             Ok(_) => Ok(Vec::new()),

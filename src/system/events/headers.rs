@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use crate::input;
 use crate::system::HeaderFolder;
 
-/// Variables that name the kernel's headers, and their generated part.
+/// Environment variables with the path of the kernel's headers, and of their generated part.
 pub const SOURCE: [&str; 2] = ["RBT_KERNEL_SOURCE", "BPFTRACE_KERNEL_SOURCE"];
 /// See [`SOURCE`].
 pub const BUILD: [&str; 2] = ["RBT_KERNEL_BUILD", "BPFTRACE_KERNEL_BUILD"];
 
-/// A regular file's text; what is not text in it is replaced.
+/// Reads a regular file as text; invalid UTF-8 is replaced.
 pub fn text(path: &Path) -> Option<String> {
     Some(match String::from_utf8(input::read_regular(path, input::TEXT).ok()?) {
         Ok(text) => text,
@@ -21,7 +21,7 @@ pub fn text(path: &Path) -> Option<String> {
     })
 }
 
-/// The kernel's folders as its own build searches them, `CPATH` and `C_INCLUDE_PATH`, and the platform's.
+/// The header directories: those of the kernel in the order of its own build, `CPATH` and `C_INCLUDE_PATH`, and the platform's.
 pub fn folders() -> Vec<HeaderFolder> {
     let mut all: Vec<HeaderFolder> = kernel().into_iter().map(|path| HeaderFolder { path, kernel: true }).collect();
     for var in ["CPATH", "C_INCLUDE_PATH"] {
@@ -53,7 +53,7 @@ fn kernel() -> Vec<PathBuf> {
     if !source.is_dir() {
         return Vec::new();
     }
-    // `arch/` folders go by the kernel's names.
+    // `arch/` directories have the kernel's names.
     let arch = HERE.folder;
     let (own, made) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
     let all = [

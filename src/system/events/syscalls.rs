@@ -1,22 +1,22 @@
 //! Numbers of system calls, by the names of their tracepoints.
 //!
-//! A tracepoint has the name of the kernel's function (`SYSCALL_DEFINEn(newfstat, …)`), which is usually, but not always, the
-//! name of the call: `newfstat` is `fstat`, `umount` is `umount2`. Numbers never change on an architecture: its row has them.
+//! A tracepoint has the name of the kernel's function (`SYSCALL_DEFINEn(newfstat, …)`), which is usually the name of the call,
+//! but not always: `newfstat` is `fstat`, `umount` is `umount2`. Numbers never change on an architecture, so its row has them.
 
 use crate::system::machine::arch::{Arch, HERE};
 
-/// The number by which a program asks for the call, or nothing if the architecture's row lacks it.
+/// The number of a system call, or `None` if the architecture lacks it.
 pub fn number(arch: &Arch, name: &str) -> Option<u32> {
     let at = arch.calls.binary_search_by(|(n, _)| (*n).cmp(name)).ok()?;
     arch.calls.get(at).map(|(_, number)| *number)
 }
 
-/// The name that the call's tracepoint has.
+/// The name of the call's tracepoint.
 pub fn name(number: u32) -> Option<&'static str> {
     HERE.calls.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
 }
 
-/// The call's own name, as programs have it (`include/uapi/asm/unistd_64.h`).
+/// The name of the call in user space (`include/uapi/asm/unistd_64.h`).
 pub fn call(number: u32) -> Option<&'static str> {
     HERE.other_calls.iter().find(|(_, n)| *n == number).map(|(name, _)| *name).or_else(|| name(number))
 }

@@ -1,6 +1,6 @@
 //! The kernel's events as tracefs lists and describes them, even if tracefs is not mounted.
 //!
-//! All files are opened relative to one directory: that of a mount, or of a mount private to this process (`fsopen`, `fsmount`;
+//! All files are opened relative to one directory: an existing mount, or a mount private to this process (`fsopen`, `fsmount`;
 //! needs CAP_SYS_ADMIN).
 
 use std::fs::File;
@@ -15,22 +15,23 @@ use crate::system::kernel_types::c_int;
 use crate::system::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, machine::rights};
 use crate::types::{Field, Int, Space, Type};
 
-/// Finds a type by name, as [`TargetInfo::type_named`](crate::system::TargetInfo::type_named) does. Called only for types that need it.
+/// Finds a type by name, as [`TargetInfo::type_named`](crate::system::TargetInfo::type_named) does. Called only if it is
+/// needed.
 pub type Lookup<'a> = &'a dyn Fn(TypeName, &str) -> Option<Type>;
 
-/// A tracefs at hand.
+/// An open tracefs.
 pub struct Tracefs {
     root: OwnedFd,
 }
 
 impl Tracefs {
-    /// Finds a mount, else makes one of its own that nobody else sees.
+    /// Opens an existing mount, else makes a private one.
     pub fn open() -> Result<Self, Missing> {
         for path in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
             let Ok(root) = open_at(CWD, path, OFlags::PATH | OFlags::DIRECTORY) else { continue };
             match open_at(&root, "events", OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(_) => return Ok(Self { root }),
-                // A mount that this user may not read: an own one would be refused too.
+                // If this user may not read a mount, a private one would be refused too.
                 Err(e) if e.raw_os_error() == Some(libc::EACCES) => return Err(denied("tracefs", &e)),
                 Err(_) => {} // nothing is mounted there
             }
@@ -51,19 +52,20 @@ impl Tracefs {
         }
     }
 
-    /// Opens a file by its path below tracefs, with the flags of open(2). The runtime's way to `trace_pipe` and the like.
+    /// Opens a file by its path in tracefs, with the flags of open(2). The runtime uses this for `trace_pipe`.
     pub fn open_file(&self, path: &str, flags: OFlags) -> io::Result<File> {
         Ok(File::from(open_at(&self.root, path, flags)?))
     }
 
-    /// Reads a file by its path below tracefs.
+    /// Reads a file by its path in tracefs.
     pub fn read(&self, path: &str) -> io::Result<String> {
         let mut text = String::new();
         self.open_file(path, OFlags::RDONLY)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// All events as (category, name), sorted. Those of `ftrace` describe other tracers' records and cannot be enabled.
+    /// Returns all events as (category, name), sorted. Events of `ftrace` are omitted: they describe records of other tracers,
+    /// and cannot be enabled.
     pub fn events(&self) -> Result<Vec<(String, String)>, Missing> {
         let mut all = Vec::new();
         let read = |path: &str| self.folders(path).map_err(|e| denied(&format!("tracefs's {path}"), &e));
@@ -74,7 +76,7 @@ impl Tracefs {
         Ok(all)
     }
 
-    /// Those that were made at run time: category and name. A kernel without the file (before 5.0) is taken to have none.
+    /// Returns the events that were created at run time: category and name. Kernels without this file (before 5.0) have none.
     pub fn dynamic_events(&self) -> io::Result<Vec<(String, String)>> {
         match self.read("dynamic_events") {
             Ok(text) => Ok(dynamic_events(&text)),
@@ -83,18 +85,18 @@ impl Tracefs {
         }
     }
 
-    /// Is there such an event?
+    /// Does this event exist?
     pub fn has(&self, category: &str, name: &str) -> bool {
         event_path(category, name, "").is_some_and(|path| self.open_file(&path, OFlags::PATH | OFlags::DIRECTORY).is_ok())
     }
 
-    /// What `perf_event_attr.config` takes; none when there is no such event.
+    /// The ID of an event for `perf_event_attr.config`; `None` if it does not exist.
     pub fn event_id(&self, category: &str, name: &str) -> Result<Option<u64>, Missing> {
         Ok(self.event_file(category, name, "id")?.and_then(|text| text.trim().parse().ok()))
     }
 
-    /// An event's record; none when there is no such event. Types that the file only names come from `types`, sizes and
-    /// signs from the file.
+    /// The record of an event; `None` if it does not exist. `types` defines types that the file only names; sizes and signs
+    /// come from the file.
     pub fn event(&self, category: &str, name: &str, types: Lookup<'_>) -> Result<Option<Tracepoint>, Missing> {
         Ok(self.event_file(category, name, "format")?.and_then(|text| parse_format(&text, category, types)))
     }
@@ -121,7 +123,7 @@ impl Tracefs {
     }
 }
 
-/// Reads a file of debugfs, mounted or not, by its path there.
+/// Reads a file of debugfs, mounted or not, by its path in it.
 pub fn read_debugfs(path: &str) -> io::Result<String> {
     if let Ok(text) = std::fs::read_to_string(std::path::Path::new("/sys/kernel/debug").join(path)) {
         return Ok(text);
@@ -132,18 +134,18 @@ pub fn read_debugfs(path: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads an event's `format` file. None if it is none.
+/// Parses the `format` file of an event; `None` if it is invalid.
 ///
-/// System calls' arguments lie in slots of eight bytes whatever their type, with the register's upper bytes as they were:
-/// of those the declared type says how much counts, and how (`SYSCALL_DEFINEn` casts them so). Elsewhere the file's size and
-/// sign win. Pointers of `syscalls` events lead to the process's memory.
+/// Arguments of system calls are in slots of eight bytes whatever their type, with the upper bytes of the register unchanged.
+/// So the declared type determines how many bytes count and their sign (`SYSCALL_DEFINEn` casts them in the same way). For
+/// other fields, the size and sign of the file win. Pointers in `syscalls` events are to the memory of the process.
 pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tracepoint> {
     let id = text.lines().find_map(|l| l.strip_prefix("ID:"))?.trim().parse().ok()?;
     let fields = text.lines().filter_map(|l| parse_field(l.trim().strip_prefix("field:")?, category == "syscalls", types));
     Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
 }
 
-/// `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
+/// Parses `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
 fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
     let mut parts = line.split(';').map(str::trim);
     let decl = parts.next()?.to_owned();
@@ -156,7 +158,7 @@ fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<Tracepoin
         Some(("__rel_loc", rest)) => (Some(DataLoc::Relative), rest),
         _ => (None, decl.as_str()),
     };
-    // The brackets stand before the name in `__data_loc char[] name`, else after it.
+    // The brackets come before the name in `__data_loc char[] name`, else after it.
     let end = rest.find('[').filter(|_| loc.is_none()).unwrap_or(rest.len());
     let (shape, brackets) = rest.split_at(end);
     let split = shape.trim_end().rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
@@ -172,7 +174,7 @@ fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<Tracepoin
         if is_char(spelled) && size > 0 {
             Type::Str(size)
         } else {
-            // Kernels that name the length (`[TASK_COMM_LEN]`) still give the size.
+            // Kernels that write the length as a name (`[TASK_COMM_LEN]`) still give the size.
             let count = brackets.trim_matches(['[', ']']).parse::<u32>().ok();
             let elem = match of(spelled).filter(|t| t.size() > 0) {
                 Some(Type::Int(int)) => Type::Int(Int { signed: signed || (int.signed && size == 0), ..int }),
@@ -202,11 +204,11 @@ fn sized(size: u32, signed: bool) -> Type {
     }
 }
 
-/// A C type without a name: `const struct file *`, `unsigned long`, `enum x`.
+/// Parses a C type without a declared name: `const struct file *`, `unsigned long`, `enum x`.
 fn base_type(spelled: &str, space: Space, types: Lookup<'_>) -> Option<Type> {
     let stars = spelled.bytes().filter(|b| *b == b'*').count();
     let plain = spelled.replace('*', " ");
-    // `__user`, `__rcu`, `__seg_gs` qualify; `__u32` and its like are types.
+    // `__user`, `__rcu`, `__seg_gs` are qualifiers; `__u32` and similar names are types.
     let qualifier =
         |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
     let words: Vec<&str> = plain.split_whitespace().filter(|w| !qualifier(w)).collect();
@@ -227,8 +229,8 @@ fn base_type(spelled: &str, space: Space, types: Lookup<'_>) -> Option<Type> {
     Some((0..stars).fold(base.unwrap_or(Type::Void), |to, _| to.ptr(space)))
 }
 
-/// Typedefs that stand in many events, so that those need no BTF. As on every 64-bit machine (`include/linux/types.h`,
-/// `include/uapi/asm-generic/posix_types.h`).
+/// Typedefs that are frequent in events, so that these need no BTF. They are the same on every 64-bit machine
+/// (`include/linux/types.h`, `include/uapi/asm-generic/posix_types.h`).
 const INTEGERS: &[(&str, Int)] = &[
     ("aio_context_t", Int { bytes: 8, signed: false }),
     ("clockid_t", Int { bytes: 4, signed: true }),
@@ -249,7 +251,7 @@ const INTEGERS: &[(&str, Int)] = &[
     ("umode_t", Int { bytes: 2, signed: false }),
 ];
 
-/// Lines as `p:kprobes/name symbol`, `r8:GROUP/name …`, `s:synthetic/name …`; an older kernel leaves `synthetic/` out
+/// Parses lines such as `p:kprobes/name symbol`, `r8:GROUP/name …`, `s:synthetic/name …`. Older kernels omit `synthetic/`
 /// (Documentation/trace/kprobetrace.rst, histogram.rst).
 fn dynamic_events(text: &str) -> Vec<(String, String)> {
     let named = |line: &str| {
@@ -261,7 +263,7 @@ fn dynamic_events(text: &str) -> Vec<(String, String)> {
     text.lines().filter_map(named).collect()
 }
 
-/// None where a part is not a name, so that no path leads out of `events`.
+/// The path of an event's file; `None` if a part is not a valid name, so that no path leads out of `events`.
 fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
     let fine = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\0']);
     (fine(category) && fine(name)).then(|| format!("events/{category}/{name}/{file}"))

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::system::Feature;
 
-/// Remembers the answers of one run.
+/// Caches the results of one run.
 #[derive(Default)]
 pub struct Features {
     known: RefCell<BTreeMap<Feature, bool>>,
@@ -20,7 +20,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Asks at most once. What may not be asked (no permission) counts as missing.
+    /// Tests a feature, at most once. Without permission to test it, it counts as missing.
     pub fn has(&self, feature: Feature) -> bool {
         if let Some(known) = self.known.borrow().get(&feature) {
             return *known;
@@ -30,13 +30,13 @@ impl Features {
         answer
     }
 
-    /// May a program of this type call the kernel function of this BTF id?
+    /// May a program of this type call the kernel function with this BTF ID?
     pub fn may_call(&self, function: u32, program_type: u32) -> bool {
         *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type))
     }
 }
 
-/// Types of program that functions of the kernel are called from here.
+/// The types of programs from which rbt calls kernel functions.
 pub(in crate::system) const CALLERS: [u32; 5] =
     [prog_type::KPROBE, prog_type::TRACEPOINT, prog_type::PERF_EVENT, prog_type::RAW_TRACEPOINT, prog_type::TRACING];
 
@@ -47,21 +47,21 @@ pub(in crate::system) fn may_ask() -> io::Result<()> {
 
 fn ask(feature: Feature) -> bool {
     match feature {
-        // Must try a link: older kernels load the program, ignoring an `expected_attach_type` that they do not know.
+        // Only creating a link is conclusive: older kernels load the program and ignore an unknown `expected_attach_type`.
         Feature::UprobeMulti => uprobe_multi(),
         Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),
         Feature::KprobeSession => kprobe_multi(TRACE_KPROBE_SESSION),
-        // need a function's id: see `trampoline` and `takes_argument`
+        // These tests need the ID of a function: see `trampoline` and `takes_argument`.
         Feature::Trampoline | Feature::NumberPointers => false,
-        // told by the kernel's types: see `Live`
+        // The kernel's types show these: see `Live`.
         Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments => false,
-        // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
+        // The kernel registers this directory with CONFIG_KPROBE_EVENTS (kernel/events/core.c).
         Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
-        // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),
-        // so that the verifier's yes to a call of it is the link's yes.
+        // The change that added the cookie to the link also added the helper to these program types (5.15 and 6.10). So if the
+        // verifier accepts the helper, the link has a cookie.
         Feature::PerfCookie => load(prog_type::TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
         Feature::RawTracepointCookie => load(prog_type::RAW_TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
-        // Signed division sets the offset field, which a verifier that does not know it wants to be 0.
+        // Signed division sets the offset field, which must be 0 for older verifiers.
         Feature::CpuV4 => load(prog_type::RAW_TRACEPOINT, 0, &SIGNED_DIVISION, None).is_ok(),
         Feature::Fetch => load(prog_type::RAW_TRACEPOINT, 0, &FETCH_ADD, None).is_ok(),
         Feature::SleepingUprobes => load_with(prog_type::KPROBE, 0, SLEEPABLE, &RETURN_ZERO, None).is_ok(),
@@ -71,13 +71,13 @@ fn ask(feature: Feature) -> bool {
             let attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
             bpf(MAP_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
         }
-        // The magic number, to the machine's byte order; parsing is for those that ask for types.
+        // The magic number in the machine's byte order. The types are parsed only when they are needed.
         Feature::Btf => {
             let mut magic = [0; 2];
             std::fs::File::open("/sys/kernel/btf/vmlinux").and_then(|mut f| io::Read::read_exact(&mut f, &mut magic)).is_ok()
                 && u16::from_ne_bytes(magic) == 0xeb9f
         }
-        // told by the kernel's types: see `Live`
+        // The kernel's types show this: see `Live`.
         Feature::SharedStacks => true,
         Feature::Loop => offers(&CALL_LOOP),
         Feature::ForEach => offers(&CALL_FOR_EACH),
@@ -88,8 +88,8 @@ fn ask(feature: Feature) -> bool {
     }
 }
 
-/// A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is refused
-/// for its arguments, of one that does not for the helper; the log tells which.
+/// Does the kernel have this helper? A valid call would need a callback with function info, and so BTF. The log of an invalid
+/// call shows the reason for the rejection: the arguments if the helper exists, else the helper.
 fn offers(call: &[Insn]) -> bool {
     let mut log = [0u8; 4096];
     match load(prog_type::RAW_TRACEPOINT, 0, call, Some(&mut log)) {
@@ -97,14 +97,14 @@ fn offers(call: &[Insn]) -> bool {
         Err(_) => {
             let log = String::from_utf8_lossy(&log);
             let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
-            // An empty log: the verifier never ran (no permission).
+            // If the log is empty, the verifier did not run (no permission).
             !log.trim_matches('\0').is_empty() && !refused
         }
     }
 }
 
-/// The verifier does not let a program of a counter, which may be called from any interrupt, use such a map where that is
-/// not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
+/// May a program of a counter use a map that allocates elements? Such a program may run in any interrupt, so the verifier
+/// rejects this if it is not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
 fn allocates_anywhere() -> bool {
     const HASH: u32 = 1;
     const NO_PREALLOC: u32 = 1;
@@ -116,8 +116,8 @@ fn allocates_anywhere() -> bool {
     load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
 }
 
-/// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
-/// (`check_kfunc_call` of kernel/bpf/verifier.c).
+/// Makes a call without arguments. The verifier checks whether the program may make the call before it checks the arguments,
+/// and the log shows the reason (`check_kfunc_call` of kernel/bpf/verifier.c).
 fn may_call(function: u32, program_type: u32) -> bool {
     const KERNEL_FUNCTION: u8 = 2 << 4; // BPF_PSEUDO_KFUNC_CALL as source register
     let call = [Insn(0x85, KERNEL_FUNCTION, 0, function as i32), Insn(0xb7, 0, 0, 0), EXIT];
@@ -131,8 +131,8 @@ fn may_call(function: u32, program_type: u32) -> bool {
     }
 }
 
-/// A link of nothing that can be traced: `/` is no regular file. A kernel that knows these links says EBADF for it
-/// (`bpf_uprobe_multi_link_attach`), one that does not says EINVAL before it looks.
+/// Creates a link for `/`, which is not a regular file. A kernel with these links returns EBADF
+/// (`bpf_uprobe_multi_link_attach`); one without them returns EINVAL before.
 fn uprobe_multi() -> bool {
     const TRACE_UPROBE_MULTI: u32 = 48;
     let Ok(program) = load(prog_type::KPROBE, TRACE_UPROBE_MULTI, &RETURN_ZERO, None) else { return false };
@@ -148,13 +148,13 @@ fn uprobe_multi() -> bool {
     bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
 }
 
-/// May a program on the function of this BTF id look at its n-th argument?
+/// May a program on the function with this BTF ID read its n-th argument?
 pub fn takes_argument(function: u32, n: u32) -> bool {
     // r0 = *(u64 *)(r1 + 8 n); r0 = 0
     tracing(function, &[Insn(0x79, 0x10, (8 * n) as i16, 0), Insn(0xb7, 0, 0, 0), EXIT]).is_ok()
 }
 
-/// Loads a program on the function of this BTF id.
+/// Loads a program on the function with this BTF ID.
 fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
     const TRACE_FENTRY: u32 = 24;
     let attr = TracingLoad {
@@ -172,7 +172,7 @@ fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
     bpf(PROG_LOAD, &attr)
 }
 
-/// Does a program on the function of this BTF id load, and attach? It is detached at once.
+/// Can a program be loaded and attached on the function with this BTF ID? It is detached at once.
 pub fn trampoline(function: u32) -> bool {
     let Ok(program) = tracing(function, &RETURN_ZERO) else { return false };
     let attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
@@ -184,8 +184,8 @@ pub fn trampoline(function: u32) -> bool {
 const TRACE_KPROBE_MULTI: u32 = 42;
 const TRACE_KPROBE_SESSION: u32 = 56;
 
-/// A link to addresses that cannot be read: a kernel that knows these links says EFAULT (`bpf_kprobe_multi_link_attach`),
-/// one that does not says EINVAL or EOPNOTSUPP before it looks.
+/// Creates a link for addresses that cannot be read. A kernel with these links returns EFAULT (`bpf_kprobe_multi_link_attach`);
+/// one without them returns EINVAL or EOPNOTSUPP before.
 fn kprobe_multi(attach_type: u32) -> bool {
     let Ok(program) = load(prog_type::KPROBE, attach_type, &RETURN_ZERO, None) else { return false };
     let attr =
@@ -203,7 +203,7 @@ mod prog_type {
     pub const TRACING: u32 = 26;
 }
 
-/// `struct bpf_insn`: opcode, registers (destination below), offset, immediate.
+/// `struct bpf_insn`: opcode, registers (destination in the low bits), offset, immediate.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Insn(u8, u8, i16, i32);
@@ -214,7 +214,7 @@ const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
 const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_for_each_map_elem(ctx, ?, ?, ?)
 const CALL_FOR_EACH: [Insn; 3] = [Insn(0x85, 0, 0, 164), Insn(0xb7, 0, 0, 0), EXIT];
-/// Without arguments likewise; r0 = bpf_map_lookup_percpu_elem(); r0 = 0
+/// The same without arguments; r0 = bpf_map_lookup_percpu_elem(); r0 = 0
 const CALL_PERCPU_LOOKUP: [Insn; 3] = [Insn(0x85, 0, 0, 195), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_ktime_get_tai_ns(); r0 = 0
 const CALL_TAI: [Insn; 3] = [Insn(0x85, 0, 0, 208), Insn(0xb7, 0, 0, 0), EXIT];
@@ -230,7 +230,7 @@ const SIGNED_DIVISION: [Insn; 4] = [Insn(0xb7, 0, 0, 4), Insn(0x37, 0, 1, 2), In
 /// r1 = 0; *(u64 *)(r10 - 8) = r1; r1 = atomic_fetch_add((u64 *)(r10 - 8), r1); r0 = 0
 const FETCH_ADD: [Insn; 5] = [Insn(0xb7, 1, 0, 0), Insn(0x7b, 0x1a, -8, 0), Insn(0xdb, 0x1a, -8, 1), Insn(0xb7, 0, 0, 0), EXIT];
 
-/// `union bpf_attr` as BPF_MAP_CREATE takes it, up to `map_flags`.
+/// `union bpf_attr` for BPF_MAP_CREATE, up to `map_flags`.
 #[repr(C)]
 struct MapCreate {
     map_type: u32,
@@ -240,7 +240,7 @@ struct MapCreate {
     flags: u32,
 }
 
-/// `union bpf_attr` as BPF_PROG_LOAD takes it, up to `expected_attach_type`.
+/// `union bpf_attr` for BPF_PROG_LOAD, up to `expected_attach_type`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgLoad {
@@ -273,7 +273,7 @@ struct TracingLoad {
     attach_btf_id: u32,
 }
 
-/// The same as BPF_RAW_TRACEPOINT_OPEN takes it.
+/// `union bpf_attr` for BPF_RAW_TRACEPOINT_OPEN.
 #[repr(C)]
 struct RawTracepointOpen {
     name: u64,
@@ -281,7 +281,7 @@ struct RawTracepointOpen {
     pad: u32,
 }
 
-/// The same as BPF_LINK_CREATE takes it, with its `uprobe_multi`.
+/// `union bpf_attr` for BPF_LINK_CREATE with `uprobe_multi`.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreateUprobeMulti {
@@ -299,7 +299,7 @@ struct LinkCreateUprobeMulti {
     pad: u32,
 }
 
-/// The same with its `kprobe_multi`.
+/// `union bpf_attr` for BPF_LINK_CREATE with `kprobe_multi`.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreateKprobeMulti {
@@ -341,10 +341,10 @@ fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Ins
 const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
 
-/// For commands that return a descriptor.
+/// Calls bpf(2) with a command that returns a descriptor.
 fn bpf<T>(command: u32, attr: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` begins as the kernel's union for this command does, and is as long as is said; what it points to lives in
-    // the callers' frames. A descriptor that is returned is new and nobody else's.
+    // SAFETY: `attr` begins as the kernel's union for this command does and has the given size; the memory that it points to
+    // outlives the call. A returned descriptor is new, so nothing else owns it.
     unsafe {
         let fd = libc::syscall(libc::SYS_bpf, command, attr as *const T, size_of::<T>());
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }

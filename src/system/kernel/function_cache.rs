@@ -1,60 +1,60 @@
-//! The file that caches a list of traceable functions between runs: see `system/cache.rs`. Its identity is that of the kernel
-//! (its build ID, and its modules). It has the lines of [`Functions`].
+//! The file that caches the list of traceable functions between runs: see `system/cache.rs`. Its identity consists of the
+//! kernel's build ID and the loaded modules; its contents are the lines of [`Functions`].
 
 use std::fs;
 
 use crate::system::cache::{CacheFile, Kind, digest};
 use crate::system::kernel::functions::Functions;
 
-/// A kernel's list has 2 to 12 MB.
+/// The list of a kernel has 2 to 12 MB.
 const KIND: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", most_bytes: 64 << 20, most_files: 8 };
 
-/// Where a list is kept, and what it is of.
+/// The cached list of one kernel.
 #[derive(Clone, Debug)]
 pub struct Index(CacheFile);
 
 impl Index {
-    /// For this kernel as it is now; none where nothing is to be kept.
+    /// The cache for the running kernel; `None` if nothing is cached.
     pub fn here() -> Option<Self> {
         CacheFile::new(KIND, key()).map(Self)
     }
 
-    /// Of the symbol table's functions, which stand in where the kernel's own list cannot be read.
+    /// The cache of the list from the symbol table, which rbt uses if it cannot read the kernel's own list.
     pub fn of_symbols(self) -> Self {
         Self(self.0.with_suffix("-symbols"))
     }
 
-    /// The list, if it is there and whole.
+    /// Loads the list, if it exists and is valid.
     pub fn load(&self) -> Option<Functions> {
         let (bytes, start) = self.0.load()?;
         Some(Functions::from_index(String::from_utf8(bytes).ok()?, start))
     }
 
-    /// Keeps a list; what fails is not told, since nothing is lost but time.
+    /// Stores a list. Failures are ignored because they only cost time.
     pub fn save(&self, list: &Functions) {
         self.0.save(list.lines().as_bytes());
     }
 }
 
-/// The kernel's build, and its modules as they are loaded now.
+/// The build ID of the kernel, and a digest of the loaded modules.
 fn key() -> String {
     let build = kernel_build_id().unwrap_or_else(|| {
         let version = fs::read("/proc/version").unwrap_or_default();
         format!("{:016x}", digest(&version))
     });
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    // name and size; the rest of a line changes while a module is used
+    // Name and size; the rest of the line changes while a module is in use.
     let mut names: Vec<String> = modules.lines().map(|l| l.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect();
     names.sort_unstable();
     format!("{build}-{:016x}", digest(names.join("\n").as_bytes()))
 }
 
-/// Of the kernel's image.
+/// The build ID of the running kernel.
 pub(in crate::system) fn kernel_build_id() -> Option<String> {
     build_id(&fs::read("/sys/kernel/notes").ok()?)
 }
 
-/// The descriptor of the note "GNU" of type 3 among ELF notes, in hexadecimal.
+/// Finds the build ID in ELF notes (owner "GNU", type 3), in hexadecimal.
 pub(in crate::system) fn build_id(notes: &[u8]) -> Option<String> {
     let word = |at: usize| Some(u32::from_ne_bytes(notes.get(at..)?.first_chunk().copied()?) as usize);
     let mut at = 0;

@@ -1,9 +1,9 @@
-//! The traceable functions of the kernel: the kernel's list, and an index of it that is kept between runs.
+//! The traceable functions of the kernel: the kernel's list, and an index of it that rbt keeps between runs.
 //!
-//! The kernel generates the list (`available_filter_functions` of tracefs) line by line while it is read: 20 ms and more for
-//! 50,000 functions. The index is the same list, sorted and marked with the kprobe blacklist, in a file that supports lookups
-//! by name without reading it all. It is valid for one build of the kernel and one set of modules. If the file is damaged or
-//! belongs to another user, rbt ignores it and writes a new one.
+//! The kernel generates the list (`available_filter_functions` of tracefs) line by line while it is read, which takes 20 ms and
+//! more for 50,000 functions. The index is the same list, sorted and marked with the kprobe blacklist, in a file that supports
+//! lookups by name without reading it all. It is valid for one build of the kernel and one set of modules. If the file is
+//! damaged or belongs to another user, rbt ignores it and writes a new one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -11,34 +11,34 @@ use std::sync::{Arc, Mutex};
 
 use crate::system::matches;
 
-/// A function that can be traced.
+/// A traceable function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traceable<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The module that it is in; `vmlinux` for the kernel itself.
+    /// Its module; `vmlinux` for the kernel itself.
     pub module: &'a str,
-    /// The kernel refuses kprobes there (its blacklist), though not other probes.
+    /// The kernel rejects kprobes on it (its blacklist), but not other probes.
     pub no_kprobe: bool,
-    /// The list has it by this name: both are names of one place.
+    /// The name in the kernel's list, if this is another name for the same address.
     pub alias_of: Option<&'a str>,
 }
 
 impl Traceable<'_> {
-    /// The name by which the kernel's list has it.
+    /// The name in the kernel's list.
     pub fn listed(&self) -> &str {
         self.alias_of.unwrap_or(self.name)
     }
 }
 
-/// The functions, sorted by name and module: lines of `name`, then where it applies `\tmodule`, then `\t!` for those without
-/// kprobes, `\t=name` for another name of that function.
+/// The functions, sorted by name and module. A line has the name, then `\tmodule` if it is in a module, then `\t!` if it cannot
+/// have kprobes, or `\t=name` if it is an alias of that function.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     text: String,
-    /// Where the lines start: a header may come before.
+    /// Start of the lines, after a header.
     start: usize,
-    /// Names that were found by name or by pattern, if that is to be known.
+    /// The names found so far, if they are recorded.
     noted: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
 
@@ -50,12 +50,12 @@ impl PartialEq for Functions {
 
 impl Eq for Functions {}
 
-/// The kernel itself, where a module's name is wanted: the name that its BTF has.
+/// The module name of the kernel itself, as in BTF.
 pub const KERNEL: &str = "vmlinux";
 
 impl Functions {
-    /// From lines `name` or `name [module]`; `blocked`: names of the kprobe blacklist; `kallsyms`: where there may be other
-    /// names for what is listed (of a place that has several, the list has one: `__do_sys_getpid`, not `__x64_sys_getpid`).
+    /// Parses lines `name` or `name [module]`. `blocked` are the names in the kprobe blacklist. `kallsyms` provides aliases:
+    /// for an address with several names, the list has only one (`__do_sys_getpid`, not `__x64_sys_getpid`).
     pub fn parse(list: &str, blocked: &BTreeSet<&str>, kallsyms: &str) -> Self {
         let mut lines: Vec<(&str, &str)> = list
             .lines()
@@ -65,7 +65,7 @@ impl Functions {
                 let module = words.next().map_or("", |m| m.trim_start_matches('[').trim_end_matches(']'));
                 Some((name, module))
             })
-            // what stands for code that is no longer there (kernel/trace/ftrace.c)
+            // Placeholders for code that was removed (kernel/trace/ftrace.c).
             .filter(|(name, _)| !name.starts_with("__ftrace_invalid_address__") && !name.starts_with('#'))
             .collect();
         lines.sort_unstable();
@@ -93,17 +93,17 @@ impl Functions {
         Self { text, start: 0, noted: None }
     }
 
-    /// From a header of so many bytes and the lines that [`Functions::lines`] gave.
+    /// Creates the list from a header of this size and the lines of [`Functions::lines`].
     pub(in crate::system) fn from_index(text: String, start: usize) -> Self {
         Self { text, start, noted: None }
     }
 
-    /// From here on, notes what is found.
+    /// Records the names that are found from now on.
     pub(in crate::system) fn noting(self) -> Self {
         Self { noted: Some(Arc::default()), ..self }
     }
 
-    /// What was found since, and no more than that.
+    /// The list of the recorded names only.
     pub(in crate::system) fn noted(&self) -> Self {
         let found = self.noted.as_ref().and_then(|n| Some(n.lock().ok()?.clone())).unwrap_or_default();
         let kept = self.lines().lines().filter(|line| found.contains(traceable(line).name));
@@ -117,27 +117,27 @@ impl Functions {
         found
     }
 
-    /// All of it, as one text.
+    /// The lines, as one text.
     pub(in crate::system) fn lines(&self) -> &str {
         self.text.get(self.start..).unwrap_or("")
     }
 
-    /// How many there are.
+    /// Number of functions.
     pub fn count(&self) -> usize {
         self.lines().bytes().filter(|b| *b == b'\n').count()
     }
 
-    /// All, sorted.
+    /// All functions, sorted.
     pub fn all(&self) -> impl Iterator<Item = Traceable<'_>> {
         self.lines().lines().map(traceable)
     }
 
-    /// Those of this name, one for each module that has it.
+    /// The functions with this name: one for each module that has it.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Traceable<'a>> {
         self.from(name).take_while(move |f| f.name == name).map(|f| self.note(f))
     }
 
-    /// Those whose names match, without the ones that no wildcard ever means.
+    /// The functions that match, without those that wildcards never match.
     pub fn matching<'a, 'p>(&'a self, name: &'p str, module: &'p str) -> impl Iterator<Item = Traceable<'a>> + use<'a, 'p> {
         let head = name.split('*').next().unwrap_or("");
         self.from(head)
@@ -147,12 +147,12 @@ impl Functions {
             .map(|f| self.note(f))
     }
 
-    /// Those whose names begin so.
+    /// The functions whose names start with this text.
     pub(in crate::system) fn starting<'a>(&'a self, head: &'a str) -> impl Iterator<Item = Traceable<'a>> {
         self.from(head).take_while(move |f| f.name.starts_with(head)).map(|f| self.note(f))
     }
 
-    /// From the first that is not less than this name.
+    /// The functions from this name onward.
     fn from<'a>(&'a self, name: &str) -> impl Iterator<Item = Traceable<'a>> + use<'a> {
         let text = self.lines();
         let bytes = text.as_bytes();
@@ -178,7 +178,7 @@ fn traceable(line: &str) -> Traceable<'_> {
     Traceable { name, module, no_kprobe: mark == "!", alias_of: mark.strip_prefix('=') }
 }
 
-/// Other names of listed functions: (name, module, the listed name).
+/// Finds aliases of listed functions: (name, module, listed name).
 fn aliases<'a>(listed: &[(&'a str, &'a str, &'a str)], kallsyms: &'a str) -> Vec<(&'a str, &'a str, &'a str)> {
     let symbols = || code(kallsyms).filter(|s| s.address != 0);
     let is_listed = |name: &str, module: &str| listed.binary_search_by(|l| (l.0, l.1).cmp(&(name, module))).is_ok();
@@ -196,11 +196,11 @@ fn aliases<'a>(listed: &[(&'a str, &'a str, &'a str)], kallsyms: &'a str) -> Vec
     found
 }
 
-/// A line of `/proc/kallsyms` that is code.
+/// A code symbol in `/proc/kallsyms`.
 struct Code<'a> {
     address: u64,
     name: &'a str,
-    /// Empty for the kernel's own.
+    /// Empty for the kernel itself.
     module: &'a str,
 }
 
@@ -213,12 +213,13 @@ fn code(kallsyms: &str) -> impl Iterator<Item = Code<'_>> {
     })
 }
 
-/// What the compiler puts between functions.
+/// Is it padding that the compiler puts between functions?
 pub(in crate::system) fn is_padding(name: &str) -> bool {
     ["__pfx_", "__cfi_", "__SCT__", ".L"].iter().any(|p| name.starts_with(p))
 }
 
-/// Functions that no wildcard means: they run where a probe would recurse or stop the machine, or are parts of others.
+/// Functions that no wildcard matches, because a probe there would recurse or stop the machine, or because they are parts of
+/// other functions.
 pub fn is_never_matched(name: &str) -> bool {
     name.starts_with("rcu_")
         || name.starts_with("__ftrace_invalid_address__")
@@ -226,16 +227,16 @@ pub fn is_never_matched(name: &str) -> bool {
         || matches!(name, "arch_cpu_idle" | "default_idle" | "bpf_dispatcher_xdp_func")
 }
 
-/// What the symbol table has of a name.
+/// The entries of the symbol table for a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Code of exactly this name.
+    /// There is a function with exactly this name.
     pub whole: bool,
-    /// What the compiler made of it: `name.isra.0`, `name.constprop.0`, `name.part.0`, `name.cold`; sorted.
+    /// The compiler's variants: `name.isra.0`, `name.constprop.0`, `name.part.0`, `name.cold`; sorted.
     pub parts: Vec<String>,
 }
 
-/// Looks for a function's name among lines of `/proc/kallsyms`.
+/// Looks up a function in the lines of `/proc/kallsyms`.
 pub fn symbols(kallsyms: &str, name: &str) -> Symbols {
     let mut found = Symbols::default();
     for symbol in code(kallsyms) {
@@ -250,7 +251,7 @@ pub fn symbols(kallsyms: &str, name: &str) -> Symbols {
     found
 }
 
-/// Bytes of a function, by lines of `/proc/kallsyms`: up to the next one. None where addresses are hidden, and of the last.
+/// Size of a function in bytes, up to the next symbol in `/proc/kallsyms`. `None` for the last one, or if addresses are hidden.
 pub fn length(kallsyms: &str, module: &str, name: &str) -> Option<u64> {
     let home = if module == KERNEL { "" } else { module };
     let start = code(kallsyms).find(|s| s.name == name && s.module == home && s.address != 0)?.address;
@@ -258,9 +259,9 @@ pub fn length(kallsyms: &str, module: &str, name: &str) -> Option<u64> {
     Some(next - start)
 }
 
-/// Names in `/proc/kallsyms`, without what compiler and linker add for themselves: of code, or of data.
+/// Returns the names of code, or of data, in `/proc/kallsyms`, without those that the compiler and the linker generate.
 pub(in crate::system) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> {
-    // what compilers and the kernel's own macros make names of: a number follows, or the name of what it is for
+    // Prefixes of generated names, followed by a number or the name of an object.
     const MADE: &[&str] = &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
     if of_code {
         return code(kallsyms).map(|s| s.name).filter(|n| !is_padding(n)).collect();
@@ -273,7 +274,7 @@ pub(in crate::system) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> 
     data.filter(|n| !MADE.iter().any(|m| n.starts_with(m)) && !n.contains('.')).collect()
 }
 
-/// The code symbols of `/proc/kallsyms` as the kernel's own list would have them: for where that list cannot be read.
+/// Converts the code symbols of `/proc/kallsyms` to the format of the kernel's list, for users who cannot read that list.
 pub fn from_symbols(kallsyms: &str) -> String {
     let mut list = String::new();
     for symbol in code(kallsyms) {

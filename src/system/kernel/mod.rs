@@ -1,4 +1,4 @@
-//! The kernel's code, and what it allows programs to do.
+//! The kernel's functions, and what it allows BPF programs to do.
 
 pub mod features;
 pub mod function_cache;

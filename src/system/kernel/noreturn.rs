@@ -1,9 +1,9 @@
 //! Functions that do not return, so a probe on their return is never hit.
 
-/// Of the kernel: those that `tools/objtool/noreturns.h` has on every kernel that rbt runs on, by their names then and now.
-/// (Not those by which a CPU goes offline: some kernels come back from there.)
+/// Kernel functions in `tools/objtool/noreturns.h` on every kernel that rbt supports, by their old and new names. (Functions
+/// that take a CPU offline are absent, because they return on some kernels.)
 const KERNEL: &[&str] = &[
-    // the ends of tasks and kernel threads, by their names since 5.17 and before
+    // Ends of tasks and kernel threads, by their names since 5.17 and before.
     "do_exit",
     "do_group_exit",
     "do_task_dead",
@@ -19,7 +19,7 @@ const KERNEL: &[&str] = &[
     "module_put_and_exit",
     "__kunit_abort",
     "kunit_try_catch_throw",
-    // system calls: those that end a task, and the one that goes back to what a signal interrupted
+    // System calls that end a task, or return to the code that a signal interrupted.
     "__x64_sys_exit",
     "__x64_sys_exit_group",
     "__ia32_sys_exit",
@@ -30,7 +30,7 @@ const KERNEL: &[&str] = &[
     "__se_sys_exit_group",
     "__do_sys_exit",
     "__do_sys_exit_group",
-    // the end of the machine
+    // Shutdown of the machine.
     "panic",
     "vpanic",
     "nmi_panic_self_stop",
@@ -43,7 +43,7 @@ const KERNEL: &[&str] = &[
     "usercopy_abort",
     "sev_es_terminate",
     "snp_abort",
-    // its start, and what a CPU does for ever after
+    // Start of the kernel, and idle loops.
     "start_kernel",
     "x86_64_start_kernel",
     "x86_64_start_reservations",
@@ -52,11 +52,11 @@ const KERNEL: &[&str] = &[
     "cpu_startup_entry",
 ];
 
-/// System calls whose exit no tracepoint tells: the task ends, or goes on with the registers of what a signal interrupted, and
-/// so with another call's number.
+/// System calls without an exit event: the task ends, or continues with the registers before a signal, and so with the number
+/// of another call.
 const SYSCALLS: &[&str] = &["exit", "exit_group", "rt_sigreturn"];
 
-/// Of libraries, whose debug information is seldom there to say so.
+/// Functions of libraries, which rarely have the debug information that would show it.
 const USER: &[&str] = &[
     "exit",
     "_exit",
@@ -90,22 +90,22 @@ const USER: &[&str] = &[
     "_ZSt9terminatev",
 ];
 
-/// Does this function of the kernel never return? The compiler's parts of a function (`name.part.0`) count as the function.
+/// Does this kernel function never return? The compiler's parts of a function (`name.part.0`) count as the function.
 pub fn of_kernel(function: &str) -> bool {
     KERNEL.contains(&function.split('.').next().unwrap_or(function))
 }
 
-/// Is the exit of this system call never told?
+/// Does this system call have no exit event?
 pub fn of_syscall(name: &str) -> bool {
     SYSCALLS.contains(&name)
 }
 
-/// All such calls.
+/// All system calls without an exit event.
 pub fn syscalls() -> impl Iterator<Item = &'static str> {
     SYSCALLS.iter().copied()
 }
 
-/// Does a library's function of this name never return?
+/// Does the library function with this name never return?
 pub fn of_library(function: &str) -> bool {
     USER.contains(&function)
 }

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 
-/// `MAX_BPF_STACK` of include/linux/filter.h, for a program and all functions under way at once.
+/// `MAX_BPF_STACK` of include/linux/filter.h, for a program together with all functions that it is calling.
 pub const MOST_STACK: u32 = 512;
 /// `MAX_USED_MAPS` of include/linux/bpf.h.
 pub const MOST_MAPS: usize = 64;
 
-/// The verifier counts each function's stack in steps of so many bytes (`round_up_stack_depth` of kernel/bpf/verifier.c).
+/// The verifier rounds the stack of each function up to a multiple of this (`round_up_stack_depth` of kernel/bpf/verifier.c).
 const STEP: u32 = 32;
-/// Bytes of an instruction; a load of 64 bits has two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
+/// Size of an instruction in bytes; a 64-bit load takes two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
 const INSTRUCTION: usize = 8;
 const WIDE_LOAD: u8 = 0x18;
-/// `BPF_JMP | BPF_CALL`; its source register says of what, 1 being a function of the object.
+/// `BPF_JMP | BPF_CALL`. The source register shows the kind of call; 1 is a function of the object.
 const CALL: u8 = 0x85;
 /// `BPF_ALU64 | BPF_ADD | BPF_K` and `BPF_ALU64 | BPF_MOV | BPF_X`.
 const ADD: u8 = 0x07;
@@ -25,11 +25,11 @@ const R10: u8 = 10;
 /// A program of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limited {
-    /// Its function.
+    /// Name of its function.
     pub name: String,
-    /// Bytes of stack of its deepest chain of calls, as the verifier counts them.
+    /// Stack of the deepest chain of calls in bytes, by the verifier's rules.
     pub stack: u32,
-    /// Symbols of the data and the maps that it and its functions name.
+    /// Symbols of the data and the maps that it and its functions use.
     pub maps: BTreeSet<String>,
 }
 
@@ -42,13 +42,13 @@ struct Function {
     program: bool,
 }
 
-/// Of each program of an object of ours. Errors: it is none.
+/// Analyzes each program of an object that rbt compiled. Error: it is not such an object.
 pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
         let Ok(code) = section.data() else { continue };
-        // libbpf puts functions that are not programs into this one
+        // libbpf puts functions that are not programs into this section.
         let program = section.name().is_ok_and(|n| n != ".text");
         let symbols: Vec<_> = file
             .symbols()
@@ -62,7 +62,7 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
             let function = functions.entry(name.clone()).or_default();
             function.stack = stack(body);
             function.program = program && *global;
-            // calls within the section need no relocation
+            // Calls within a section need no relocation.
             function.calls.extend(calls(body, *from).into_iter().filter_map(at));
         }
         for (address, relocation) in section.relocations() {
@@ -71,7 +71,7 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
             let Ok(symbol) = file.symbol_by_index(index) else { continue };
             let text = symbol.section_index().and_then(|i| file.section_by_index(i).ok());
             match text {
-                // of a function in the object; where the symbol is its section's, the instruction says where in it
+                // A function of the object. If the symbol is that of a section, the instruction has the offset.
                 Some(s) if s.kind() == SectionKind::Text => {
                     let imm =
                         code.get(address as usize + 4..address as usize + 8).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes);
@@ -87,7 +87,7 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
                         .and_then(|f| f.name().ok().map(str::to_owned));
                     function.calls.extend(callee);
                 }
-                // each section of data is a map, and so is each symbol of `.maps`
+                // Each data section is a map, and so is each symbol of `.maps`.
                 Some(s) => {
                     let section = s.name().unwrap_or_default();
                     let name = if section == ".maps" { symbol.name().unwrap_or_default() } else { section };
@@ -101,7 +101,7 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
     Ok(programs.map(|name| reach(&functions, name)).collect())
 }
 
-/// A program with all that it calls.
+/// Combines a program with all functions that it calls.
 fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
     let mut all = BTreeSet::new();
     let mut found = Limited { stack: deepest(functions, &name, 0), name, maps: BTreeSet::new() };
@@ -115,14 +115,14 @@ fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
     found
 }
 
-/// Bytes of the chain of calls that takes most; nothing of ours calls itself, and the kernel ends a chain after eight.
+/// Stack of the deepest chain of calls in bytes. rbt generates no recursion, and the kernel limits a chain to eight calls.
 fn deepest(functions: &BTreeMap<String, Function>, name: &str, depth: u32) -> u32 {
     const FRAMES: u32 = 8;
     let Some(f) = functions.get(name).filter(|_| depth < FRAMES) else { return 0 };
     f.stack.max(1).next_multiple_of(STEP) + f.calls.iter().map(|c| deepest(functions, c, depth + 1)).max().unwrap_or(0)
 }
 
-/// Each instruction of a function, with the number of its first byte.
+/// The instructions of a function with their offsets.
 fn instructions(code: &[u8]) -> impl Iterator<Item = (usize, &[u8; INSTRUCTION])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -133,7 +133,7 @@ fn instructions(code: &[u8]) -> impl Iterator<Item = (usize, &[u8; INSTRUCTION])
     })
 }
 
-/// How far below the frame pointer a function reaches: by its loads and stores, and by addresses made of the frame pointer.
+/// The lowest offset from the frame pointer that a function uses: by loads and stores, and by addresses computed from it.
 fn stack(code: &[u8]) -> u32 {
     const CLASS: u8 = 0x07;
     let (mut lowest, mut copy) = (0i32, None);
@@ -141,7 +141,7 @@ fn stack(code: &[u8]) -> u32 {
         let (to, from) = (registers & 0xf, registers >> 4);
         let offset = i32::from(i16::from_le_bytes([*low, *high]));
         match opcode & CLASS {
-            // BPF_LDX reads by its source register, BPF_ST and BPF_STX write by their destination
+            // BPF_LDX uses its source register as the address, BPF_ST and BPF_STX their destination register.
             1 if from == R10 => lowest = lowest.min(offset),
             2 | 3 if to == R10 => lowest = lowest.min(offset),
             _ => {}
@@ -160,7 +160,7 @@ fn stack(code: &[u8]) -> u32 {
     lowest.unsigned_abs()
 }
 
-/// Where the functions start that code calls, or whose address it takes, without a relocation; it starts at `from`.
+/// The addresses of functions that code calls or refers to without a relocation. `from` is the address of the code.
 fn calls(code: &[u8], from: u64) -> Vec<u64> {
     let own = |insn: &[u8; INSTRUCTION]| insn[0] == CALL && insn[1] >> 4 == 1;
     let target = |at: usize, insn: &[u8; INSTRUCTION]| {

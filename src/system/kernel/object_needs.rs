@@ -6,9 +6,9 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
 use crate::system::kernel_types::btf::{Blob, Kind};
 
-/// A call's opcode: `BPF_JMP | BPF_CALL` of `include/uapi/linux/bpf.h`.
+/// Opcode of a call: `BPF_JMP | BPF_CALL` of `include/uapi/linux/bpf.h`.
 const CALL: u8 = 0x85;
-/// Bytes of an instruction; a load of 64 bits has two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
+/// Size of an instruction in bytes; a 64-bit load takes two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
 const INSTRUCTION: usize = 8;
 const WIDE_LOAD: u8 = 0x18;
 
@@ -19,34 +19,34 @@ pub struct NeededMap {
     pub name: String,
     /// `BPF_MAP_TYPE_…`
     pub kind: u32,
-    /// Bytes.
+    /// Size of a key in bytes.
     pub key: u32,
-    /// Bytes.
+    /// Size of a value in bytes.
     pub value: u32,
-    /// Elements.
+    /// Number of elements.
     pub entries: u32,
 }
 
-/// What an object needs.
+/// The requirements of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Helpers by number, and the first function that calls each.
+    /// Helpers by number, each with the first function that calls it.
     pub helpers: BTreeMap<u32, String>,
-    /// Functions of the kernel (kfuncs) that must be there.
+    /// Required kernel functions (kfuncs).
     pub kernel_functions: BTreeSet<String>,
-    /// Maps, as they are declared; some are sized when they are loaded.
+    /// Maps as declared; some get their size when they are loaded.
     pub maps: Vec<NeededMap>,
-    /// Functions and how many instructions each has.
+    /// Number of instructions by function.
     pub instructions: BTreeMap<String, usize>,
 }
 
-/// Reads an object of ours. Errors: it is none.
+/// Reads an object that rbt compiled. Error: it is not such an object.
 pub fn needs(elf: &[u8]) -> Result<Needs, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut needs = Needs { maps: maps(&file), ..Needs::default() };
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
-        // a weak one may be absent; a global variable's section is data
+        // A weak symbol may be absent; the section of a global variable is data.
         if symbol.is_undefined() && !symbol.is_weak() && !name.is_empty() {
             needs.kernel_functions.insert(name.to_owned());
         }
@@ -70,14 +70,14 @@ pub fn needs(elf: &[u8]) -> Result<Needs, String> {
     Ok(needs)
 }
 
-/// Numbers of the helpers that code calls.
+/// Returns the numbers of the helpers that code calls.
 fn helpers(code: &[u8]) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut rest = code;
     while let Some((insn, after)) = rest.split_at_checked(INSTRUCTION) {
         rest = after;
         let [opcode, registers, _, _, imm @ ..] = insn else { continue };
-        // another source register: a call within the object, or of a function of the kernel
+        // With another source register, it is a call of a function of the object or of the kernel.
         if *opcode == CALL && registers >> 4 == 0 {
             found.extend(imm.try_into().map(u32::from_le_bytes));
         }
@@ -88,8 +88,8 @@ fn helpers(code: &[u8]) -> BTreeSet<u32> {
     found
 }
 
-/// Maps as `.BTF` describes them: variables of `.maps`, each a struct whose members' types are the numbers (libbpf's
-/// `__uint`: a pointer to an array of so many).
+/// Reads maps from `.BTF`: variables of `.maps`. Each is a struct whose members' types encode the numbers (libbpf's `__uint`: a
+/// pointer to an array of that length).
 fn maps(file: &object::File) -> Vec<NeededMap> {
     let Some(btf) = file.section_by_name(".BTF").and_then(|s| s.data().ok()).and_then(|d| Blob::from_vec(d.to_vec(), None).ok()) else {
         return Vec::new();

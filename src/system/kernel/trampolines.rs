@@ -1,25 +1,25 @@
-//! Kernel functions on which rbt allows no trampoline, whatever the kernel says: the code of trampolines calls them, so a
-//! trampoline would recurse endlessly, or they never return, so a trampoline on their exit never ends.
+//! Kernel functions that rbt never puts a trampoline on, whatever the kernel says. Either the code of trampolines calls them,
+//! so a trampoline would recurse endlessly, or they never return, so a trampoline on their exit never ends.
 //!
-//! Newer kernels reject most of them (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older ones a trampoline
-//! there stops the machine. The table has the functions that the newest kernel rejects, and those that disassembly shows on
-//! Linux 5.10 to 7.2: the functions that `__bpf_prog_enter*`, `__bpf_prog_exit*`, `__bpf_tramp_enter` and `__bpf_tramp_exit`
-//! call and that ftrace lists. `tests/vm/hunt.sh -c` compares it with a kernel's image. `noreturn.rs` has the functions that do
-//! not return.
+//! Newer kernels reject most of them (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older ones, such a
+//! trampoline stops the machine. The table has the functions that the newest kernel rejects, and those found by disassembly on
+//! Linux 5.10 to 7.2: the functions that ftrace lists and that `__bpf_prog_enter*`, `__bpf_prog_exit*`, `__bpf_tramp_enter` and
+//! `__bpf_tramp_exit` call. `tests/vm/hunt.sh -c` compares the table with a kernel image. `noreturn.rs` has the functions that
+//! do not return.
 
 use crate::system::kernel::noreturn;
 
-/// Why a function takes no trampoline.
+/// Why a function cannot have a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Every trampoline runs it: neither at the entry nor at the exit.
+    /// Every trampoline calls it: neither entry nor exit.
     Recursive,
-    /// It does not return: not at the exit.
+    /// It does not return: no exit.
     NoReturn,
 }
 
 impl Refusal {
-    /// In words that follow a function's name.
+    /// The reason, as text that follows the name of a function.
     pub fn said(self) -> &'static str {
         match self {
             Refusal::Recursive => "every trampoline calls it, so a trampoline on it would recurse endlessly",
@@ -28,9 +28,10 @@ impl Refusal {
     }
 }
 
-/// What every trampoline runs: names, where `*` at the end is any text; configurations that have it, or where it is called from.
+/// Functions that trampolines call: names, in which a final `*` matches any text. Comments have the configuration or the
+/// caller.
 const ROWS: &[&str] = &[
-    // the code around a program: notrace, but for `__bpf_tramp_exit` on 5.10
+    // The code around a program: notrace, except for `__bpf_tramp_exit` on 5.10.
     "__bpf_prog_enter*",
     "__bpf_prog_exit*",
     "__bpf_tramp_enter",
@@ -38,32 +39,32 @@ const ROWS: &[&str] = &[
     "bpf_prog_inc_misses_counter",
     "update_prog_stats",
     "__update_prog_stats",
-    // its locks: with CONFIG_PREEMPT_RCU; without; for programs that may sleep
+    // Its locks: with CONFIG_PREEMPT_RCU; without it; for sleepable programs.
     "__rcu_read_lock",
     "__rcu_read_unlock",
     "rcu_read_unlock_strict",
     "rcu_read_unlock_trace_special",
-    // what the last unlock calls, with what it is called for still to be done: so does the unlock of a trampoline there
+    // The last unlock calls it while its request is pending, so the unlock in a trampoline would call it again.
     "rcu_read_unlock_special",
-    // and what that one calls before it has noted that it did: with CONFIG_PREEMPT_RCU, where an interrupt came between the two,
-    // or while `sched_set_need_resched_tp` is traced
+    // It calls these before it clears the request: with CONFIG_PREEMPT_RCU, if an interrupt came in between, or while
+    // `sched_set_need_resched_tp` is traced.
     "raise_softirq_irqoff",
     "__raise_softirq_irqoff",
     "__trace_set_need_resched",
-    // since 5.11; `___migrate_enable` since 6.18
+    // Since 5.11; `___migrate_enable` since 6.18.
     "migrate_disable",
     "migrate_enable",
     "___migrate_enable",
-    // with CONFIG_DEBUG_PREEMPT or CONFIG_TRACE_PREEMPT_TOGGLE
+    // With CONFIG_DEBUG_PREEMPT or CONFIG_TRACE_PREEMPT_TOGGLE.
     "preempt_count_add",
     "preempt_count_sub",
-    // the time that a program takes, where the kernel counts it (kernel.bpf_stats_enabled)
+    // The kernel measures the time of programs with these (kernel.bpf_stats_enabled).
     "sched_clock",
-    // what programs call to see whether they run already, where the kernel does not look: see `Builder::enter_alone`
+    // rbt's programs call these to detect recursion if the kernel does not: see `Builder::enter_alone`.
     "bpf_get_smp_processor_id",
 ];
 
-/// Why this function takes no trampoline at its entry, or at its exit; none where it takes one. The compiler's parts of a
+/// Why this function cannot have a trampoline at its entry, or at its exit; `None` if it can. The compiler's parts of a
 /// function (`name.part.0`) count as the function.
 pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
     let name = function.split('.').next().unwrap_or(function);

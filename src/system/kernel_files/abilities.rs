@@ -1,7 +1,7 @@
 //! The BPF features of a kernel, inferred from its files: types, configuration, and messages of its verifier.
 //!
 //! A row has evidence for a feature and evidence against it; without either, the feature is unknown. If a feature leaves no
-//! trace itself, the row uses a later feature that depends on it.
+//! trace, the row uses a later feature that depends on it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::system::kernel_types::KernelTypes;
 use crate::system::{Feature, TypeName};
 use crate::types::Type;
 
-/// What is looked at.
+/// The sources of evidence.
 pub(super) struct Seen<'a, 'd> {
     pub(super) image: &'a Image<'d>,
     pub(super) types: &'a KernelTypes,
@@ -18,7 +18,7 @@ pub(super) struct Seen<'a, 'd> {
 }
 
 impl Seen<'_, '_> {
-    /// Is this option set (`=y`)? None where the configuration is not known.
+    /// Is this option set (`=y`)? `None` if the configuration is unknown.
     fn option(&self, name: &str) -> Option<bool> {
         let is = |line: &str| line.strip_prefix("CONFIG_").and_then(|l| l.strip_prefix(name)) == Some("=y");
         self.config.map(|text| text.lines().any(is))
@@ -32,7 +32,7 @@ impl Seen<'_, '_> {
         matches!(self.types.named(TypeName::Struct, of), Some(Type::Struct(s)) if self.types.member(&s, name).is_some())
     }
 
-    /// The text that has these words in it, among the image's data.
+    /// Finds a string that contains these words in the data of the image.
     fn text(&self, words: &str) -> Option<&str> {
         self.image.sections().iter().filter(|s| !s.code).find_map(|section| {
             let at = memchr::memmem::find(&section.bytes, words.as_bytes())?;
@@ -43,12 +43,12 @@ impl Seen<'_, '_> {
     }
 }
 
-/// What is known; the rest is absent.
+/// Returns the known features; unknown ones are absent.
 pub(super) fn of(seen: &Seen<'_, '_>) -> BTreeMap<Feature, bool> {
     ROWS.iter().filter_map(|(feature, shows)| Some((*feature, shows(seen)?))).collect()
 }
 
-/// Both must be; none where the second is not known.
+/// Are both true? `None` if the second is unknown.
 fn and(first: bool, second: Option<bool>) -> Option<bool> {
     if first { second } else { Some(false) }
 }
@@ -64,7 +64,7 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
     (Feature::RecursionCheck, |s| Some(s.member("bpf_prog_info", "recursion_misses"))),
     (Feature::StructArguments, |s| Some(s.member("btf_func_model", "arg_flags"))),
-    // the links came in the same version
+    // The links came in the same version.
     (Feature::ManyArguments, |s| Some(s.enumerator("BPF_LINK_TYPE_UPROBE_MULTI"))),
     (Feature::Override, |s| s.option("BPF_KPROBE_OVERRIDE")),
     (Feature::Loop, |s| Some(s.enumerator("BPF_FUNC_loop"))),
@@ -73,7 +73,7 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::RawTracepointCookie, |s| Some(s.member("bpf_raw_tp_link", "cookie"))),
     (Feature::AllocatesAnywhere, |s| Some(s.member("bpf_htab", "ma"))),
     (Feature::SharedStacks, |s| Some(s.types.named(TypeName::Enum, "priv_stack_mode").is_some())),
-    // told in a message of the verifier's that came with sign extension
+    // A message of the verifier that came with sign extension.
     (Feature::CpuV4, |s| Some(s.text("sign-extension part of pointer").is_some())),
     (Feature::Fetch, |s| match (s.text("BPF_ATOMIC uses"), s.text("BPF_XADD uses")) {
         (Some(_), _) => Some(true),
@@ -82,10 +82,10 @@ const ROWS: &[(Feature, Shows)] = &[
     }),
     (Feature::SleepingUprobes, |s| match s.text(" programs can be sleepable") {
         Some(types) => Some(types.contains("uprobe")),
-        // multi links have run such programs from their beginning
+        // Multi links have run sleepable programs from the beginning.
         None => s.enumerator("BPF_TRACE_UPROBE_MULTI").then_some(true),
     }),
-    // Linux 5.11 at the latest; atomic instructions came in 5.12
+    // Linux 5.11 at the latest; atomic instructions came in 5.12.
     (Feature::ShortKeys, |s| s.text("BPF_ATOMIC uses").map(|_| false)),
     // Linux 5.14; `bpf_loop` came in 5.17
     (Feature::AncestorCgroup, |s| s.enumerator("BPF_FUNC_loop").then_some(true)),

@@ -1,7 +1,7 @@
 //! The functions of a kernel image that can be traced, those without kprobes, and those that can be overridden.
 //!
-//! The compiler records each place that ftrace may patch (`__mcount_loc`). A booted kernel lists the remaining ones by the
-//! names in its symbol table (`kernel/trace/ftrace.c`).
+//! The compiler records each address that ftrace may patch (`__mcount_loc`). A booted kernel lists those that remain after
+//! initialization by the names in its symbol table (`kernel/trace/ftrace.c`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,37 +11,37 @@ use super::image::{Image, Symbol, pointers};
 use crate::system::kernel::functions::is_padding;
 use crate::system::machine::arch;
 
-/// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
+/// Maximum offset of the patchable address in a function: after the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
-/// Or so far before it, where there is room for what the function's tracers are (`DYNAMIC_FTRACE_WITH_CALL_OPS` of arm64).
+/// Offset before the function on kernels that store a pointer there (`DYNAMIC_FTRACE_WITH_CALL_OPS` of arm64).
 const ROOM: u64 = 8;
 
-/// An image's symbols in the order of their addresses.
+/// The symbols of an image in the order of their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     all: Vec<Symbol>,
-    /// More names by which places can be asked for, as `__start_…`, but which are no function's.
+    /// Further symbols that are not functions, such as `__start_…`.
     more: Vec<Symbol>,
 }
 
 impl Symbols {
-    /// Of several names for one place, the one that comes first is the one it is listed by.
+    /// Sorts symbols by address. If several have the same address, the first one is the listed name.
     pub(super) fn new(mut all: Vec<Symbol>, more: Vec<Symbol>) -> Self {
         all.sort_by_key(|s| s.address);
         Self { all, more }
     }
 
-    /// The first of this name.
+    /// The address of the first symbol with this name.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
         self.all.iter().chain(&self.more).find(|s| s.name == name).map(|s| s.address)
     }
 
-    /// Between two symbols.
+    /// The range between two symbols.
     pub(super) fn range(&self, from: &str, to: &str) -> Option<Range<u64>> {
         Some(self.address(from)?..self.address(to)?)
     }
 
-    /// The name of the code in which an address lies, and how far in.
+    /// The name of the function that contains an address, and the offset in it.
     pub(super) fn at(&self, address: u64) -> Option<(&str, u64)> {
         let end = self.all.partition_point(|s| s.address <= address);
         let place = self.all.get(end.checked_sub(1)?)?.address;
@@ -50,7 +50,7 @@ impl Symbols {
         Some((&of_code.name, address - place))
     }
 
-    /// All names that one place has.
+    /// All names of one address.
     pub(super) fn names_at(&self, address: u64) -> impl Iterator<Item = &str> {
         let from = self.all.partition_point(|s| s.address < address);
         self.all.iter().skip(from).take_while(move |s| s.address == address).map(|s| s.name.as_str())
@@ -60,7 +60,7 @@ impl Symbols {
         self.all.iter().filter(|s| is_code(s))
     }
 
-    /// Names of what is no code.
+    /// Names of symbols that are not code.
     pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
         self.all.iter().filter(|s| !is_code(s)).map(|s| s.name.as_str())
     }
@@ -70,18 +70,18 @@ fn is_code(symbol: &Symbol) -> bool {
     matches!(symbol.kind, b't' | b'T' | b'w' | b'W')
 }
 
-/// What a kernel or a module adds to the lists; names as the symbol table has them.
+/// The functions of a kernel or a module, by their names in the symbol table.
 #[derive(Debug, Default)]
 pub(super) struct Code {
-    /// Those that the kernel would list as traceable; none: that is not known.
+    /// Functions that the kernel would list as traceable; `None`: unknown.
     pub(super) traceable: Option<Vec<String>>,
-    /// Those where it refuses kprobes.
+    /// Functions on which it rejects kprobes.
     pub(super) blocked: BTreeSet<String>,
-    /// Those that may be made to return at once; none: that is not known.
+    /// Functions that can be made to return at once; `None`: unknown.
     pub(super) error_injectable: Option<Vec<String>>,
 }
 
-/// The kernel's own.
+/// Reads the functions of the kernel itself.
 pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
     let table = |from: &str, to: &str| symbols.range(from, to).and_then(|r| image.between(r.start, r.end));
     let gone = symbols.range("__init_begin", "__init_end").unwrap_or(0..0);
@@ -92,19 +92,19 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
     for address in table("__start_kprobe_blacklist", "__stop_kprobe_blacklist").into_iter().flat_map(pointers) {
         blocked.extend(symbols.at(address).map(|(name, _)| name.to_owned()));
     }
-    // arch/x86/kernel/kprobes/core.c adds the code of entries
+    // arch/x86/kernel/kprobes/core.c adds the entry code.
     for part in ["kprobes_text", "noinstr_text", "entry_text"] {
         if let Some(range) = symbols.range(&format!("__{part}_start"), &format!("__{part}_end")) {
             blocked.extend(symbols.code().filter(|s| range.contains(&s.address)).map(|s| s.name.clone()));
         }
     }
-    // where neither table is, there is no such thing in this kernel, if only its other tables are known
+    // If neither table exists but other tables are known, this kernel has no such functions.
     let errors = table("__start_error_injection_whitelist", "__stop_error_injection_whitelist").unwrap_or_default();
     let error_injectable = listed.is_some().then(|| injectable(errors, symbols));
     Code { traceable: listed, blocked, error_injectable }
 }
 
-/// A module's own.
+/// Reads the functions of a module.
 pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
     let gone = |address: u64| {
         let init = image.sections().iter().filter(|s| s.name.starts_with(".init"));
@@ -129,25 +129,26 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
     Code { traceable: Some(traceable(&places, symbols, has_room)), blocked, error_injectable: Some(errors) }
 }
 
-/// May there be room before functions?
+/// Can there be a pointer before functions?
 fn has_room(image: &Image<'_>) -> bool {
     arch::named(&image.machine).is_none_or(|a| a.notes_room)
 }
 
-/// A place in the middle of a function is of a weak one that another has replaced.
+/// Returns names of functions. An address in the middle of a function belongs to a weak function that another one replaced.
 fn traceable(places: &[u64], symbols: &Symbols, has_room: bool) -> Vec<String> {
     let before = |place: u64| symbols.at(place.wrapping_add(ROOM)).filter(|(_, into)| has_room && *into == 0);
     let named = places.iter().filter_map(|place| before(*place).or_else(|| symbols.at(*place)));
     named.filter(|(_, into)| *into <= PAD).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// `struct error_injection_entry`: an address and what may be returned, padded (`include/asm-generic/error-injection.h`).
+/// `struct error_injection_entry`: an address and the kind of result, padded (`include/asm-generic/error-injection.h`).
 fn injectable(table: &[u8], symbols: &Symbols) -> Vec<String> {
     let entries = table.chunks_exact(16).filter_map(|c| pointers(c).next());
     entries.filter_map(|a| symbols.at(a).filter(|(_, into)| *into == 0).map(|(name, _)| name.to_owned())).collect()
 }
 
-/// Adds symbols of code as lines of `/proc/kallsyms`, for [`Functions::parse`](crate::system::kernel::functions::Functions::parse).
+/// Writes symbols of code as lines of `/proc/kallsyms`, for
+/// [`Functions::parse`](crate::system::kernel::functions::Functions::parse).
 pub(super) fn write_symbols(symbols: &Symbols, module: &str, to: &mut String) {
     for symbol in symbols.code().filter(|s| !is_padding(&s.name)) {
         let _ = write!(to, "{:x} {} {}", symbol.address, char::from(symbol.kind), symbol.name);

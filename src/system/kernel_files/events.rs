@@ -1,4 +1,4 @@
-//! Records of tracepoints, as tracefs would describe them on the booted kernel.
+//! The records of tracepoints, as tracefs would describe them on a booted kernel.
 //!
 //! An image has an array of pointers to `struct trace_event_call`, which has the name, category and fields of an event. Offsets
 //! follow from sizes and alignments (`trace_event_define_fields` of kernel/trace/trace_events.c). The image's own types give
@@ -15,22 +15,22 @@ use crate::system::kernel_types::KernelTypes;
 use crate::system::snapshot::Event;
 use crate::types::{Struct, Type};
 
-/// Where the members of the structs of events are, bytes from their start.
+/// Offsets of members in the structs of events, in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     call: Call,
     class_system: u64,
     class_fields: u64,
-    /// `struct trace_event_fields`, and where its members are.
+    /// `struct trace_event_fields`, with the offsets of its members.
     field: FieldLayout,
     tracepoint_name: u64,
-    /// `struct syscall_metadata`: name, number of arguments, their types and names.
+    /// Offsets in `struct syscall_metadata`: name, number of arguments, their types and names.
     syscall: Option<[u64; 4]>,
-    /// Texts that system calls' arguments lead to are in their records too (since 6.19).
+    /// Records of system calls include copies of the strings that arguments point to (since 6.19).
     copies: bool,
-    /// `struct trace_eval_map`: category, name, value.
+    /// Offsets in `struct trace_eval_map`: category, name, value.
     eval: Option<[u64; 3]>,
-    /// The record's first part, which all have.
+    /// The common fields at the start of every record.
     entry: Vec<Common>,
     entry_size: u32,
 }
@@ -42,7 +42,7 @@ struct Call {
     name: u64,
     flags: u64,
     data: u64,
-    /// In `flags`: the name is the tracepoint's; the name is the event's own all the same (0 where there is no such flag).
+    /// Bits in `flags`: the event has the name of its tracepoint; it has a name of its own anyway (0 if there is no such flag).
     is_tracepoint: u32,
     is_custom: u32,
 }
@@ -50,9 +50,9 @@ struct Call {
 #[derive(Clone, Debug)]
 struct FieldLayout {
     size: u64,
-    /// type, name, size, align, is_signed
+    /// Offsets of type, name, size, align, is_signed.
     members: [u64; 5],
-    /// `len`: elements of an array, since 6.3.
+    /// Offset of `len`, the number of elements of an array, since 6.3.
     len: Option<u64>,
 }
 
@@ -66,18 +66,18 @@ struct Common {
     signed: bool,
 }
 
-/// By C type, those that `struct trace_entry` has (`trace_define_common_fields`).
+/// The members of `struct trace_entry` with their C types (`trace_define_common_fields`).
 const COMMON: [(&str, &str, &str); 5] = [
     ("unsigned short", "type", "common_type"),
     ("unsigned char", "flags", "common_flags"),
     ("unsigned char", "preempt_count", "common_preempt_count"),
     ("int", "pid", "common_pid"),
-    // of kernels for realtime, until 5.17
+    // Realtime kernels, until 5.17.
     ("unsigned char", "preempt_lazy_count", "common_preempt_lazy_count"),
 ];
 
-/// Calls by which of their arguments are copied, as bits: the kernel sets these by number, in code (`check_faultable_syscall` of
-/// kernel/trace/trace_syscalls.c).
+/// System calls by the arguments that are copied, as bits. The kernel sets these by number, in code (`check_faultable_syscall`
+/// of kernel/trace/trace_syscalls.c).
 #[rustfmt::skip]
 const COPIED: &[(u32, &[&str])] = &[
     (0b1, &[
@@ -102,12 +102,12 @@ const COPIED: &[(u32, &[&str])] = &[
     (0b1_0000, &["fanotify_mark", "kexec_file_load"]),
 ];
 
-/// Most fields of one event, and most events of one image.
+/// Limits for the fields of one event, and for the events of one image.
 const MOST_FIELDS: usize = 256;
 const MOST_EVENTS: usize = 1 << 16;
 
 impl Layout {
-    /// None where the kernel's types have no such structs.
+    /// Reads the layouts from the kernel's types; `None` if they lack these structs.
     pub(super) fn of(types: &KernelTypes) -> Option<Self> {
         let named = |name: &str| match types.named(TypeName::Struct, name) {
             Some(Type::Struct(s)) => Some(s),
@@ -151,7 +151,7 @@ impl Layout {
     }
 }
 
-/// The events of the kernel itself; none where they were not found, or not all can be read.
+/// The events of the kernel itself; `None` if they were not found or some of them cannot be read.
 pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
     let table = |name: &str| {
         let range = symbols.range(&format!("__start_{name}"), &format!("__stop_{name}"))?;
@@ -163,7 +163,7 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -
     reader.all(events)
 }
 
-/// The events of a module; none as above.
+/// The events of a module; `None` as above.
 pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Option<Vec<Event>> {
     let maps: Vec<u8> = image.section("_ftrace_eval_map").flat_map(|s| s.bytes.iter().copied()).collect();
     let reader = Reader { image, layout, evals: evals(image, layout, &maps), calls: None };
@@ -171,7 +171,7 @@ pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Option<Vec<Event>
     Some(all?.into_iter().flatten().collect())
 }
 
-/// By category and name: what an enumerator in an array's length stands for.
+/// The values of enumerators in array lengths, by category and name.
 type Evals = BTreeMap<(String, String), u64>;
 
 fn evals(image: &Image<'_>, layout: &Layout, table: &[u8]) -> Evals {
@@ -183,8 +183,8 @@ fn evals(image: &Image<'_>, layout: &Layout, table: &[u8]) -> Evals {
     pointers(table).take(MOST_EVENTS).filter_map(one).collect()
 }
 
-/// System calls that the kernel's table leads to, as `sys_openat`: what is not there has no event (`init_syscall_trace`). None
-/// where the table is not known.
+/// System calls in the kernel's table, as `sys_openat`. Others have no events (`init_syscall_trace`). `None` if the table is
+/// not known.
 fn calls(image: &Image<'_>, symbols: &Symbols) -> Option<BTreeSet<String>> {
     let table = image.from(symbols.address("sys_call_table")?)?;
     let places = pointers(table).take(1024).take_while(|a| image.is_code(*a));
@@ -203,7 +203,7 @@ struct Reader<'a, 'd> {
 }
 
 impl Reader<'_, '_> {
-    /// None where one of them cannot be read: a list with gaps would tell that there is no such event.
+    /// Reads all events. `None` if one of them cannot be read, because a list with gaps would say that an event does not exist.
     fn all(&self, table: &[u8]) -> Option<Vec<Event>> {
         let events = pointers(table).take(MOST_EVENTS).map(|call| self.event(call));
         Some(events.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
@@ -221,7 +221,7 @@ impl Reader<'_, '_> {
         self.image.text(self.pointer(from, member)?)
     }
 
-    /// None where it cannot be read, and no event where the kernel would not register it.
+    /// Reads an event. `None`: it cannot be read; `Some(None)`: the kernel would not register it.
     fn event(&self, call: u64) -> Option<Option<Event>> {
         let Call { class, name, flags, is_tracepoint, is_custom, .. } = self.layout.call;
         let flags = self.word(call, flags)?;
@@ -257,7 +257,7 @@ impl Reader<'_, '_> {
     }
 
     fn fields(&self, call: u64, category: &str, array: u64, to: &mut String) -> Option<()> {
-        // TRACE_FUNCTION_TYPE: a function of the kernel makes the fields
+        // TRACE_FUNCTION_TYPE: a function of the kernel defines the fields.
         const BY_FUNCTION: u64 = u64::MAX;
         let FieldLayout { size: step, members: [ty, name, size, align, signed], len } = self.layout.field;
         let mut offset = self.layout.entry_size;
@@ -279,7 +279,7 @@ impl Reader<'_, '_> {
         None
     }
 
-    /// As `f_show` writes it: an array's brackets behind the name.
+    /// Formats a declaration as `f_show` does: the brackets of an array follow the name.
     fn declaration(&self, category: &str, spelled: &str, name: &str, elements: Option<u32>) -> String {
         let brackets = spelled.find('[').filter(|_| !spelled.starts_with("__data_loc"));
         let Some((ty, length)) = brackets.and_then(|at| spelled.split_at_checked(at)) else { return format!("{spelled} {name}") };
@@ -296,7 +296,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Of a system call, behind its number: each argument in a slot of eight bytes (`syscall_enter_define_fields`).
+    /// Writes the fields of a system call after its number: each argument in a slot of eight bytes
+    /// (`syscall_enter_define_fields`).
     fn arguments(&self, call: u64, after: u32, to: &mut String) -> Option<()> {
         let [name, count, types, names] = self.layout.syscall?;
         let about = self.pointer(call, self.layout.call.data)?;

@@ -1,8 +1,8 @@
-//! A kernel that is no ELF file: the image of memory that arm64's boot loaders take (Documentation/arch/arm64/booting.rst).
+//! A kernel that is not an ELF file: the memory image that arm64's boot loaders expect (Documentation/arch/arm64/booting.rst).
 //!
-//! It does not say where its sections are, nor at which address it is linked. Pointers in it are either there, or in a table of
-//! relocations (`Elf64_Rela`), and then they are zero in the image itself. All pointers of an image lie in one range, whose start
-//! is that of the image. Its symbol table, found by `kallsyms`, then tells where the code is.
+//! The image does not record its sections or its link address. Pointers are either in place or in a table of relocations
+//! (`Elf64_Rela`), and then zero in the image. All pointers are in one range that starts at the link address. The symbol table,
+//! which `kallsyms` finds, then shows where the code is.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use std::collections::BTreeMap;
 use super::image::{Image, Section, Symbol};
 use crate::system::machine::arch;
 
-/// Where the header has its magic number, and what that is.
+/// Offset and value of the magic number in the header.
 const MAGIC: (std::ops::Range<usize>, &[u8]) = (0x38..0x3c, b"ARM\x64");
-/// `R_AARCH64_RELATIVE`, for no symbol.
+/// `R_AARCH64_RELATIVE`, without a symbol.
 const RELATIVE: u64 = 1027;
-/// Kernels are linked at multiples of this (`MIN_KIMG_ALIGN`).
+/// The alignment of link addresses (`MIN_KIMG_ALIGN`).
 const ALIGNED: u64 = 1 << 21;
-/// Fewer relocations than this are not those of all pointers.
+/// The minimum number of relocations; fewer cannot be those of all pointers.
 const FEW: usize = 1 << 10;
-/// No kernel is larger, bytes, as a power of two.
+/// The maximum size of a kernel, as a power of two.
 const RANGE: u32 = 28;
 
-/// Is it such an image?
+/// Is this such an image?
 pub(super) fn is_image(data: &[u8]) -> bool {
     data.get(MAGIC.0) == Some(MAGIC.1)
 }
 
-/// The image in memory. All of it may be code until [`settle`] knows better.
+/// Reads the image. All of it may be code until [`settle`] divides it.
 pub(super) fn image(data: &[u8]) -> Result<Image<'_>, String> {
     let relocations = relocations(data);
     let base = base(data, &relocations).ok_or("its pointers do not tell where it is linked")?;
@@ -42,7 +42,7 @@ pub(super) fn image(data: &[u8]) -> Result<Image<'_>, String> {
     Ok(Image::of_memory(section, machine, btf(data)))
 }
 
-/// Places and what they hold.
+/// Addresses and the values there.
 fn relocations(data: &[u8]) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -59,14 +59,14 @@ fn relocations(data: &[u8]) -> Vec<(u64, u64)> {
     all
 }
 
-/// Is it an address in the kernel's half, and not a small negative number?
+/// Is it an address in the kernel's half, rather than a small negative number?
 fn is_of_kernel(address: u64) -> bool {
     address >> 48 == 0xffff && address >> RANGE != u64::MAX >> RANGE
 }
 
-/// The start of the range in which most pointers lie.
+/// The start of the range that contains most pointers.
 fn base(data: &[u8], relocations: &[(u64, u64)]) -> Option<u64> {
-    // by range: how many, and the lowest
+    // By range: the number of pointers, and the lowest.
     let mut ranges: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     let mut count = |address: u64| {
         if is_of_kernel(address) {
@@ -74,7 +74,7 @@ fn base(data: &[u8], relocations: &[(u64, u64)]) -> Option<u64> {
             *range = (range.0 + 1, range.1.min(address));
         }
     };
-    // newer kernels have a few of them
+    // Newer kernels have only a few.
     if relocations.len() < FEW {
         super::image::pointers(data).for_each(&mut count);
     } else {
@@ -87,9 +87,9 @@ fn base(data: &[u8], relocations: &[(u64, u64)]) -> Option<u64> {
     Some(lowest & !(ALIGNED - 1))
 }
 
-/// The types: the largest of what begins as they do and is no longer than the image.
+/// Finds the BTF: the largest blob with a valid header that fits into the image.
 fn btf(data: &[u8]) -> Option<&[u8]> {
-    // magic, version, flags (include/uapi/linux/btf.h)
+    // Magic, version, flags (include/uapi/linux/btf.h).
     let places = memchr::memmem::find_iter(data, b"\x9f\xeb\x01\x00");
     let found = places.filter_map(|at| {
         let word = |n: usize| Some(u32::from_le_bytes(*data.get(at + n * 4..)?.first_chunk()?) as usize);
@@ -101,7 +101,7 @@ fn btf(data: &[u8]) -> Option<&[u8]> {
     found.max_by_key(|all| all.len())
 }
 
-/// Divides an image by what its symbols tell.
+/// Divides an image into sections by its symbols.
 pub(super) fn settle(image: &mut Image<'_>, symbols: &[Symbol]) {
     let address = |name: &str| symbols.iter().find(|s| s.name == name).map(|s| s.address);
     let code = [("_stext", "_etext", ".text"), ("_sinittext", "_einittext", ".init.text")];

@@ -1,8 +1,8 @@
 //! An ELF file of the kernel, laid out in memory: bytes by address.
 //!
-//! A `vmlinux` is linked, so its addresses are the kernel's own and its pointers are valid. A module is not: this code places
-//! its sections one after the other at arbitrary addresses and relocates the pointers in its data, so that both are read alike.
-//! All reads are checked.
+//! A `vmlinux` is linked, so its addresses are those of the kernel and its pointers are valid. A module is not linked: this
+//! code places its sections one after the other at arbitrary addresses and relocates the pointers in its data, so that other
+//! code reads both alike. All reads are checked.
 
 use crate::system::machine::arch;
 use std::borrow::Cow;
@@ -18,41 +18,41 @@ pub(super) struct Section<'d> {
     pub(super) name: String,
     pub(super) address: u64,
     pub(super) bytes: Cow<'d, [u8]>,
-    /// It has code.
+    /// Does it contain code?
     pub(super) code: bool,
 }
 
-/// A symbol of the file's table.
+/// A symbol of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Symbol {
     pub(super) name: String,
     pub(super) address: u64,
-    /// As `nm` has it, as far as it matters here: `t`/`T` for code, `d`/`D` for all else.
+    /// The letter of `nm`, simplified: `t`/`T` for code, `d`/`D` for everything else.
     pub(super) kind: u8,
 }
 
-/// The file.
+/// A kernel or a module in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Image<'d> {
-    /// In the order of their addresses.
+    /// Sections in the order of their addresses.
     sections: Vec<Section<'d>>,
-    /// As the file's table has them; of a stripped file, none.
+    /// Symbols in the order of the file; empty for a stripped file.
     pub(super) symbols: Vec<Symbol>,
-    /// Raw BTF, if it has any: a module's is not loaded as part of it.
+    /// Raw BTF, if the file contains it. That of a module is not loaded with its data.
     pub(super) btf: Option<&'d [u8]>,
     /// `uname -m`.
     pub(super) machine: String,
-    /// In hexadecimal; empty where there is none.
+    /// In hexadecimal; empty if the file has none.
     pub(super) build_id: String,
-    /// It is one section, of which it is not known yet what is code.
+    /// It is a single section that is not yet divided into code and data.
     whole: bool,
 }
 
-/// Most of a string's bytes that are looked at.
+/// Limit for the length of a string.
 const LONGEST: usize = 4096;
 
 impl<'d> Image<'d> {
-    /// A linked kernel.
+    /// Reads a linked kernel.
     pub(super) fn linked(data: &'d [u8]) -> Result<Self, String> {
         let file = parse(data)?;
         let mut sections = Vec::new();
@@ -68,7 +68,7 @@ impl<'d> Image<'d> {
                 sections.push(Section { name: name.to_owned(), address, bytes: Cow::Borrowed(bytes), code });
             }
         }
-        // without sections, what is loaded will do for all but BTF
+        // Without sections, the segments suffice for everything but BTF.
         if sections.is_empty() {
             for segment in file.elf_program_headers() {
                 let (address, offset, size) = (
@@ -88,13 +88,13 @@ impl<'d> Image<'d> {
         Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
     }
 
-    /// A kernel without sections.
+    /// Makes an image of a kernel without sections.
     pub(super) fn of_memory(memory: Section<'d>, machine: &str, btf: Option<&'d [u8]>) -> Self {
         let (sections, symbols) = (vec![memory], Vec::new());
         Self { sections, symbols, btf, machine: machine.to_owned(), build_id: String::new(), whole: true }
     }
 
-    /// Makes sections of the only one: these ranges of code, each with its name, and what is between them.
+    /// Divides the single section into these ranges of code, each with its name, and the data between them.
     pub(super) fn divide(&mut self, code: &[(u64, u64, &str)], notes: Option<(u64, u64)>) {
         if !self.whole {
             return;
@@ -117,7 +117,7 @@ impl<'d> Image<'d> {
         self.build_id = notes.and_then(build_id_of_notes).unwrap_or_default();
     }
 
-    /// A module's file, laid out from `base` on. `external`: addresses of what it does not define itself.
+    /// Lays out the file of a module from `base` on. `external` returns the addresses of symbols that it does not define.
     pub(super) fn module(data: &'d [u8], base: u64, external: &dyn Fn(&str) -> Option<u64>) -> Result<Self, String> {
         let file = parse(data)?;
         let mut sections: Vec<Section<'d>> = Vec::new();
@@ -129,7 +129,7 @@ impl<'d> Image<'d> {
                 continue;
             }
             let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section extends beyond its end".into()) };
-            // what is not in the file (.bss) has a place, and no bytes
+            // Sections without contents (.bss) have an address but no bytes.
             let align = section.align().clamp(1, 1 << 16).next_power_of_two();
             at = at.checked_next_multiple_of(align).ok_or("its sections are too large")?;
             places.insert(section.index().0, (at, sections.len()));
@@ -146,7 +146,7 @@ impl<'d> Image<'d> {
             let Some((_, index)) = places.get(&section.index().0) else { continue };
             let Some(to) = sections.get_mut(*index).filter(|s| !s.code && !s.bytes.is_empty()) else { continue };
             for (offset, relocation) in section.relocations() {
-                // pointers; distances between places are not asked for
+                // Only pointers matter; distances are not read.
                 if relocation.kind() != RelocationKind::Absolute || relocation.size() != 64 {
                     continue;
                 }
@@ -164,7 +164,7 @@ impl<'d> Image<'d> {
         Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
     }
 
-    /// What a symbol is, its section tells.
+    /// Sets the kind of each symbol by its section.
     fn with_kinds(mut self) -> Self {
         let mut symbols = std::mem::take(&mut self.symbols);
         for symbol in symbols.iter_mut().filter(|s| self.is_code(s.address)) {
@@ -174,7 +174,7 @@ impl<'d> Image<'d> {
         self
     }
 
-    /// The start of an image of which it is not known yet what is code.
+    /// The start of an image that is not yet divided.
     pub(super) fn undivided(&self) -> Option<u64> {
         self.sections.first().filter(|_| self.whole).map(|s| s.address)
     }
@@ -187,7 +187,7 @@ impl<'d> Image<'d> {
         self.sections.iter().filter(move |s| s.name == name)
     }
 
-    /// All that lies in the file from this address on, to its section's end.
+    /// The bytes of the file from this address to the end of its section.
     pub(super) fn from(&self, address: u64) -> Option<&[u8]> {
         let at = self.sections.partition_point(|s| s.address <= address);
         let section = self.sections.get(at.checked_sub(1)?)?;
@@ -206,7 +206,7 @@ impl<'d> Image<'d> {
         Some(u64::from_le_bytes(*self.from(address)?.first_chunk()?))
     }
 
-    /// The text at an address, which ends with NUL.
+    /// The NUL-terminated string at an address.
     pub(super) fn text(&self, address: u64) -> Option<&str> {
         if address == 0 {
             return None;
@@ -216,7 +216,7 @@ impl<'d> Image<'d> {
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
-    /// Is this in a section of code?
+    /// Is this address in a section of code?
     pub(super) fn is_code(&self, address: u64) -> bool {
         let at = self.sections.partition_point(|s| s.address <= address);
         let section = at.checked_sub(1).and_then(|at| self.sections.get(at));
@@ -224,7 +224,7 @@ impl<'d> Image<'d> {
     }
 }
 
-/// A sequence of pointers.
+/// Reads a sequence of pointers.
 pub(super) fn pointers(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).filter_map(|c| Some(u64::from_le_bytes(*c.first_chunk()?)))
 }
@@ -254,7 +254,7 @@ fn machine(file: &ElfFile64<'_>) -> String {
     arch::name_of(file.elf_header().e_machine(Endianness::Little).0).unwrap_or_default().into()
 }
 
-/// The build ID among notes (`struct elf_note`): lengths of the owner's name and of what it says, and its kind.
+/// The build ID in notes (`struct elf_note`): the lengths of the owner's name and of the descriptor, and the type.
 fn build_id_of_notes(notes: &[u8]) -> Option<String> {
     const GNU: &[u8] = b"\x14\0\0\0\x03\0\0\0GNU\0";
     let from = memchr::memmem::find(notes, GNU)? + GNU.len();

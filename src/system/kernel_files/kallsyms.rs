@@ -7,23 +7,23 @@
 //! - `markers`: the start of every 256th name, `u32`; `num_syms`: eight bytes before the names, more recently four.
 //! - addresses, in one of several forms: before `num_syms` (until 6.3) or after `token_index`.
 //!
-//! Digits and letters stand for themselves, in order, so their part of the token table can be searched for. Everything else is
-//! found from there, and accepted only if it is consistent.
+//! Digits and letters stand for themselves, in order, so this code searches for their part of the token table. It finds
+//! everything else relative to it, and accepts it only if it is consistent.
 
 use super::image::{Image, Symbol};
 
-/// Symbols that one marker stands for.
+/// Number of symbols for each marker.
 const PER_MARKER: usize = 256;
-/// Bytes of that many names, each with its length: the shortest are one letter and a type.
+/// Size of the names for one marker, in bytes: the shortest name has a length, a type and one letter.
 const MARKED: std::ops::Range<usize> = PER_MARKER * 2..PER_MARKER * 1024;
-/// Bytes before a kernel's first function.
+/// Limit for the offset of a kernel's first function, in bytes.
 const HEAD: u64 = 1 << 20;
-/// Most symbols: a kernel with all drivers built in has under a million.
+/// Limit for the number of symbols: a kernel with all drivers built in has less than a million.
 const MOST: usize = 8 << 20;
-/// As far before its tokens as a table of names may be, bytes.
+/// Limit for the distance between the names and the tokens, in bytes.
 const FAR: usize = 64 << 20;
 
-/// All symbols in the table's order, which is that of their addresses; none where there is no such table.
+/// Returns all symbols in the table's order, which is that of their addresses; `None` if there is no such table.
 pub(super) fn decode(image: &Image<'_>) -> Option<Vec<Symbol>> {
     image.sections().iter().filter(|s| !s.code).find_map(|section| in_section(&section.bytes, section.address, image))
 }
@@ -48,19 +48,19 @@ fn in_section(bytes: &[u8], at_address: u64, image: &Image<'_>) -> Option<Vec<Sy
 
 struct Tokens<'a> {
     texts: Vec<&'a [u8]>,
-    /// Where the table starts in the section, and where the index after it ends.
+    /// Start of the token table in the section, and end of the index after it.
     start: usize,
     end: usize,
 }
 
 impl<'a> Tokens<'a> {
-    /// Of the table in which the digit 0 has this place.
+    /// Finds the token table in which the digit 0 is at this offset.
     fn around(bytes: &'a [u8], zero: usize) -> Option<Self> {
         let mut at = zero;
         for _ in b'0'..=255 {
             at += memchr::memchr(0, bytes.get(at..at.checked_add(512)?.min(bytes.len()))?)? + 1;
         }
-        // aligned to eight bytes; older kernels for other machines to four
+        // Aligned to eight bytes; to four on older kernels for other machines.
         let index_at = [8, 4].map(|align| at.next_multiple_of(align));
         index_at.into_iter().find_map(|index_at| Self::with_index(bytes, zero, index_at))
     }
@@ -85,7 +85,7 @@ impl<'a> Tokens<'a> {
         (b'0'..=b'9').all(itself).then_some(Self { texts, start, end })
     }
 
-    /// The type that a name begins with; 0 where it has none.
+    /// The type at the start of a name; 0 if it has none.
     fn kind(&self, name: &[u8]) -> u8 {
         let texts = name.iter().filter_map(|token| self.texts.get(usize::from(*token)));
         texts.flat_map(|text| text.first()).next().copied().unwrap_or(0)
@@ -93,14 +93,14 @@ impl<'a> Tokens<'a> {
 }
 
 struct Names<'a> {
-    /// Each one's tokens.
+    /// The tokens of each name.
     names: Vec<&'a [u8]>,
-    /// Where the names start in the section.
+    /// Start of the names in the section.
     start: usize,
 }
 
 impl<'a> Names<'a> {
-    /// Of the tables before the tokens: the markers are there somewhere, and the names right before them.
+    /// Finds the names before the tokens: the markers are somewhere between, right after the names.
     fn before(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
         let mut at = tokens.start & !3;
         let last = tokens.start.saturating_sub(FAR);
@@ -130,7 +130,7 @@ impl<'a> Names<'a> {
             }
             markers.push(marker);
         }
-        // the names end up to seven bytes before the markers; the last marker is of 256 of them at most, or none of them
+        // The names end at most seven bytes before the markers. The last marker stands for at most 256 names.
         let before_last = markers.iter().rev().nth(1).copied().unwrap_or(0);
         let latest = markers_at.checked_sub(before_last)?;
         let earliest = latest.saturating_sub(2 * MARKED.end);
@@ -138,7 +138,7 @@ impl<'a> Names<'a> {
         while start >= earliest + 8 {
             for number_at in [start - 8, start - 4] {
                 let count = word(bytes, number_at)? as usize;
-                // what comes right after the markers may look like more of them
+                // Data after the markers may look like more markers.
                 if count > 0 && count <= MOST && count.div_ceil(PER_MARKER) <= markers.len() {
                     let found = Self::at(bytes.get(..markers_at)?, start, count, &markers);
                     if found.is_some() {
@@ -151,7 +151,7 @@ impl<'a> Names<'a> {
         None
     }
 
-    /// `bytes` end where the names must.
+    /// Reads names that must end at the end of `bytes`.
     fn at(bytes: &'a [u8], start: usize, count: usize, markers: &[usize]) -> Option<Self> {
         let mut names = Vec::with_capacity(count);
         let mut at = start;
@@ -172,13 +172,13 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A table of markers has eight at least, or all that fit.
+/// A table of markers has at least eight, or all that fit.
 fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
     let mut before = 0;
     for n in 1..8usize {
         let here = at + n * 4;
         if here + 8 > end {
-            // padding at the end of a short table
+            // Padding at the end of a short table.
             return true;
         }
         let Some(marker) = word(bytes, here) else { return false };
@@ -191,7 +191,8 @@ fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
     true
 }
 
-/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so, and code where code is.
+/// Finds the addresses. They are in ascending order, except those of per-CPU data, which come first or last. So a form is right
+/// if its addresses are in this order and code is in sections of code.
 fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
     let count = names.names.len();
     let number_at = names.start.checked_sub(8)?;
@@ -200,7 +201,7 @@ fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'
     let kinds: Vec<u8> = names.names.iter().map(|name| tokens.kind(name)).collect();
     let right = |all: &Vec<u64>| all.len() == count && is_plausible(all, &kinds, image);
     let text = image.sections().iter().find(|s| s.code).map(|s| s.address);
-    // after the tokens: offsets from where they are themselves, or from what comes behind them, or the kernel's first address
+    // After the tokens: offsets relative to their own place, to the end of the table, or to the kernel's first address.
     for after in [tokens.end, tokens.end.next_multiple_of(8)] {
         let Some(offsets) = table(after, 4) else { continue };
         let bases = [long(bytes, after + padded), text].into_iter().flatten().filter(|b| *b >> 63 == 1);
@@ -210,7 +211,7 @@ fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'
             return Some(found);
         }
     }
-    // before the number
+    // Before the number of symbols.
     let base = number_at.checked_sub(8).and_then(|at| long(bytes, at)).filter(|b| *b >> 63 == 1);
     let offsets = number_at.checked_sub(8 + padded).and_then(|from| table(from, 4));
     let relative = base.zip(offsets).into_iter().flat_map(|(base, offsets)| relative(offsets, base));
@@ -218,13 +219,13 @@ fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'
     relative.chain(absolute).find(right)
 }
 
-/// Distances from each entry to what it is of.
+/// Addresses relative to the place of each entry.
 fn from_itself(offsets: &[u8], at: u64) -> Vec<u64> {
     let entries = offsets.chunks_exact(4).filter_map(|c| Some(i32::from_le_bytes(*c.first_chunk()?)));
     (at..).step_by(4).zip(entries).map(|(at, offset)| at.wrapping_add_signed(offset.into())).collect()
 }
 
-/// In both meanings of a number below 2^31: a distance, or (until 6.14, with data per CPU at 0) an address of its own.
+/// Addresses by both interpretations of a number below 2^31: an offset, or (until 6.14, with per-CPU data at 0) an address.
 fn relative(offsets: &[u8], base: u64) -> [Vec<u64>; 2] {
     let all = || offsets.chunks_exact(4).filter_map(|c| Some(u32::from_le_bytes(*c.first_chunk()?)));
     let signed = |o: u32| {
@@ -238,13 +239,12 @@ fn absolute(table: &[u8]) -> Vec<u64> {
     super::image::pointers(table).collect()
 }
 
-/// Hardly ever an address lower than the one before, and code where code is.
+/// Are the addresses nearly in order, and is code in sections of code?
 fn is_plausible(all: &[u64], kinds: &[u8], image: &Image<'_>) -> bool {
     let back = all.iter().zip(all.iter().skip(1)).filter(|(a, b)| a > b).count();
     let code = || all.iter().zip(kinds).filter(|(_, kind)| matches!(kind, b't' | b'T'));
     let right = code().filter(|(address, _)| image.is_code(**address)).count();
-    // marks of a section's end are outside of it
-    // where all may be code, the first symbol is at the start of it
+    // Symbols of a section's end are outside of it. If all of the image may be code, the first symbol is near its start.
     let starts = |start: u64| all.first().is_some_and(|first| first.wrapping_sub(start) <= HEAD);
     back <= 2 && image.undivided().is_none_or(starts) && right > 0 && right * 4 >= code().count() * 3
 }

@@ -4,8 +4,8 @@
 //! its name and build. The files of its modules have the same for each module, whether or not it would be loaded. The
 //! configuration shows what is compiled in. [`Contents::missing`] lists what is unknown.
 //!
-//! - `unpack`: compressions, `bzImage`.
-//! - `image`: an ELF file as memory, linked or not. `flat`: arm64's image, which is none.
+//! - `unpack`: compression formats, `bzImage`.
+//! - `image`: an ELF file in memory, linked or not. `flat`: the image of arm64, which is not ELF.
 //! - `kallsyms`: the symbol table of a stripped kernel.
 //! - `code`: functions. `events`: tracepoints. `abilities`: BPF features. `modules`: files of modules.
 //!
@@ -36,20 +36,21 @@ use events::Layout;
 use image::{Image, Symbol};
 use modules::Module;
 
-/// From a kernel's image: `vmlinux` or `vmlinuz`. It is without modules, and its configuration is known only if it is in there.
+/// Describes a kernel from its image: `vmlinux` or `vmlinuz`. Modules are unknown, and the configuration is known only if it is
+/// in the image.
 ///
-/// `progress` is told what is being read.
+/// `progress` receives the name of what is being read.
 pub fn from_vmlinux(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
     let parts = Parts { image: path.to_owned(), ..Parts::default() };
     read(&parts, format!("the kernel's image {}", path.display()), progress)
 }
 
-/// From a folder in which a distribution's kernel package was unpacked.
+/// Describes a kernel from the directory of an unpacked package of a distribution.
 pub fn from_package(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
     read(&Parts::of(dir)?, format!("a package's files in {}", dir.display()), progress)
 }
 
-/// Sections that the files did not tell, and why.
+/// Sections that the files do not provide, and the reasons.
 fn unknown(contents: &Contents) -> BTreeMap<String, String> {
     let rows = [
         ("btf/vmlinux", contents.btf.is_empty(), "the image has none"),
@@ -62,7 +63,7 @@ fn unknown(contents: &Contents) -> BTreeMap<String, String> {
     rows.into_iter().filter(|(_, missing, _)| *missing).map(|(section, _, why)| (section.into(), why.into())).collect()
 }
 
-/// Where a kernel's files are.
+/// The paths of a kernel's files.
 #[derive(Clone, Debug, Default)]
 struct Parts {
     image: PathBuf,
@@ -72,7 +73,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// In a package's folder: `boot/vmlinuz-REL` or `lib/modules/REL/vmlinuz`, with `/usr` merged or not.
+    /// Finds the files in a package: `boot/vmlinuz-REL` or `lib/modules/REL/vmlinuz`, with `/usr` merged or not.
     fn of(dir: &Path) -> Result<Self, Missing> {
         let folders = ["lib/modules", "usr/lib/modules"].map(|f| dir.join(f));
         let mut images: Vec<(String, PathBuf)> = Vec::new();
@@ -91,7 +92,7 @@ impl Parts {
             }
         }
         images.retain(|(_, path)| path.is_file());
-        // a folder in which a kernel was built and installed
+        // A directory in which a kernel was built and installed.
         let built = dir.join("vmlinux");
         if images.is_empty() && built.is_file() {
             let configs = names(&dir.join("boot")).into_iter().filter_map(|n| n.strip_prefix("config-").map(str::to_owned));
@@ -126,7 +127,7 @@ impl Parts {
     }
 }
 
-/// Names in a folder, sorted.
+/// Lists a directory, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -212,7 +213,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     Ok(contents)
 }
 
-/// The kernel's symbols: its own table of them, as it is what the kernel goes by; else the file's, else `System.map`.
+/// The symbols of the kernel: from its own table, which is authoritative; else from the file; else from `System.map`.
 fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
@@ -226,7 +227,7 @@ fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     Symbols::new(map.lines().filter_map(system_map_line).collect(), Vec::new())
 }
 
-/// `ffffffff81000000 T _stext`
+/// Parses `ffffffff81000000 T _stext`.
 fn system_map_line(line: &str) -> Option<Symbol> {
     let mut words = line.split_ascii_whitespace();
     let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
@@ -248,7 +249,7 @@ fn functions(own: &Code, modules: &[Module], symbols: &str) -> Option<Functions>
     Some(Functions::parse(&list, &blocked, symbols))
 }
 
-/// None where some module's cannot be read.
+/// Combines events; `None` if those of a module cannot be read.
 fn all_events(mut all: Vec<Event>, modules: &[Module]) -> Option<Vec<Event>> {
     for module in modules {
         all.extend(module.events.as_ref()?.iter().cloned());
@@ -258,7 +259,7 @@ fn all_events(mut all: Vec<Event>, modules: &[Module]) -> Option<Vec<Event>> {
     Some(all)
 }
 
-/// Names of code that is not among the functions that can be traced.
+/// Names of functions that cannot be traced.
 fn untraceable(functions: &Functions, symbols: &str) -> Vec<String> {
     let traceable: BTreeSet<&str> = functions.all().map(|f| f.name).collect();
     let names = symbols.lines().filter_map(|line| line.split([' ', '\t']).nth(2));
@@ -266,7 +267,7 @@ fn untraceable(functions: &Functions, symbols: &str) -> Vec<String> {
     rest.into_iter().map(str::to_owned).collect()
 }
 
-/// `6.1.0-56-cloud-amd64`, out of `Linux version 6.1.0-56-cloud-amd64 (…`.
+/// Extracts `6.1.0-56-cloud-amd64` from `Linux version 6.1.0-56-cloud-amd64 (…`.
 fn release(image: &Image<'_>) -> Option<String> {
     const START: &[u8] = b"Linux version ";
     let in_section = |bytes: &[u8]| {
@@ -281,7 +282,8 @@ fn release(image: &Image<'_>) -> Option<String> {
     image.sections().iter().filter(|s| !s.code).find_map(|s| in_section(&s.bytes))
 }
 
-/// The file beside the image, or what CONFIG_IKCONFIG puts into it: between two marks, compressed (`kernel/configs.c`).
+/// Reads the configuration from the file beside the image, or from CONFIG_IKCONFIG: compressed, between two marks
+/// (`kernel/configs.c`).
 fn config(parts: &Parts, image: &Image<'_>) -> Result<Option<String>, Missing> {
     if let Some(path) = &parts.config {
         let said =

@@ -13,21 +13,21 @@ use crate::failure::reason;
 use crate::input;
 use crate::system::snapshot::Event;
 
-/// What a module's file tells.
+/// The contents of a module's file.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     pub(super) name: String,
     pub(super) btf: Option<Vec<u8>>,
     pub(super) code: Code,
-    /// None where they cannot be read.
+    /// `None` if they cannot be read.
     pub(super) events: Option<Vec<Event>>,
-    /// Names of what is no code.
+    /// Names of symbols that are not code.
     pub(super) variables: Vec<String>,
-    /// Its functions, as lines of `/proc/kallsyms`; addresses are made up.
+    /// Its functions as lines of `/proc/kallsyms`, with synthetic addresses.
     pub(super) symbols: String,
 }
 
-/// Files of modules in a folder and all below it, by the modules' names.
+/// Finds the files of modules below a directory, by module name.
 pub(super) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     let mut folders = vec![(folder.to_owned(), 0)];
@@ -39,7 +39,7 @@ pub(super) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             if kind.is_dir() && depth < 16 {
                 folders.push((entry.path(), depth + 1));
             } else if let Some(name) = module_name(&entry.file_name().to_string_lossy()).filter(|_| entry.path().is_file()) {
-                // one below `updates` replaces the kernel's own (depmod.d(5))
+                // A module below `updates` replaces the kernel's own (depmod.d(5)).
                 let updated = entry.path().components().any(|c| c.as_os_str() == "updates");
                 if updated || !found.contains_key(&name) {
                     found.insert(name, entry.path());
@@ -50,13 +50,13 @@ pub(super) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// `nf-nat.ko.xz` is `nf_nat`.
+/// Converts `nf-nat.ko.xz` to `nf_nat`.
 fn module_name(file: &str) -> Option<String> {
     let stem = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"].iter().find_map(|end| file.strip_suffix(end))?;
     Some(stem.replace('-', "_"))
 }
 
-/// Reads them all, in the order of their names; those that cannot be read are the second list, with why.
+/// Reads all modules in the order of their names. The second result has those that cannot be read, with the reason.
 pub(super) fn read(
     files: &BTreeMap<String, PathBuf>,
     layout: Option<&Layout>,
@@ -101,7 +101,7 @@ pub(super) fn read(
     (good, bad)
 }
 
-/// The nth: its addresses are its own among all modules'.
+/// Reads the n-th module, which gets an address range of its own.
 fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Module, String> {
     let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
     let data = unpack::kernel(whole).map_err(|why| format!("{}: {why}", path.display()))?;
@@ -125,7 +125,7 @@ pub(super) fn of_file(name: &str, data: &[u8], base: u64, layout: Option<&Layout
     })
 }
 
-/// What the kernel passes over among a module's symbols (`is_mapping_symbol`).
+/// Symbols of modules that the kernel ignores (`is_mapping_symbol`).
 fn is_mapping(name: &str) -> bool {
     name.starts_with(".L") || name.starts_with("L0") || name.starts_with('$')
 }

@@ -1,19 +1,19 @@
 //! Unpacks kernels and modules: x86's `bzImage` (Documentation/arch/x86/boot.rst), the image that arm64's firmware starts
-//! (drivers/firmware/efi/libstub/zboot-header.S), and the compression formats of the kernel's build, distinguished by their
-//! first bytes.
+//! (drivers/firmware/efi/libstub/zboot-header.S), and the compression formats of the kernel's build, detected by their first
+//! bytes.
 
 use std::io::{Read, Take};
 
 use super::flat;
 use crate::system::machine::arch;
 
-/// The most that a file is unpacked to, bytes: a kernel with its debug information is below it.
+/// Limit for the unpacked size in bytes. A kernel with its debug information is smaller.
 const LARGEST: u64 = 2 << 30;
 
-/// What a file holds in the end: an ELF file as it is, or arm64's image, or what they are packed in is taken off.
+/// Unpacks a kernel to an ELF file or to arm64's image.
 pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut bytes = bytes;
-    // a bzImage has a compressed file in it, and that the ELF file
+    // A bzImage contains a compressed file, which contains the ELF file.
     for _ in 0..3 {
         if bytes.starts_with(b"\x7fELF") || flat::is_image(&bytes) {
             return Ok(bytes);
@@ -29,13 +29,13 @@ pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     Err("it is packed in too many layers".into())
 }
 
-/// What an image is that other architectures boot, by its magic number (Documentation/arch/riscv/boot-image-header.rst).
+/// Names the architecture of a foreign image by its magic number (Documentation/arch/riscv/boot-image-header.rst).
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     const MAGIC: std::ops::Range<usize> = 0x38..0x3c;
     (bytes.get(MAGIC) == Some(b"RSC\x05")).then_some("an image for riscv64")
 }
 
-/// The compressed kernel in a `bzImage` or in what EFI starts; none where it is no such file.
+/// Finds the compressed kernel in a `bzImage` or in an EFI image; `None` for other files.
 fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     const CUT: &str = "its header is truncated";
     if bytes.starts_with(b"MZ") && bytes.get(4..8) == Some(b"zimg") {
@@ -60,7 +60,7 @@ fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     packed.map(Some).ok_or_else(|| "it is truncated".into())
 }
 
-/// Takes one compression off.
+/// Removes one layer of compression.
 pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
     const LZ4: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
@@ -70,7 +70,7 @@ pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     } else if bytes.starts_with(b"\xfd7zXZ\0") {
         xz2::stream::Stream::new_stream_decoder(LARGEST, 0).and_then(|s| xz(bytes, s)).map_err(|e| format!("its xz data are damaged: {e}"))
     } else if bytes.starts_with(ZSTD) {
-        // one frame: after a kernel's comes its length
+        // Read a single frame, because a kernel's is followed by its length.
         let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(said("zstd"))?;
         all(decoder.single_frame().take(LARGEST + 1)).map_err(said("zstd"))
     } else if bytes.starts_with(&[0x5d, 0, 0]) {
@@ -95,7 +95,7 @@ fn all(mut from: Take<impl Read>) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One stream: after a kernel's comes its length.
+/// Reads a single stream, because a kernel's is followed by its length.
 fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::stream::Error> {
     use xz2::stream::{Action, Error, Status};
     let mut plain = Vec::with_capacity(bytes.len().saturating_mul(4));
@@ -116,12 +116,12 @@ fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::str
     }
 }
 
-/// LZ4's old form, as `lz4 -l` writes it: blocks of 8 MB at most, each after its compressed length.
+/// The legacy format of LZ4 (`lz4 -l`): blocks of up to 8 MB, each after its compressed length.
 fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
     const BLOCK: usize = 8 << 20;
     let mut whole = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        // what follows the last block in a bzImage is the length of all
+        // In a bzImage, the total length follows the last block.
         if after.is_empty() {
             break;
         }
@@ -161,7 +161,7 @@ mod tests {
         gzip.write_all(PLAIN).unwrap();
         let mut xz = xz2::write::XzEncoder::new(Vec::new(), 1);
         xz.write_all(PLAIN).unwrap();
-        // one block of literals alone: token 0xf0, the rest of the length
+        // One block of literals: token 0xf0, then the rest of the length.
         let block = [&[0xf0, PLAIN.len() as u8 - 15], PLAIN].concat();
         let lz4 = [&[0x02, 0x21, 0x4c, 0x18], &(block.len() as u32).to_le_bytes()[..], &block].concat();
         let zstd = zstd::stream::encode_all(PLAIN, 1).unwrap();

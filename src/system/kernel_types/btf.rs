@@ -6,8 +6,8 @@
 //!
 //! Speed: the parser scans type headers once (126,000 in a kernel of 2025: 1.6 ms), and for a file of the kernel only as far as
 //! needed, because frequent types such as `task_struct` are among the first thousand. It stores the name of each entry and the
-//! place of every sixteenth, because less memory means fewer page faults. A lookup by name searches the string table, which has
-//! each name once, and then compares numbers.
+//! offset of every sixteenth: less memory means fewer page faults. A lookup by name searches the string table, which has each
+//! name once, and then compares numbers.
 
 #![allow(unsafe_code)] // a mapped file
 
@@ -19,7 +19,7 @@ use std::path::Path;
 
 use crate::input;
 
-/// What an entry is; the numbers are `BTF_KIND_*`.
+/// The kinds of entries; the numbers are `BTF_KIND_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -47,13 +47,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For a set of kinds.
+    /// Its bit in a set of kinds.
     pub const fn bit(self) -> u32 {
         1 << self as u8
     }
 }
 
-/// By kind: its name here, bytes after the common 12, and bytes for each of `vlen` parts.
+/// By kind: its name in rbt, bytes after the common 12, and bytes for each of `vlen` parts.
 const KINDS: [(Kind, u32, u32); 20] = [
     (Kind::Void, 0, 0),
     (Kind::Int, 4, 0),
@@ -77,24 +77,24 @@ const KINDS: [(Kind, u32, u32); 20] = [
     (Kind::Enum64, 0, 12),
 ];
 
-/// `struct btf_type`, and what follows it.
+/// `struct btf_type` with its data.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Offset of its name in the string table; 0: none.
+    /// Offset of its name in the string table; 0 if it has none.
     pub name: u32,
-    /// How many members, variants or parameters.
+    /// Number of members, variants or parameters.
     pub vlen: u32,
-    /// `kind_flag`: bit-fields, signed enum, forward declaration of a union.
+    /// `kind_flag`: the struct has bit-fields, the enum is signed, or the forward declaration is of a union.
     pub flag: bool,
-    /// `size` (bytes) or `type` (id), as the kind has it.
+    /// `size` (bytes) or `type` (ID), depending on the kind.
     pub size_or_type: u32,
     tail: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// The nth `u32` after the common part.
+    /// The n-th `u32` after the common part.
     pub fn word(&self, n: usize) -> Option<u32> {
         word(self.tail, n.checked_mul(4)?)
     }
@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Where the bytes are.
+/// The owner of the bytes.
 enum Bytes {
     Mapped(memmap2::Mmap),
     Read(Vec<u8>),
@@ -121,42 +121,43 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// One file of BTF. A module's ("split") goes on where the kernel's ids and strings end.
+/// A BTF file. The IDs and strings of a module ("split BTF") continue those of the kernel.
 pub struct Blob {
     bytes: Bytes,
     strings: Range<usize>,
-    /// Number of the first entry, and offset of the first string, that are this file's own.
+    /// The first ID, and the offset of the first string, in this file.
     first_id: u32,
     first_string: u32,
-    /// Where the types are in `bytes`.
+    /// The range of the types in `bytes`.
     types: Range<usize>,
     walked: RefCell<Walked>,
 }
 
-/// What is known of a file's types so far.
+/// The types that were scanned so far.
 #[derive(Default)]
 struct Walked {
-    /// Where each own entry whose place is a multiple of [`STRIDE`] starts in the file.
+    /// Offset of every [`STRIDE`]-th entry in the file.
     starts: Vec<u32>,
-    /// Each own entry's name.
+    /// Name of each entry.
     names: Vec<u32>,
-    /// Where the next entry starts in the file.
+    /// Offset of the next entry in the file.
     at: usize,
 }
 
 const STRIDE: usize = 16;
-/// Entries to walk at a time.
+/// Number of entries to scan at a time.
 const STEP: usize = 4096;
 
 impl Blob {
-    /// Reads a file below `/sys/kernel/btf`. Memory maps it where the kernel can (6.16 and later; 26 µs against 3–6 ms).
+    /// Opens a file below `/sys/kernel/btf`. It is mapped if the kernel supports this (6.16 and later; 26 µs instead of 3–6
+    /// ms).
     pub fn open(path: &Path, base: Option<&Blob>) -> Result<Blob, String> {
         let shown = path.display();
         let file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
-        // Only sysfs's files cannot shrink below a mapping.
+        // Only files in sysfs cannot be truncated while they are mapped.
         let mapped = if path.starts_with("/sys") {
-            // The kernel refuses a shared mapping (`btf_sysfs_vmlinux_mmap`).
-            // SAFETY: the file is the kernel's own and read-only: its bytes do not change.
+            // The kernel rejects a shared mapping (`btf_sysfs_vmlinux_mmap`). SAFETY: the file is the kernel's own and
+            // read-only: its bytes do not change.
             unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.ok()
         } else {
             None
@@ -166,21 +167,21 @@ impl Blob {
             None => Bytes::Read(input::read_from(file, input::TYPES).map_err(|e| format!("{shown}: {e}"))?),
         };
         let blob = Self::parse(bytes, base).map_err(|e| format!("{shown}: {e}"))?;
-        // The kernel has checked its own.
+        // The kernel has validated its own file.
         if !path.starts_with("/sys") {
             blob.walk(usize::MAX).map_err(|e| format!("{shown}: {e}"))?;
         }
         Ok(blob)
     }
 
-    /// From bytes at hand.
+    /// Creates a blob from bytes, which are validated.
     pub fn from_vec(bytes: Vec<u8>, base: Option<&Blob>) -> Result<Blob, String> {
         let blob = Self::parse(Bytes::Read(bytes), base)?;
         blob.walk(usize::MAX)?;
         Ok(blob)
     }
 
-    /// From bytes at hand that are known to be as they were kept: types are looked at only as far as somebody asks.
+    /// Creates a blob from bytes that are known to be valid; types are scanned on demand.
     pub fn kept(bytes: Vec<u8>) -> Result<Blob, String> {
         Self::parse(Bytes::Read(bytes), None)
     }
@@ -215,8 +216,7 @@ impl Blob {
         Ok(Blob { bytes, strings, first_id, first_string, types, walked })
     }
 
-    /// Walks on until this many entries are known, or all. Errors: the data are not as they should be; what is behind is
-    /// not known then.
+    /// Scans until at least this many entries are known, or all. If the data are invalid, entries after the error are unknown.
     fn walk(&self, wanted: usize) -> Result<(), String> {
         const CUT: &str = "BTF is truncated";
         let mut walked = self.walked.borrow_mut();
@@ -225,11 +225,11 @@ impl Blob {
         if names.len() >= wanted || *at >= self.types.end {
             return Ok(());
         }
-        // An entry takes 12 bytes and more; in kernels about 25.
+        // An entry has at least 12 bytes; in kernels about 25.
         let room = ((self.types.end - *at) / 24).min(wanted - names.len());
         names.reserve(room);
         starts.reserve(room / STRIDE);
-        // Locals, and one check for both words: this loop is most of the time that types take.
+        // Local variables, and one check for both words: this loop takes most of the time of a scan.
         let mut here = std::mem::replace(at, self.types.end);
         while here < self.types.end && names.len() < wanted {
             let Some(head) = entries.get(here..).and_then(|rest| rest.first_chunk::<8>()) else { return Err(CUT.into()) };
@@ -251,9 +251,9 @@ impl Blob {
         Ok(())
     }
 
-    /// The id after this file's last.
+    /// The ID after the last one of this file.
     pub fn next_id(&self) -> u32 {
-        // Of wrong data, what comes before the fault counts.
+        // If the data are invalid, the entries before the error count.
         let _ = self.walk(usize::MAX);
         self.first_id.saturating_add(self.walked.borrow().names.len() as u32)
     }
@@ -262,7 +262,7 @@ impl Blob {
         self.first_string.saturating_add(self.strings.len() as u32)
     }
 
-    /// One of this file's own entries.
+    /// An entry of this file.
     pub fn entry(&self, id: u32) -> Option<Entry<'_>> {
         let index = id.checked_sub(self.first_id)? as usize;
         if index >= self.walked.borrow().names.len() {
@@ -275,7 +275,7 @@ impl Blob {
         Some(self.read(at)?.0)
     }
 
-    /// All own entries with their ids: faster than one by one.
+    /// All entries of this file with their IDs; faster than one by one.
     pub fn entries(&self) -> impl Iterator<Item = (u32, Entry<'_>)> {
         let mut at = self.types.start;
         let each = std::iter::from_fn(move || {
@@ -286,7 +286,7 @@ impl Blob {
         (self.first_id..u32::MAX).zip(each)
     }
 
-    /// The entry at this place, and where the next one is.
+    /// The entry at this offset, and the offset of the next one.
     #[inline]
     fn read(&self, at: usize) -> Option<(Entry<'_>, usize)> {
         let rest = self.bytes.get(at..self.types.end)?;
@@ -298,7 +298,7 @@ impl Blob {
         Some((Entry { kind, name, vlen, flag: info >> 31 == 1, size_or_type, tail }, at + 12 + tail.len()))
     }
 
-    /// One of this file's own strings, if it is text.
+    /// A string of this file, if it is valid UTF-8.
     pub fn string(&self, offset: u32) -> Option<&str> {
         let table = self.bytes.get(self.strings.clone())?;
         let rest = table.get(offset.checked_sub(self.first_string)? as usize..)?;
@@ -306,8 +306,8 @@ impl Blob {
         std::str::from_utf8(rest.get(..end)?).ok()
     }
 
-    /// Offsets at which this text is one of this file's own strings: at most one, as producers write each string once
-    /// (libbpf's and LLVM's string tables; neither lets one string be another's end), more in odd data.
+    /// Offsets of a string in this file: at most one, because producers write each string once (libbpf's and LLVM's string
+    /// tables do not merge suffixes either), but possibly more in unusual data.
     pub fn find_string(&self, text: &str) -> Vec<u32> {
         let Some(table) = self.bytes.get(self.strings.clone()) else { return Vec::new() };
         if text.is_empty() || text.contains('\0') {
@@ -316,14 +316,14 @@ impl Blob {
         let needle = [&[0], text.as_bytes(), &[0]].concat();
         let mut found: Vec<u32> =
             memchr::memmem::find_iter(table, &needle).map(|at| self.first_string.saturating_add(at as u32 + 1)).collect();
-        // A module's table need not start with the empty string.
+        // The table of a module need not start with the empty string.
         if table.starts_with(needle.get(1..).unwrap_or_default()) {
             found.push(self.first_string);
         }
         found
     }
 
-    /// The first own entry of these kinds (a set of [`Kind::bit`]) with this name (an offset).
+    /// The first entry of this file with one of these kinds (a set of [`Kind::bit`]) and this name (an offset).
     pub fn find_named(&self, name: u32, kinds: u32) -> Option<u32> {
         let mut from = 0;
         loop {
@@ -337,7 +337,7 @@ impl Blob {
                 continue;
             }
             from = self.walked.borrow().names.len();
-            // ever larger steps: what is not among the first is anywhere
+            // The steps grow, because a name that is not among the first entries may be anywhere.
             self.walk(from * 2 + STEP).ok()?;
             if self.walked.borrow().names.len() == from {
                 return None;
@@ -346,7 +346,7 @@ impl Blob {
     }
 }
 
-/// Makes BTF: what [`Blob`] reads. For systems that are described in a test, and for less of what a kernel has.
+/// Writes BTF for [`Blob`]: for machines that a test describes, and for subsets of a kernel's types.
 pub struct Writer {
     types: Vec<u8>,
     strings: Vec<u8>,
@@ -356,14 +356,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A kernel's, or what goes on where `base` ends.
+    /// Starts a file, or split BTF on top of `base`.
     pub fn new(base: Option<&Blob>) -> Self {
         let (next_id, first_string) = base.map_or((1, 0), |b| (b.next_id(), b.next_string()));
         let strings = if base.is_none() { vec![0] } else { Vec::new() };
         Self { types: Vec::new(), strings, known: BTreeMap::new(), next_id, first_string }
     }
 
-    /// The offset of a string, which is kept once.
+    /// The offset of a string, which is stored once.
     pub fn string(&mut self, text: &str) -> u32 {
         if text.is_empty() {
             return 0;
@@ -377,7 +377,7 @@ impl Writer {
         at
     }
 
-    /// An entry; returns its id. `flag` is `kind_flag`, `tail` the words after the common part.
+    /// Adds an entry and returns its ID. `flag` is `kind_flag`, `tail` has the words after the common part.
     pub fn add(&mut self, kind: Kind, flag: bool, name: &str, vlen: u32, size_or_type: u32, tail: &[u32]) -> u32 {
         let name = self.string(name);
         let info = u32::from(flag) << 31 | (kind as u32) << 24 | (vlen & 0xffff);
@@ -388,7 +388,7 @@ impl Writer {
         self.next_id - 1
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub fn finish(self) -> Vec<u8> {
         let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
         let mut bytes = vec![0x9f, 0xeb, 1, 0];

@@ -7,33 +7,33 @@ use super::{DEPTH, ENUMS, KernelTypes, Kind, MODULE_SHIFT};
 use crate::system::kernel_types::btf::Entry;
 use crate::system::{TypeName, matches};
 
-/// What a function takes and gives back.
+/// The prototype of a function in C syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Of each parameter, the type and the name, which may be empty.
+    /// Type and name of each parameter; a name may be empty.
     pub params: Vec<(String, String)>,
-    /// The type of the result; none for `void`.
+    /// Type of the result; `None` for `void`.
     pub returns: Option<String>,
 }
 
-/// Types that stand before one another in a declaration.
+/// Limit for the nested types of a declaration.
 const CHAIN: usize = 4 * DEPTH as usize;
-/// The most bytes of one text: wrong data may hold itself.
+/// Limit for the bytes of one text, because invalid data may be recursive.
 const ROOM: usize = 1 << 20;
-/// What may fill a gap, and its bits.
+/// Types for padding, with their bits.
 const FILLERS: [(&str, u32); 4] = [("long", 64), ("int", 32), ("short", 16), ("char", 8)];
-/// What says more about a type behind it.
+/// The kinds that are qualifiers.
 const QUALIFIERS: u32 = Kind::Const.bit() | Kind::Volatile.bit() | Kind::Restrict.bit() | Kind::TypeTag.bit();
 const POINTER: u32 = 8;
 
 impl KernelTypes {
-    /// A function's parameters and result. See [`KernelTypes::function`].
+    /// The prototype of a function. See [`KernelTypes::function`].
     pub fn signature(&self, module: Option<&str>, name: &str) -> Option<Signature> {
         let id = self.function_named(module, name)?;
         self.spelled(self.within(id >> MODULE_SHIFT, self.entry(id)?.size_or_type), 0)
     }
 
-    /// A raw tracepoint's parameters. See [`KernelTypes::raw_tracepoint`].
+    /// The prototype of a raw tracepoint. See [`KernelTypes::raw_tracepoint`].
     pub fn event_signature(&self, name: &str) -> Option<Signature> {
         let (_, target) = self.event_prototype(name)?;
         let mut found = self.spelled(target, 1)?;
@@ -43,7 +43,7 @@ impl KernelTypes {
         Some(found)
     }
 
-    /// The type of a struct's member, which may be in a part without a name.
+    /// The type of a member, including members of anonymous structs.
     pub fn member_text(&self, of: &str, member: &str) -> Option<String> {
         let (mut budget, mut found) = (super::FIELDS, None);
         self.each_member(self.find(of, Kind::Struct.bit())?, 0, 0, &mut budget, &mut |module, _, [name, ty, _], _| {
@@ -56,8 +56,8 @@ impl KernelTypes {
         found
     }
 
-    /// Definitions of the types of this kind whose name matches a pattern, sorted by name. A name
-    /// without a pattern stands for the first type that has it.
+    /// Definitions of the types of this kind that match a pattern, sorted by name. A name without wildcards stands for the
+    /// first type with this name.
     pub fn definitions(&self, kind: TypeName, pattern: &str, each: &mut dyn FnMut(&str)) {
         let mut found = Vec::new();
         if pattern.contains('*') {
@@ -103,7 +103,7 @@ impl KernelTypes {
         self.string(module, offset).unwrap_or_default()
     }
 
-    /// Bytes.
+    /// Size in bytes.
     fn size_of(&self, mut id: u32) -> u32 {
         let mut times = 1u32;
         for _ in 0..CHAIN {
@@ -127,7 +127,7 @@ impl KernelTypes {
         0
     }
 
-    /// Bytes at whose multiples a value of this type is put.
+    /// Alignment in bytes.
     fn align_of(&self, mut id: u32, depth: u32) -> u32 {
         for _ in 0..CHAIN {
             let Some(entry) = self.entry(id).filter(|_| id != 0 && depth <= DEPTH) else { return 1 };

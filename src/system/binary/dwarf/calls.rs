@@ -17,33 +17,33 @@ use crate::system::machine::arch::HERE;
 use crate::system::{Function, binary::elf};
 use crate::types::Type;
 
-/// Registers that floating point is passed in.
+/// Number of registers that pass floating-point arguments.
 const FLOAT_REGISTERS: u32 = 8;
-/// The longest part of a function that is looked at, bytes.
+/// Limit for the part of a function that is analyzed, in bytes.
 const LONGEST: u64 = 4096;
 
 /// An argument of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
-    /// As declared; `argN` where it has no name.
+    /// The declared name, or `argN`.
     pub name: String,
-    /// Pointers lead into the process's memory.
+    /// The type. Pointers are to the memory of the process.
     pub ty: Type,
-    /// The type as declared.
+    /// The declared type, in C syntax.
     pub spelled: String,
-    /// Where it is, or why it cannot be read.
+    /// Its location, or the reason why it cannot be read.
     pub place: Result<ArgumentPlace, Unplaced>,
 }
 
-/// How an argument travels.
+/// How an argument is passed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Class {
     Integers(u32),
-    /// In so many registers of floating point, which no BPF program reads.
+    /// In this many floating-point registers, which BPF programs cannot read.
     Float(u32),
-    /// One of each kind of register: as unreadable, but it takes an integer register.
+    /// In an integer register and a floating-point register: unreadable, but it uses up an integer register.
     Mixed,
-    /// So many bytes on the stack.
+    /// On the stack, with this size in bytes.
     Memory(u32),
     Reference,
 }
@@ -55,12 +55,12 @@ enum Eight {
 }
 
 impl BinaryTypes {
-    /// The arguments of a function, in order. None: the debug information does not know the function.
+    /// Returns the arguments of a function, in order, or `None` if the debug information does not have the function.
     pub fn arguments(&self, function: &Function) -> Option<Vec<Argument>> {
         let die = self.function(function)?;
         let entry = self.entry(die)?;
         let mut parameters = self.parameters(die, &entry);
-        // what Go returns is declared as what it is given
+        // Go declares results as parameters.
         parameters.retain(|(_, e)| e.attr(DW_AT_variable_parameter).is_none_or(|a| a.value() != AttributeValue::Flag(true)));
         let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
         let frame = self.frame(die, &entry, function)?;
@@ -93,7 +93,7 @@ impl BinaryTypes {
         Some(named.collect())
     }
 
-    /// Is the function declared as one that never returns?
+    /// Is the function declared `noreturn`?
     pub fn never_returns(&self, function: &Function) -> bool {
         self.function(function).is_some_and(|die| self.is_noreturn(die, 0))
     }
@@ -103,7 +103,7 @@ impl BinaryTypes {
         entry.attr(gimli::DW_AT_noreturn).is_some() || self.origin(die, &entry).is_some_and(|origin| self.is_noreturn(origin, depth + 1))
     }
 
-    /// Which of the functions at an address has this symbol.
+    /// Finds the entry of the function with this symbol among those at its address.
     fn function(&self, function: &Function) -> Option<Die> {
         let first = *self.index.functions.get(&function.addr)?;
         let Some(others) = self.index.same_address.get(&function.addr) else { return Some(first) };
@@ -116,7 +116,7 @@ impl BinaryTypes {
         std::iter::once(&first).chain(others).find(|d| called(d)).copied()
     }
 
-    /// The beginning of a function's instructions.
+    /// Returns the first instructions of a function.
     fn code(&self, function: &Function) -> &'static [u8] {
         let Some((data, segments)) = self.image.as_ref() else { return &[] };
         let size = if function.size == 0 { LONGEST } else { function.size.min(LONGEST) };
@@ -124,7 +124,7 @@ impl BinaryTypes {
         found.map_or(&[], |rest| rest.get(..size as usize).unwrap_or(rest))
     }
 
-    /// The arguments of a function, also those that only what it is an instance of still has.
+    /// Returns the parameters of a function, including those that only its abstract instance has.
     fn parameters(&self, function: Die, entry: &Entry) -> Vec<(Die, Entry)> {
         let of = |die: Die| -> Vec<(Die, Entry)> {
             self.children(die).into_iter().filter(|(_, e)| e.tag() == gimli::DW_TAG_formal_parameter).collect()
@@ -138,7 +138,7 @@ impl BinaryTypes {
                     all.extend(own.get(n).cloned());
                     used[n] = true;
                 }
-                // what only some copies of a constructor or destructor have
+                // Hidden parameters, which only some copies of a constructor or destructor have.
                 None if self.name(die, &entry).is_some_and(|name| name.starts_with(b"__")) && entry.attr(DW_AT_artificial).is_some() => {}
                 None => all.push((die, entry)),
             }
@@ -147,9 +147,10 @@ impl BinaryTypes {
         all
     }
 
-    /// Must the compiler keep to the calling convention? Others call the function, and it is of a language that has one.
+    /// Must the compiler follow the calling convention? True if other files can call the function and its language has a
+    /// convention.
     fn is_bound(&self, die: Die, entry: &Entry, function: &Function) -> bool {
-        // a copy that the compiler made for itself has another symbol
+        // A copy that the compiler made for its own use has a different symbol.
         let symbol = self.linkage_name(die, entry, 0).or_else(|| self.origin_name(die, entry, 0));
         let called_otherwise = matches!(
             entry.attr(DW_AT_calling_convention).map(gimli::Attribute::value),
@@ -163,7 +164,7 @@ impl BinaryTypes {
             || depth < DEPTH && self.origin(die, entry).is_some_and(|o| self.entry(o).is_some_and(|e| self.is_external(o, &e, depth + 1)))
     }
 
-    /// Is the unit's language C, or one that calls as C does?
+    /// Does the unit's language use the calling convention of C?
     fn is_of_c(&self, die: Die) -> bool {
         let language = self.unit(die).and_then(|u| u.entry(u.header.root_offset()).ok()?.attr(DW_AT_language).map(gimli::Attribute::value));
         let Some(AttributeValue::Language(language)) = language else { return false };
@@ -185,7 +186,7 @@ impl BinaryTypes {
         )
     }
 
-    /// Was the unit compiled by gcc, whose locations hold at each instruction?
+    /// Did gcc compile the unit? Its locations are valid at every instruction.
     pub(super) fn is_gcc(&self, die: Die) -> bool {
         let producer = self.unit(die).and_then(|unit| {
             let value = unit.entry(unit.header.root_offset()).ok()?.attr(DW_AT_producer)?.value();
@@ -194,8 +195,8 @@ impl BinaryTypes {
         producer == Some(true)
     }
 
-    /// Where the calling convention has the arguments; none for what it does not have in one place that can be read.
-    /// `before`: registers that are taken by what comes before the arguments.
+    /// Assigns arguments to locations by the calling convention. `None` for an argument that is not in one readable place.
+    /// `before` are the registers already used by hidden arguments.
     fn conventional(
         &self,
         before: usize,
@@ -210,7 +211,7 @@ impl BinaryTypes {
             let size = ty.and_then(|t| self.ty(t, 0)).map_or(0, |t| t.size());
             let class = match (self.class(ty).unwrap_or(Class::Float(1)), found) {
                 (class, _) if !self.may_go_by_reference(ty, 0) => class,
-                // gcc does not say how objects are passed
+                // gcc does not record how it passes objects.
                 (_, Ok(place)) if place.is_reference() => Class::Reference,
                 (class, Ok(_)) => class,
                 (_, Err(_)) => return all,
@@ -249,7 +250,7 @@ impl BinaryTypes {
                     registers += 1;
                     None
                 }
-                // whole or not at all
+                // An argument is entirely in registers or entirely on the stack.
                 Class::Mixed => Some(push(16, &mut stack)),
                 Class::Reference => Some(match take(1, &mut registers).and_then(<[u32]>::first) {
                     Some(register) => ArgumentPlace::one(size, Source::Memory { register: *register, by: 0, then: None }),
@@ -265,7 +266,7 @@ impl BinaryTypes {
         all
     }
 
-    /// How many registers the place for a result may take: a large one's address comes before the arguments.
+    /// Returns the registers that the address of a large result may use: it precedes the arguments.
     fn result(&self, function: Die, entry: &Entry) -> Vec<usize> {
         let ty = self.attribute_type(function, entry);
         match self.class(ty) {
@@ -276,7 +277,7 @@ impl BinaryTypes {
         }
     }
 
-    /// Is it an object of C++ of which the debug information does not say whether it is copied by its own code?
+    /// Is it a C++ object for which the debug information does not say whether it has a nontrivial copy constructor?
     fn may_go_by_reference(&self, ty: Option<Die>, depth: u32) -> bool {
         let Some((die, entry)) = ty.and_then(|t| self.bare(t)).filter(|_| depth < DEPTH) else { return false };
         matches!(entry.tag(), gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type)
@@ -288,7 +289,7 @@ impl BinaryTypes {
             })
     }
 
-    /// The symbol's name, its own or that of what it is an instance of.
+    /// The linkage name of an entry, or that of its abstract instance.
     fn linkage_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
         if depth > DEPTH {
             return None;
@@ -303,7 +304,7 @@ impl BinaryTypes {
         }
     }
 
-    /// A name, its own or that of what it is an instance of.
+    /// The name of an entry, or that of its abstract instance.
     pub(super) fn origin_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
         if depth > DEPTH {
             return None;
@@ -318,7 +319,7 @@ impl BinaryTypes {
         self.referred(die, entry, DW_AT_abstract_origin).or_else(|| self.referred(die, entry, DW_AT_specification))
     }
 
-    /// The entry of the type, its own or that of what it is an instance of.
+    /// The type entry of an entry, or that of its abstract instance.
     pub(super) fn attribute_type(&self, die: Die, entry: &Entry) -> Option<Die> {
         let (mut die, mut entry) = (die, entry.clone());
         for _ in 0..DEPTH {
@@ -331,7 +332,7 @@ impl BinaryTypes {
         None
     }
 
-    /// None: `void`, or a type that cannot be told.
+    /// Classifies a type. `None`: `void`, or an unknown type.
     fn class(&self, ty: Option<Die>) -> Option<Class> {
         let (die, entry) = self.bare(ty?)?;
         let size = Self::number(&entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok());
@@ -348,7 +349,7 @@ impl BinaryTypes {
                 (false, _) => Some(Class::Integers(2)),
             };
         }
-        // what is not trivially copyable is passed by reference
+        // Objects that are not trivially copyable are passed by reference.
         if let Some(gimli::AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference)) =
             entry.attr(DW_AT_calling_convention).map(gimli::Attribute::value)
         {
@@ -373,12 +374,12 @@ impl BinaryTypes {
         })
     }
 
-    /// Of floating point that is longer than eight bytes: not the x87's, `long double`.
+    /// Is it a floating-point type that fits into SSE registers? The x87 type `long double` does not.
     fn is_in_registers(&self, die: Die, entry: &Entry) -> bool {
         self.name(die, entry).is_some_and(|name| !name.windows(11).any(|part| part == b"long double"))
     }
 
-    /// To a multiple of what is an argument of this type put on the stack, bytes: 8, or 16.
+    /// Alignment of an argument of this type on the stack, in bytes: 8 or 16.
     fn stack_align(&self, ty: Die, depth: u32) -> u32 {
         let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH) else { return 8 };
         let declared = Self::number(&entry, gimli::DW_AT_alignment).unwrap_or(0);
@@ -396,7 +397,7 @@ impl BinaryTypes {
                 self.children(die).into_iter().map(member).max().unwrap_or(8)
             }
             gimli::DW_TAG_array_type => self.referred(die, &entry, DW_AT_type).map_or(8, |ty| self.stack_align(ty, depth + 1)),
-            // complex numbers are two of half the size
+            // A complex number is two numbers of half its size.
             gimli::DW_TAG_base_type => match Self::number(&entry, DW_AT_byte_size) {
                 Some(16..) if !is_complex(&entry) => 16,
                 Some(32..) => 16,
@@ -418,7 +419,8 @@ impl BinaryTypes {
         None
     }
 
-    /// Which eight bytes hold integers; none where something is not at its natural place, so that all goes by memory.
+    /// Classifies the two eightbytes of a small struct. `None` if a member is unaligned, so that the struct is passed in
+    /// memory.
     fn classify(&self, die: Die, entry: &Entry, at: u32, depth: u32, eights: &mut [Option<Eight>; 2]) -> Option<()> {
         if depth > DEPTH {
             return None;

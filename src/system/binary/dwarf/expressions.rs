@@ -11,10 +11,10 @@ use super::{BinaryTypes, Slice};
 use crate::system::binary::instructions::follow::{Base, Byte, Machine, SP, Value};
 use crate::system::machine::arch::HERE;
 
-/// The most operations of one expression.
+/// Limit for the operations of one expression.
 const OPERATIONS: usize = 64;
 
-/// What a part of an argument is in.
+/// The contents of a piece of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     Memory(Value),
@@ -24,7 +24,7 @@ pub(super) enum Part {
     Nothing,
 }
 
-/// A number on an expression's stack.
+/// A value on the stack of an expression.
 #[allow(clippy::large_enum_variant)] // a few, for a moment
 #[derive(Clone, Copy)]
 enum Number {
@@ -32,14 +32,14 @@ enum Number {
     Of(Value),
 }
 
-/// An expression that is worked out.
+/// An expression under evaluation.
 pub(super) struct Sum<'a> {
     pub(super) machine: &'a Machine,
-    /// Before the instruction at this address.
+    /// Address of the instruction before which the expression is evaluated.
     pub(super) at: u64,
     pub(super) frame: &'a Frame<'a>,
     stack: Vec<Number>,
-    /// The stack pointer was used as it is there.
+    /// The expression used the value of the stack pointer at this instruction.
     pub(super) by_sp: bool,
 }
 
@@ -48,10 +48,10 @@ impl<'a> Sum<'a> {
         Sum { machine, at, frame, stack: Vec::new(), by_sp: false }
     }
 
-    /// Each part with its size; the last may have none, and goes on to the end.
+    /// Returns each piece with its size. The last piece may have no size; then it extends to the end.
     pub(super) fn parts(&mut self, expression: Expression<Slice>) -> Result<Vec<(Option<usize>, Part)>, Unplaced> {
         let mut parts = Vec::new();
-        // what the operations since the last part came to
+        // The result of the operations since the last piece.
         let mut part = None;
         let mut operations = expression.operations(self.frame.unit.encoding());
         for _ in 0..OPERATIONS {
@@ -121,7 +121,7 @@ impl<'a> Sum<'a> {
                 },
                 _ => return Err(Unplaced::Computed),
             },
-            // to another size, or a sign of which only the lowest bytes are used
+            // A conversion to another size or sign, of which only the lowest bytes are used.
             Operation::Convert { base_type } => match (self.pop()?, self.integer_size(base_type)) {
                 (number, Some(0)) => number,
                 (Number::Of(value), Some(size)) => Number::Of(value.lowest(size)),
@@ -138,7 +138,7 @@ impl<'a> Sum<'a> {
                 let entered = Machine::entered();
                 let mut inner = Sum::new(&entered, self.at, self.frame);
                 match inner.parts(Expression(expression))?.as_slice() {
-                    // the register's value, or an address by it: both are numbers here
+                    // Here, a register's value and an address relative to it are both numbers.
                     [(None, Part::Value(value) | Part::Memory(value))] => Number::Of(*value),
                     [(None, Part::Vector(_))] => return Err(Unplaced::Vector),
                     _ => return Err(Unplaced::Odd),
@@ -151,7 +151,7 @@ impl<'a> Sum<'a> {
         Ok(())
     }
 
-    /// Bytes of an integral base type; 0 for that of addresses.
+    /// Size of an integer base type in bytes; 0 for the generic type.
     fn integer_size(&self, ty: UnitOffset) -> Option<usize> {
         if ty.0 == 0 {
             return Some(0);
@@ -163,7 +163,7 @@ impl<'a> Sum<'a> {
     fn frame_base(&mut self) -> Result<Value, Unplaced> {
         let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(Unplaced::Odd)?;
         let mut inner = Sum::new(self.machine, self.at, self.frame);
-        // an expression that names the frame's base again has no end
+        // A frame base that refers to itself would recurse endlessly.
         let mut operations = expression.operations(self.frame.unit.encoding());
         while let Ok(Some(operation)) = operations.next() {
             if let Operation::FrameOffset { .. } = operation {
@@ -202,7 +202,7 @@ impl<'a> Sum<'a> {
     fn memory(&self, top: Number) -> Result<Part, Unplaced> {
         match top {
             Number::Of(value) => Ok(Part::Memory(value)),
-            // a variable of the program's own
+            // A global variable of the program.
             Number::Known(_) => Err(Unplaced::Odd),
         }
     }
@@ -215,7 +215,7 @@ fn plus(number: Number, by: i64) -> Number {
     }
 }
 
-/// The processor's number of a general register, by DWARF's.
+/// Converts a DWARF register number to the processor's number of the general register.
 fn general(number: u16) -> Option<u8> {
     HERE.by_dwarf.get(usize::from(number)).copied()
 }

@@ -1,4 +1,4 @@
-//! The files with the debug information of a binary.
+//! The files that contain the debug information of a binary.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::split::{self, Absent};
 use super::{File, Slice};
 use crate::system::{Missing, binary::debug_files, binary::elf};
 
-/// Where distributions put what debug files share.
+/// Where distributions put the parts that debug files share.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// All that holds a binary's debug information.
+/// The files with a binary's debug information.
 pub struct Files {
-    /// Its own file, the one that `dwz` made, which may be empty, then those of split units.
+    /// The binary's own file, the file that `dwz` made (which may be empty), then those of split units.
     pub all: Vec<File>,
     /// Split units that were not found.
     pub absent: Vec<Absent>,
 }
 
-/// The DWARF of a binary, from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]), and what
-/// was split off it.
+/// Loads the DWARF of a binary from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]), and
+/// its split units.
 pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
     let none = || Missing {
         what: format!("{} has no debug information (DWARF)", path.display()),
@@ -51,20 +51,20 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
     Ok(files)
 }
 
-/// The units of a file, those of types last, whether they have a section of their own or not.
+/// The units of a file. Type units come last, in whichever section they are.
 pub fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
     let mut all = Vec::new();
     let mut headers = dwarf.units();
     while let Some(header) = headers.next()? {
         all.push(dwarf.unit(header)?);
     }
-    // a damaged section of types takes nothing away from the others
+    // A damaged section of types does not affect other sections.
     let mut types = dwarf.type_units();
     while let Ok(Some(header)) = types.next() {
         all.extend(dwarf.unit(header));
     }
     for unit in &mut all {
-        // it names the files of the unit that the types are from, whose lines are counted there
+        // A type unit refers to the source files of the unit that it was split from.
         if signature(unit).is_some() {
             unit.line_program = None;
         }
@@ -72,7 +72,7 @@ pub fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
     Ok(all)
 }
 
-/// By what a unit of types is referred to, and where its type is.
+/// The signature of a type unit, and the offset of its type.
 pub fn signature(unit: &Unit<Slice>) -> Option<(u64, UnitOffset)> {
     match unit.header.type_() {
         UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset } => {
@@ -91,7 +91,7 @@ fn has_types(file: &object::File<'_>) -> bool {
     file.section_by_name(".debug_info").is_some_and(|s| s.size() > 0 && s.file_range().is_some())
 }
 
-/// The file into which `dwz` moved what several debug files have in common.
+/// Loads the file that `dwz` made of the common parts of several debug files.
 fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>> {
     let (name, id) = file.gnu_debugaltlink().ok().flatten()?;
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
@@ -100,8 +100,8 @@ fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>>
     std::iter::once(named).chain(debug_files::by_id(id).map(|p| Path::new(DEBUG_ROOT).join(p))).find_map(|p| parse(&p).ok())
 }
 
-/// A section's bytes, inflated where they are compressed; none for one that is missing or damaged. Of a name that several
-/// have, as types of split units do, one after the other.
+/// The bytes of a section, inflated if compressed; empty if it is missing or damaged. Several sections of one name, such as
+/// those of split type units, are concatenated.
 pub(super) fn section(file: &object::File<'static>, name: &str) -> Slice {
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let named = file.sections().filter(|s| s.name().is_ok_and(|n| n == name));

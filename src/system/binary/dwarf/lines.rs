@@ -8,30 +8,29 @@ use gimli::{AttributeValue, ColumnType, IncompleteLineProgram};
 
 use super::{BinaryTypes, Die, SHARED, Slice};
 
-/// What is known of a source line.
+/// The result of looking for a source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Virtual addresses where it begins: one for each function that has code of it, and each place such a function is
-    /// inlined in.
+    /// Virtual addresses where the line begins: one for each function with code of it, and one for each inlined copy.
     Code(Vec<u64>),
-    /// It has no code; the nearest line at or after it that has, or else the nearest before.
+    /// The line has no code. The nearest line with code: at or after it, else before it.
     Bare(Option<u32>),
-    /// It has code, but none that begins at the column; the columns that have.
+    /// The line has code, but not at this column; the columns that do.
     Columns(Vec<u32>),
-    /// No source file is called so; the names of those there are.
+    /// No source file has this name; the names that exist.
     NoFile(Vec<String>),
 }
 
-/// A function that the compiler put into its callers.
+/// A function that the compiler inlined into its callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inlined {
-    /// In how many places.
+    /// Number of inlined copies.
     pub places: usize,
-    /// Where its own source is: file and first line of it that has code.
+    /// Its definition: the file, and the first line that has code.
     pub source: Option<(String, u32)>,
 }
 
-/// A place where a line's code may begin.
+/// An address at which the code of a line may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     file: u32,
@@ -40,7 +39,8 @@ struct Start {
 }
 
 impl BinaryTypes {
-    /// Looks for a line's code. `file` is a source file's path, or the end of one: `b.c` is `/a/b.c`, `a/b.c` too.
+    /// Looks for the code of a line. `file` is the path of a source file or the end of it: `b.c` and `a/b.c` both match
+    /// `/a/b.c`.
     pub fn line(&self, file: &str, line: u32, column: Option<u32>) -> Line {
         let wanted = file.strip_prefix("./").unwrap_or(file);
         let (mut starts, mut others, mut columns) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -53,13 +53,13 @@ impl BinaryTypes {
                 continue;
             }
             let mut rows = program.rows();
-            // of a run of rows for one line, the first is where it begins
+            // In a run of rows for one line, the first row is the beginning.
             let mut before = None;
             while let Ok(Some((_, row))) = rows.next_row() {
                 let here = row.line().and_then(|l| u32::try_from(l.get()).ok());
                 let of_file = named.contains(&row.file_index()) && !row.end_sequence();
                 let at = (of_file, here);
-                // code that the linker left out has the address 0
+                // Code that the linker dropped has the address 0.
                 if of_file && row.is_stmt() && row.address() != 0 {
                     let there = match row.column() {
                         ColumnType::Column(there) => u32::try_from(there.get()).unwrap_or(0),
@@ -84,7 +84,7 @@ impl BinaryTypes {
         }
     }
 
-    /// Where the code behind the prologue of the function at this address begins, if its compiler says so.
+    /// Address after the prologue of the function at this address, if its compiler recorded it.
     pub(super) fn prologue_end(&self, function: Die, address: u64) -> Option<u64> {
         let known = self.prologues.borrow().get(&(function.file, function.unit)).cloned();
         let all = match known {
@@ -108,7 +108,7 @@ impl BinaryTypes {
         Some(end).filter(|end| next.is_none_or(|next| *end < next))
     }
 
-    /// Has a function of this name been put into others? All entries are looked through.
+    /// Was a function of this name inlined? Searches all entries.
     pub fn inlined(&self, function: &str) -> Option<Inlined> {
         let (mut places, mut origin) = (0, None);
         for (place, unit) in self.all_units().filter(|(place, _)| place.file != SHARED) {
@@ -137,7 +137,7 @@ impl BinaryTypes {
         (places > 0).then_some(Inlined { places, source })
     }
 
-    /// Numbers of the unit's files whose path ends so; all their names are put into `files`.
+    /// Returns the numbers of the unit's files whose path ends in `wanted`, and adds all their names to `files`.
     fn files(&self, place: Die, program: &IncompleteLineProgram<Slice>, wanted: &str, files: &mut BTreeSet<String>) -> BTreeSet<u64> {
         let (dwarf, unit) = (self.dwarf(place), self.unit(place));
         let text = |value: AttributeValue<Slice>| {
@@ -147,7 +147,7 @@ impl BinaryTypes {
         let header = program.header();
         let compiled_in = unit.and_then(|u| u.comp_dir).map(|d| String::from_utf8_lossy(d.slice()).into_owned()).unwrap_or_default();
         let mut found = BTreeSet::new();
-        // before DWARF 5 they count from 1, and 0 is none
+        // File numbers start at 1 before DWARF 5, where 0 means none.
         for number in 0..=header.file_names().len() as u64 {
             let Some(name) = header.file(number).and_then(|f| Some((text(f.path_name())?, f))) else { continue };
             let (name, entry) = name;
@@ -161,7 +161,7 @@ impl BinaryTypes {
         found
     }
 
-    /// Of the places within one function, or within one inlined copy of one, the first.
+    /// Keeps the first address within each function or inlined copy.
     fn one_each(&self, starts: BTreeSet<Start>) -> Vec<u64> {
         let mut by_unit: BTreeMap<Die, Vec<u64>> = BTreeMap::new();
         for Start { file, unit, addr } in starts {
@@ -171,7 +171,7 @@ impl BinaryTypes {
         for (place, addrs) in by_unit {
             let instances = self.instances(place, &addrs);
             for addr in addrs {
-                // what no function is known to hold stands for itself
+                // An address outside of known functions counts by itself.
                 let key = instances.get(&addr).map_or((None, addr), |(_, at)| (Some(Die { at: *at, ..place }), 0));
                 let first = chosen.entry(key).or_insert(addr);
                 *first = addr.min(*first);
@@ -183,7 +183,7 @@ impl BinaryTypes {
         all
     }
 
-    /// The innermost function, inlined or not, that holds each address: its size and where its entry is.
+    /// Finds the innermost function, inlined or not, at each address: its size and its entry.
     fn instances(&self, place: Die, addrs: &[u64]) -> BTreeMap<u64, (u64, usize)> {
         let mut found: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
         let (Some(dwarf), Some(unit)) = (self.dwarf(place), self.unit(place)) else { return found };
@@ -200,7 +200,7 @@ impl BinaryTypes {
             let size = all.iter().fold(0u64, |sum, r| sum.saturating_add(r.end.saturating_sub(r.begin)));
             for addr in addrs.iter().filter(|a| all.iter().any(|r| (r.begin..r.end).contains(a))) {
                 let known = found.entry(*addr).or_insert((size, entry.offset().0));
-                // entries come outermost first
+                // Outer entries come first.
                 if size <= known.0 {
                     *known = (size, entry.offset().0);
                 }

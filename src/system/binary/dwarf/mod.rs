@@ -1,12 +1,12 @@
-//! A binary's own types and functions, from its DWARF (version 2 to 5): what `struct request *` is to the program that has it.
+//! The types and functions of a binary, from its DWARF (versions 2 to 5).
 //!
-//! DWARF is looked for in the file itself, then in its separate debug file, by build id or by `.gnu_debuglink`; what `dwz`
-//! moved into a file shared by several (`.gnu_debugaltlink`) is followed there, and what the compiler split off
-//! (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top of each unit indexes names; all else is
-//! read when asked for.
+//! DWARF is in the file itself or in its separate debug file, which is found by build ID or by `.gnu_debuglink`. References
+//! lead to the file that `dwz` made of shared parts (`.gnu_debugaltlink`), and to the units that the compiler split off
+//! (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top level of each unit indexes names; everything
+//! else is read on demand.
 //!
-//! The data may be wrong: chains are followed `DEPTH` steps at most, members counted against a budget, and whatever
-//! cannot be read is left out.
+//! The data may be wrong: chains of references are limited to `DEPTH` steps, members count against a budget, and unreadable
+//! entries are skipped.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 
@@ -36,26 +36,26 @@ pub use lines::{Inlined, Line};
 pub use places::{ArgumentPlace, Piece, Source};
 pub use unplaced::Unplaced;
 
-/// The most entries that lead to one another.
+/// Limit for chains of entries that refer to one another.
 const DEPTH: u32 = 16;
 
-/// Files stay mapped until the process ends, as the index of each opened binary stays: so slices need no owner.
+/// Files stay mapped until the process ends, because the index of each opened binary does. So slices need no owner.
 type Slice = EndianSlice<'static, RunTimeEndian>;
 type Entry = gimli::DebuggingInformationEntry<Slice>;
 
-/// A file of debug information, or what a package has of one unit.
+/// A file of debug information, or the part of a package for one unit.
 struct File {
     dwarf: Dwarf<Slice>,
-    /// In order; those of types last.
+    /// Units in order; type units come last.
     units: Vec<Unit<Slice>>,
 }
 
-/// The binary's own file, or its separate debug file, among all.
+/// Index of the binary's own file, or of its separate debug file.
 const OWN: u32 = 0;
-/// The one that `dwz` made.
+/// Index of the file that `dwz` made.
 const SHARED: u32 = 1;
 
-/// A debugging information entry, wherever it is.
+/// A reference to a debugging information entry in any file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Die {
     file: u32,
@@ -63,44 +63,45 @@ struct Die {
     at: usize,
 }
 
-/// What is at the top of all units.
+/// Index of the top level of all units.
 #[derive(Default)]
 struct Index {
     structs: BTreeMap<&'static [u8], Die>,
     unions: BTreeMap<&'static [u8], Die>,
     enums: BTreeMap<&'static [u8], Die>,
     plain: BTreeMap<&'static [u8], Die>,
-    /// Enumerations in order, those without a name too.
+    /// Enumerations in order, including unnamed ones.
     enumerations: Vec<Die>,
-    /// By address, the first of each.
+    /// The first function at each address.
     functions: BTreeMap<u64, Die>,
-    /// The others, where several are one.
+    /// Further functions at the same address.
     same_address: BTreeMap<u64, Vec<Die>>,
-    /// Types that have a unit each.
+    /// Types in units of their own, by signature.
     signatures: BTreeMap<u64, Die>,
 }
 
-/// By unit, where the code behind each prologue begins.
+/// Addresses where prologues end, by unit.
 type Prologues = BTreeMap<(u32, u32), Rc<Vec<u64>>>;
 
-/// A binary's types.
+/// The types of a binary.
 pub struct BinaryTypes {
     files: Vec<File>,
     /// Split units that were not found.
     absent: Vec<split::Absent>,
     index: Index,
-    /// Ids given out are from here on.
+    /// The first type ID of this binary.
     first_id: u32,
     ids: RefCell<BTreeMap<Die, u32>>,
     structs: RefCell<Vec<Die>>,
-    /// The binary itself, which a separate debug file leaves out, and where its code is in it.
+    /// The contents and segments of the binary itself, because a separate debug file has no code.
     image: Option<(&'static [u8], Vec<Segment>)>,
-    /// Addresses where the code behind a prologue begins, of the units that were asked about.
+    /// Addresses where prologues end, for the units looked up so far.
     prologues: RefCell<Prologues>,
 }
 
 impl BinaryTypes {
-    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none. `dirs` as in `--debuginfo`.
+    /// Reads and indexes a binary's debug information; `Missing` if there is none. IDs of its structs start at `first_id`.
+    /// `dirs` are those of `--debuginfo`.
     pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
         let files = files::load(path, dirs)?;
         let mut types = Self {
@@ -123,25 +124,25 @@ impl BinaryTypes {
             if let Some((signature, at)) = files::signature(unit) {
                 index.signatures.entry(signature).or_insert(Die { at: at.0, ..place });
             }
-            // a damaged unit takes nothing away from the others
+            // A damaged unit does not affect other units.
             let _ = self.index_unit(&mut index, place, unit);
         }
         index
     }
 
-    /// Each unit, and its place.
+    /// Each unit with its location.
     fn all_units(&self) -> impl Iterator<Item = (Die, &Unit<Slice>)> {
         let places = |(file, of): (u32, &'_ File)| (0..of.units.len() as u32).map(move |unit| Die { file, unit, at: 0 });
         let all = (0..).zip(&self.files).flat_map(places);
         all.filter_map(|place| Some((place, self.unit(place)?)))
     }
 
-    /// Why what is known of the code at an address is not there.
+    /// Why the debug information for the code at an address is missing.
     pub fn absent_at(&self, address: u64) -> Option<&Missing> {
         self.absent.iter().find(|a| a.code.iter().any(|r| (r.begin..r.end).contains(&address))).map(|a| &a.why)
     }
 
-    /// Why any of its types may not be there.
+    /// Why some of the binary's types may be missing.
     pub fn absent(&self) -> Option<&Missing> {
         self.absent.first().map(|a| &a.why)
     }
@@ -151,7 +152,7 @@ impl BinaryTypes {
         self.index_scope(index, place, tree.root()?, 0)
     }
 
-    /// The entries right within a unit or a namespace.
+    /// Indexes the entries directly within a unit or a namespace.
     fn index_scope(&self, index: &mut Index, place: Die, scope: gimli::EntriesTreeNode<'_, '_, Slice>, depth: u32) -> gimli::Result<()> {
         let mut children = scope.children();
         while let Some(child) = children.next()? {
@@ -208,7 +209,7 @@ impl BinaryTypes {
 
     fn dwarf(&self, die: Die) -> Option<&Dwarf<Slice>> {
         match die.file {
-            // it belongs to the one that refers to it
+            // The shared file belongs to the file that refers to it.
             SHARED => self.files.first()?.dwarf.sup(),
             file => Some(&self.files.get(file as usize)?.dwarf),
         }
@@ -229,11 +230,11 @@ impl BinaryTypes {
         self.dwarf(die)?.attr_address(self.unit(die)?, value).ok().flatten().filter(|a| *a != 0)
     }
 
-    /// Where a function is entered.
+    /// The entry address of a function.
     fn entry_address(&self, die: Die, entry: &Entry) -> Option<u64> {
         let entered = |what| self.dwarf(die)?.attr_address(self.unit(die)?, entry.attr(what)?.value()).ok().flatten();
         self.address(die, entry).or_else(|| entered(gimli::DW_AT_entry_pc)).or_else(|| {
-            // one in several parts begins with the first
+            // A function in several parts starts with the first one.
             entry.attr(gimli::DW_AT_ranges)?;
             self.dwarf(die)?.die_ranges(self.unit(die)?, entry).ok()?.next().ok().flatten().map(|r| r.begin).filter(|a| *a != 0)
         })
@@ -243,7 +244,7 @@ impl BinaryTypes {
         entry.attr(what)?.udata_value()
     }
 
-    /// The entry that an attribute refers to; of one that only stands for a type in a unit of its own, that.
+    /// The entry that an attribute refers to. A placeholder for a type in a type unit is resolved to that type.
     fn referred(&self, from: Die, entry: &Entry, what: gimli::DwAt) -> Option<Die> {
         let to = self.pointed(from, entry, what)?;
         if self.index.signatures.is_empty() {
@@ -262,14 +263,14 @@ impl BinaryTypes {
             _ => return None,
         };
         let units = &self.files.get(file as usize)?.units;
-        // units in a section of types come last, and have no place in the other one
+        // Units of a type section come last and have no offset in `.debug_info`.
         let start = |u: &Unit<Slice>| u.header.debug_info_offset().map_or(usize::MAX, |o| o.0);
         let unit = units.partition_point(|u| start(u) <= offset.0).checked_sub(1)?;
         let at = offset.to_unit_offset(&units.get(unit)?.header)?;
         Some(Die { file, unit: unit as u32, at: at.0 })
     }
 
-    /// Entries right below one.
+    /// The direct children of an entry.
     fn children(&self, of: Die) -> Vec<(Die, Entry)> {
         let mut all = Vec::new();
         let mut visit = || -> Option<()> {
@@ -311,7 +312,7 @@ mod tests {
         folder
     }
 
-    /// Everything that can be asked.
+    /// Runs every query.
     fn ask(path: &Path) -> Option<Vec<String>> {
         let types = BinaryTypes::open(path, &[], 100).ok()?;
         let mut said = Vec::new();
@@ -362,7 +363,6 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Whatever the bytes, an answer or none.
     #[test]
     fn damaged_information_does_no_harm() {
         let folder = folder("damage");
@@ -373,7 +373,7 @@ mod tests {
             let wanted = file.sections().filter(|s| s.name().is_ok_and(|n| n.starts_with(".debug")));
             wanted.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).collect()
         };
-        // a fixed-seed generator (xorshift), so that a failure repeats
+        // A generator with a fixed seed (xorshift) makes failures reproducible.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
             state ^= state << 13;

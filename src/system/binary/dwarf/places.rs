@@ -22,57 +22,57 @@ use crate::system::machine::arch::HERE;
 use crate::system::{Abi, Function};
 use crate::types::Type;
 
-/// The most bytes of an argument that are traced to their places one by one.
+/// Limit for the bytes of an argument that are tracked one by one.
 const BYTES: u32 = 256;
-/// The stack pointer in a probe's context.
+/// The stack pointer in the context of a probe.
 const STACK: u32 = HERE.sp;
 
-/// Where an argument's bytes are when the function is entered: one part after the other, none missing.
+/// The location of an argument at the function's entry: pieces in order, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArgumentPlace {
-    /// In order.
+    /// The pieces, in order.
     pub pieces: Vec<Piece>,
 }
 
-/// Some bytes of an argument.
+/// A piece of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// How many.
+    /// Size in bytes.
     pub size: u32,
-    /// Where they are.
+    /// Its location.
     pub from: Source,
 }
 
-/// Where bytes are at the entry. Registers are offsets in `struct pt_regs`.
+/// A location at the entry. Registers are offsets in `struct pt_regs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// In a register, so many bytes above its lowest.
+    /// In a register.
     Register {
-        /// Which.
+        /// The register.
         register: u32,
-        /// Bytes.
+        /// Offset from its lowest byte, in bytes.
         above: u32,
     },
     /// In memory.
     Memory {
-        /// What the address counts from.
+        /// The register that contains the base address.
         register: u32,
-        /// Bytes from there.
+        /// Offset in bytes.
         by: i64,
-        /// There is an address there, and what is meant is so many bytes from where it leads.
+        /// If present, this memory contains an address, and the value is at this offset from it.
         then: Option<i64>,
     },
-    /// Nowhere: they are between the members of a struct.
+    /// None: padding between the members of a struct.
     Padding,
 }
 
 impl ArgumentPlace {
-    /// All of it in one place.
+    /// The whole value at one location.
     pub fn one(size: u32, from: Source) -> ArgumentPlace {
         ArgumentPlace { pieces: vec![Piece { size, from }] }
     }
 
-    /// In registers, eight bytes in each.
+    /// The value in registers, eight bytes in each.
     pub fn registers(size: u32, all: &[u32]) -> ArgumentPlace {
         let each = all.iter().enumerate().map(|(n, register)| Piece {
             size: size.saturating_sub(n as u32 * 8).min(8),
@@ -81,18 +81,18 @@ impl ArgumentPlace {
         ArgumentPlace { pieces: each.collect() }
     }
 
-    /// Is all of it where a register leads?
+    /// Is the whole value in memory that a register points to?
     pub(super) fn is_reference(&self) -> bool {
         matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, by: 0, then: None }, .. }] if register != HERE.sp)
             || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: STACK, then: Some(0), .. }, .. }])
     }
 
-    /// Is any of it above the stack pointer?
+    /// Is any piece on the caller's stack?
     fn is_on_stack(&self) -> bool {
         self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: STACK, then: None, .. }))
     }
 
-    /// Where the n-th byte is.
+    /// The location of the n-th byte.
     fn byte(&self, n: u32) -> Option<Source> {
         let mut before = 0;
         for piece in &self.pieces {
@@ -104,7 +104,7 @@ impl ArgumentPlace {
         None
     }
 
-    /// Do both have all bytes that matter in the same places?
+    /// Do both agree on the locations of all significant bytes?
     pub(super) fn agrees(&self, other: &ArgumentPlace, matters: &[bool]) -> bool {
         match matters {
             [] => self == other,
@@ -113,25 +113,25 @@ impl ArgumentPlace {
     }
 }
 
-/// What a location says at one instruction.
+/// The interpretation of a location at one instruction.
 enum Seen {
-    /// Nothing yet.
+    /// Not known yet.
     Nothing,
-    /// By a register's name, else by a slot in memory.
+    /// The place, and whether the location names a register rather than memory.
     Place(ArgumentPlace, bool),
     Never(Unplaced),
 }
 
-/// An argument that is looked for.
+/// An argument whose location is sought.
 pub(super) struct Wanted {
     location: Option<Location>,
     size: u32,
-    /// Which bytes are not between members; none for a long one.
+    /// Which bytes are not padding. Empty for a large argument.
     pub(super) matters: Vec<bool>,
-    /// Of one byte, 0 or 1.
+    /// It is one byte with the value 0 or 1.
     boolean: bool,
     found: Option<Result<ArgumentPlace, Unplaced>>,
-    /// In the caller's frame, if nothing comes of it.
+    /// The location in the caller's frame, which counts if no other is found.
     otherwise: Option<ArgumentPlace>,
     /// The expression by which it was found in a register.
     by: Option<Expression<Slice>>,
@@ -170,7 +170,7 @@ impl BinaryTypes {
         Wanted { location, size, matters, boolean, found: found.map(Err), otherwise: None, by: None }
     }
 
-    /// Marks the bytes of a type that are not between its members.
+    /// Marks the bytes of a type that are not padding.
     fn mark(&self, ty: Die, at: usize, depth: u32, marks: &mut [bool]) {
         let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH && at < marks.len()) else { return };
         let size = Self::number(&entry, DW_AT_byte_size).map_or(8, |n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -221,7 +221,7 @@ impl BinaryTypes {
     }
 }
 
-/// The reader drops empty ranges: an empty one a byte longer, and whether it is one.
+/// Makes an empty range one byte long, because the reader drops empty ranges, and returns whether it was empty.
 fn widened(raw: RawLocListEntry<Slice>) -> (RawLocListEntry<Slice>, bool) {
     match raw {
         RawLocListEntry::AddressOrOffsetPair { begin, end, data } if begin == end => {
@@ -239,7 +239,7 @@ fn widened(raw: RawLocListEntry<Slice>) -> (RawLocListEntry<Slice>, bool) {
     }
 }
 
-/// Finds the places of a function's arguments: those that are still looked for.
+/// Finds the locations of a function's remaining arguments.
 pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
     let mut path = Path::new(code, entry);
     loop {
@@ -270,8 +270,8 @@ pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
     }
 }
 
-/// Registers are given out in one order; arguments that are not in it were put into one another's registers by the function
-/// itself, before its first instruction, and none of them can be told.
+/// The convention assigns registers in order. If arguments are out of order, the function has moved them before its first
+/// location is valid, so none of them is known.
 pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, Unplaced>], frame: &Frame) {
     let numbers = |place: &ArgumentPlace| -> Vec<usize> {
         let register = |p: &Piece| match p.from {
@@ -310,7 +310,7 @@ impl Wanted {
                 }
                 Seen::Never(why) => self.found = Some(Err(why)),
             },
-            // a register that gets another argument before anything happened was not meant at the entry
+            // A register that receives another argument at once was not the location at the entry.
             Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
                 Seen::Place(other, _) if other != *place => self.found = Some(Err(Unplaced::Later)),
                 Seen::Place(..) | Seen::Nothing | Seen::Never(_) => {}
@@ -368,7 +368,7 @@ impl Wanted {
         if has(Byte::Vector) {
             return Seen::Never(Unplaced::Vector);
         }
-        // what ends before the argument does leaves out padding at most
+        // A location shorter than the argument may omit only padding.
         if self.matters.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
             return Seen::Never(Unplaced::Partly);
         }
@@ -380,7 +380,7 @@ impl Wanted {
         }
     }
 
-    /// Bytes that follow one another, as pieces; none where one is not understood.
+    /// Joins consecutive bytes into pieces. `None` if one of them is unknown.
     fn joined(&self, bytes: &[Byte], frame: &Frame) -> Option<Vec<Piece>> {
         let mut pieces: Vec<Piece> = Vec::new();
         for (byte, matters) in bytes.iter().zip(&self.matters) {
@@ -404,7 +404,7 @@ impl Wanted {
 }
 
 impl Frame<'_> {
-    /// Where an argument's byte is, if an argument can be there.
+    /// The location of an argument's byte, if an argument can be there.
     fn source(&self, byte: Byte) -> Option<Source> {
         let known = |r: u8| HERE.by_number.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
         let base = |r: u8| if r == SP { Some(STACK) } else { known(r) };
@@ -417,13 +417,13 @@ impl Frame<'_> {
         }
     }
 
-    /// Is it of the entry, but nothing that is passed? The function only keeps it.
+    /// Is it a register that the function merely saves for its caller?
     fn is_left_by_caller(&self, byte: Byte) -> bool {
         matches!(byte, Byte::Register(..) | Byte::Memory(..)) && self.source(byte).is_none()
     }
 }
 
-/// So many bytes behind a source.
+/// Advances a location by some bytes.
 fn later(from: Source, by: u32) -> Source {
     match from {
         Source::Register { register, above } => Source::Register { register, above: above + by },

@@ -1,4 +1,4 @@
-//! Types as the debug information of a binary spells them, for `-lv`.
+//! Types in the syntax of the debug information, for `-lv`.
 
 use std::fmt::Write;
 
@@ -6,17 +6,17 @@ use gimli::{DW_AT_count, DW_AT_type, DW_AT_upper_bound};
 
 use super::{BinaryTypes, DEPTH, Die, Entry};
 
-/// What says more about a type behind it, and its word.
+/// Qualifiers of a type, and their keywords.
 const QUALIFIERS: [(gimli::DwTag, &str); 4] = [
     (gimli::DW_TAG_const_type, "const"),
     (gimli::DW_TAG_volatile_type, "volatile"),
     (gimli::DW_TAG_restrict_type, "restrict"),
     (gimli::DW_TAG_atomic_type, "_Atomic"),
 ];
-/// What leads to a type, and its sign.
+/// Pointers and references, and their signs.
 const LEADING: [(gimli::DwTag, &str); 3] =
     [(gimli::DW_TAG_pointer_type, "*"), (gimli::DW_TAG_reference_type, "&"), (gimli::DW_TAG_rvalue_reference_type, "&&")];
-/// Types of which a tag is part of the name.
+/// Types whose name includes a tag.
 const TAGGED: [(gimli::DwTag, &str); 4] = [
     (gimli::DW_TAG_structure_type, "struct"),
     (gimli::DW_TAG_class_type, "class"),
@@ -29,12 +29,12 @@ fn among(table: &[(gimli::DwTag, &'static str)], entry: &Entry) -> Option<&'stat
 }
 
 impl BinaryTypes {
-    /// A type's text, without the name of what has it.
+    /// The text of a type, without the name that it declares.
     pub(super) fn spelled(&self, of: Option<Die>) -> String {
         self.around(of, String::new(), 0)
     }
 
-    /// The type with what stands around the name: `declarator` is what was written so far, from the name outwards.
+    /// The type around a declarator: `declarator` is the text so far, from the name outwards.
     fn around(&self, of: Option<Die>, declarator: String, depth: u32) -> String {
         let before = |word: &str| match declarator.starts_with(['(', '[']) {
             true => format!("{word} {declarator}"),
@@ -50,7 +50,7 @@ impl BinaryTypes {
             return down(if postfix { format!("({sign}{declarator})") } else { format!("{sign}{declarator}") });
         }
         if let Some(word) = among(&QUALIFIERS, &entry) {
-            // of a pointer it stands behind the star
+            // The qualifier of a pointer follows its star.
             if kind.is_some_and(|e| among(&LEADING, &e).is_some()) {
                 return down(format!(" {word}{declarator}"));
             }
@@ -79,7 +79,7 @@ impl BinaryTypes {
         text
     }
 
-    /// What a function takes.
+    /// The parameter list of a function.
     fn taken(&self, function: Die, depth: u32) -> String {
         let one = |(die, e): &(Die, Entry)| {
             if e.tag() == gimli::DW_TAG_unspecified_parameters {

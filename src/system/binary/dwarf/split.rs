@@ -12,26 +12,25 @@ use super::files::{Files, parse, section, signature, units};
 use super::{File, OWN, Slice};
 use crate::system::{Missing, binary::debug_files};
 
-/// A unit of which only the skeleton was found.
+/// A unit of which only the skeleton exists.
 pub struct Absent {
-    /// The skeleton, among the binary's own units.
+    /// Index of the skeleton among the binary's units.
     unit: usize,
     /// Addresses of its code.
     pub code: Vec<Range>,
     pub why: Missing,
 }
 
-/// A unit's skeleton.
+/// The skeleton of a unit.
 struct Skeleton {
-    /// Among the binary's own units.
+    /// Index among the binary's units.
     unit: usize,
     id: u64,
     name: String,
     compiled_in: String,
 }
 
-/// Adds the files of units that were split off. `path` is the binary, `file` what has its skeletons, `dirs` are those of
-/// `--debuginfo`.
+/// Adds the files of split units. `path` is the binary, `file` the file with the skeletons, `dirs` are those of `--debuginfo`.
 pub fn load(files: &mut Files, path: &Path, file: &Path, dirs: &[String]) {
     let Some(own) = files.all.get(OWN as usize) else { return };
     let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
@@ -47,7 +46,7 @@ pub fn load(files: &mut Files, path: &Path, file: &Path, dirs: &[String]) {
     let missing = in_files(own, left, path, dirs, &mut split);
     let absent: Vec<Absent> = missing.into_iter().map(|(unit, why)| Absent { unit, code: code(own, unit), why }).collect();
     files.all.extend(split);
-    // what was found stands for its skeleton
+    // A split unit replaces its skeleton.
     for (n, unit) in files.all.first_mut().map(|own| own.units.iter_mut()).into_iter().flatten().enumerate() {
         if unit.dwo_id.is_some() && !absent.iter().any(|a| a.unit == n) {
             unit.line_program = None;
@@ -73,13 +72,13 @@ fn code(own: &File, unit: usize) -> Vec<Range> {
     all
 }
 
-/// The package of a binary, if there is one.
+/// The package of a binary, if it exists.
 fn package(own: &File, path: &Path, file: &Path, dirs: &[String]) -> Option<DwarfPackage<Slice>> {
     let places = [path, file].into_iter().flat_map(|of| debug_files::packages(of, dirs));
     places.into_iter().find_map(|place| {
         let object = parse(&place).ok()?;
         let package = DwarfPackage::load(|id| split_section(&object, id), empty(&object)).ok()?;
-        // another binary's has none of them
+        // The package of another binary contains none of these units.
         let known = own.units.iter().filter_map(|u| u.dwo_id).any(|id| package.cu_index.find(id.0).is_some());
         known.then_some(package)
     })
@@ -93,7 +92,7 @@ fn empty(of: &object::File<'_>) -> Slice {
     Slice::new(&[], if of.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big })
 }
 
-/// Takes units from a package, and gives those back that it does not have.
+/// Takes units from a package, and returns the skeletons of those that it does not contain.
 fn in_package(own: &File, package: &DwarfPackage<Slice>, skeletons: Vec<Skeleton>, to: &mut Vec<File>) -> Vec<Skeleton> {
     let mut left = Vec::new();
     for skeleton in skeletons {
@@ -110,7 +109,7 @@ fn in_package(own: &File, package: &DwarfPackage<Slice>, skeletons: Vec<Skeleton
     left
 }
 
-/// Takes units from the files that they name, and gives those back that are not there, with the reason.
+/// Takes units from their `.dwo` files, and returns the skeletons of those that are missing, with the reason.
 fn in_files(own: &File, skeletons: Vec<Skeleton>, path: &Path, dirs: &[String], to: &mut Vec<File>) -> Vec<(usize, Missing)> {
     let mut by_name: BTreeMap<(String, String), Vec<Skeleton>> = BTreeMap::new();
     for skeleton in skeletons {
@@ -145,10 +144,10 @@ fn absent(path: &Path, compiled_in: &str, name: &str, seen: Option<&Path>) -> Mi
     }
 }
 
-/// A file of split units with what only their skeletons know; none where it has none of these units.
+/// Completes a file of split units with the data that only the skeletons have. `None` if it contains none of these units.
 fn completed(own: &File, mut dwarf: Dwarf<Slice>, skeletons: &[Skeleton]) -> Option<File> {
     dwarf.file_type = DwarfFileType::Dwo;
-    // names of source files
+    // The names of source files.
     dwarf.debug_line_str = own.dwarf.debug_line_str;
     let mut found = 0;
     let mut kept = units(&dwarf).ok()?;

@@ -14,16 +14,16 @@ use crate::system::TypeName;
 use crate::system::kernel_types::{bit_field, float, raw_bytes};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
-/// The most fields of one answer.
+/// Limit for the fields of one struct.
 const FIELDS: u32 = 1 << 16;
 
 impl BinaryTypes {
-    /// A struct (or class), union or enum by tag; a typedef or base type by name.
+    /// Looks up a struct (or class), union or enum by tag, or a typedef or base type by name.
     pub fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.ty(*self.table(kind).get(name.as_bytes())?, 0)
     }
 
-    /// An enum that has this variant, and the variant's value.
+    /// Finds an enum with this variant, and the variant's value.
     pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
         self.index.enumerations.iter().find_map(|die| {
             let found = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()))?;
@@ -31,7 +31,7 @@ impl BinaryTypes {
         })
     }
 
-    /// A member, found through anonymous members and base classes too.
+    /// Finds a member, including those of anonymous members and base classes.
     pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
         let mut found = None;
         let mut budget = FIELDS;
@@ -44,7 +44,7 @@ impl BinaryTypes {
         found.unwrap_or_else(|| self.variant(of, name))
     }
 
-    /// What an enum of Rust has in one of its variants, by the variant's name.
+    /// Returns the fields of one variant of a Rust enum, by the variant's name.
     fn variant(&self, of: &Struct, name: &str) -> Option<Field> {
         let below = |die: Die, tag: DwTag| self.children(die).into_iter().filter(move |(_, e)| e.tag() == tag);
         let parts = below(self.by_id(of.id)?, gimli::DW_TAG_variant_part);
@@ -54,7 +54,7 @@ impl BinaryTypes {
         self.field(die, &entry, 0)
     }
 
-    /// All members, anonymous ones and base classes flattened; structs nested deeper than 16 stay [`Type::Struct`].
+    /// Returns all members; anonymous ones and base classes are flattened. Structs nested deeper than 16 stay [`Type::Struct`].
     pub fn expand(&self, of: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
         self.record(of, 0, &mut budget)
@@ -84,7 +84,7 @@ impl BinaryTypes {
         })
     }
 
-    /// What an entry's `DW_AT_type` is; `void` where it has none.
+    /// The type of an entry by its `DW_AT_type`; `void` if it has none.
     pub(super) fn type_of(&self, die: Die, entry: &Entry, depth: u32) -> Option<Type> {
         if entry.attr(DW_AT_type).is_none() {
             return Some(Type::Void);
@@ -92,7 +92,7 @@ impl BinaryTypes {
         self.ty(self.referred(die, entry, DW_AT_type)?, depth)
     }
 
-    /// `depth`: how many entries have led here.
+    /// Converts an entry to a type. `depth` counts the references so far.
     pub(super) fn ty(&self, die: Die, depth: u32) -> Option<Type> {
         if depth > DEPTH {
             return None;
@@ -101,7 +101,7 @@ impl BinaryTypes {
         match entry.tag() {
             gimli::DW_TAG_base_type => base(&entry),
             gimli::DW_TAG_pointer_type | gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type => {
-                // what a pointer leads to may be missing or odd; the pointer is none the worse
+                // A pointer is valid even if its target is missing or unusual.
                 let to = self.type_of(die, &entry, depth + 1).unwrap_or(Type::Void);
                 Some(to.ptr(Space::User))
             }
@@ -119,7 +119,7 @@ impl BinaryTypes {
         let union = entry.tag() == gimli::DW_TAG_union_type;
         let name = self.name(die, &entry).unwrap_or_default();
         let table = if union { TypeName::Union } else { TypeName::Struct };
-        // a declaration stands for the definition elsewhere
+        // A declaration refers to the definition elsewhere.
         let (die, entry) = match self.table(table).get(name) {
             Some(full) if entry.attr(DW_AT_declaration).is_some() => (*full, self.entry(*full).unwrap_or(entry)),
             _ => (die, entry),
@@ -135,7 +135,7 @@ impl BinaryTypes {
             .iter()
             .filter(|(_, e)| e.tag() == gimli::DW_TAG_subrange_type)
             .map(|(_, e)| {
-                // no bound: a flexible array member
+                // An array without a bound is a flexible array member.
                 let count = Self::number(e, DW_AT_count);
                 let count = count.or_else(|| Self::number(e, DW_AT_upper_bound)?.checked_add(1));
                 count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
@@ -148,8 +148,8 @@ impl BinaryTypes {
         }))
     }
 
-    /// Are an array's elements `char`, of which several are text? `signed char` is too where no other name stands for it, as
-    /// `int8_t` does.
+    /// Is an array's element type a character, so that the array is text? `signed char` counts unless it has another name, such
+    /// as `int8_t`.
     fn is_char(&self, array: Die, entry: &Entry) -> bool {
         let (mut next, mut renamed) = (self.referred(array, entry, DW_AT_type), false);
         for _ in 0..DEPTH {
@@ -183,7 +183,7 @@ impl BinaryTypes {
 
     // ── Members
 
-    /// Visits named members with the bytes before the struct that holds them, until `visit` says no.
+    /// Visits named members, with the offset of the struct that contains them, until `visit` returns false.
     fn each_member(
         &self,
         of: Die,
@@ -197,7 +197,7 @@ impl BinaryTypes {
         }
         for (die, entry) in self.children(of) {
             let inherited = entry.tag() == gimli::DW_TAG_inheritance;
-            // static members of a class have no place in it
+            // Static members of a class are not part of its layout.
             if !(inherited || entry.tag() == gimli::DW_TAG_member) || entry.attr(DW_AT_declaration).is_some() {
                 continue;
             }
@@ -231,7 +231,7 @@ impl BinaryTypes {
         let bit = match Self::number(entry, DW_AT_data_bit_offset) {
             Some(bit) => u32::try_from(bit).ok()?,
             None => {
-                // before DWARF 4: counted from the most significant bit of a unit of so many bytes
+                // Before DWARF 4, the offset counts from the most significant bit of a storage unit.
                 let unit = Self::number(entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok()).unwrap_or(ty.size());
                 let from_top = u32::try_from(Self::number(entry, DW_AT_bit_offset)?).ok()?;
                 let within = unit.checked_mul(8)?.checked_sub(from_top)?.checked_sub(width)?;
@@ -242,7 +242,7 @@ impl BinaryTypes {
     }
 }
 
-/// What stands before a type without changing its shape.
+/// Is it a qualifier or a typedef, which does not change the layout?
 pub(super) fn is_shapeless(tag: DwTag) -> bool {
     matches!(
         tag,
@@ -256,8 +256,8 @@ pub(super) fn is_shapeless(tag: DwTag) -> bool {
     )
 }
 
-/// Bytes from the start of what holds a member. Of expressions only the one of DWARF 2 counts, that adds a number: those of
-/// virtual base classes need the object.
+/// The offset of a member in bytes. The only expression supported is that of DWARF 2, which adds a constant: for virtual base
+/// classes, the object is needed.
 fn place(entry: &Entry, encoding: gimli::Encoding) -> Option<u32> {
     let Some(at) = entry.attr(DW_AT_data_member_location) else { return Some(0) };
     let bytes = at.udata_value().or_else(|| match at.exprloc_value()?.operations(encoding).next().ok()?? {

@@ -5,31 +5,31 @@ use std::fmt;
 /// Why an argument cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unplaced {
-    /// No location at all.
+    /// No location.
     OptimizedAway,
-    /// No location, but it is long: of what they keep in several registers, compilers often write none.
+    /// No location, and it is large. Compilers often omit the location of values in several registers.
     Untold,
-    /// Of parts of it there is no location.
+    /// Some parts have no location.
     Partly,
     /// It is a floating-point number.
     Float,
-    /// It is in a register of floating point.
+    /// It is in a vector register.
     Vector,
     /// The compiler made this copy of the function for one value.
     Constant(i64),
-    /// Its value is a result of others.
+    /// It is computed from other values.
     Computed,
-    /// Its first location is behind the entry, or filled in a way that was not understood.
+    /// Its first location is after the entry, and the code before it was not understood.
     Later,
-    /// The debug information places it against the calling convention.
+    /// The debug information contradicts the calling convention.
     Disagrees,
-    /// Arguments are in one another's registers: these are not those of the entry.
+    /// The registers of the arguments are out of order, so these are not the registers at the entry.
     Order,
-    /// Its type is not understood.
+    /// Its type is unknown.
     Type,
-    /// It has no bytes.
+    /// Its size is zero.
     Empty,
-    /// The place cannot be described.
+    /// Its location is of an unsupported kind.
     Odd,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Unplaced {
 }
 
 impl Unplaced {
-    /// What to do instead.
+    /// The remedy.
     pub fn help(self) -> &'static str {
         match self {
             Unplaced::Float | Unplaced::Vector => "no BPF program reads floating-point registers",

@@ -3,10 +3,10 @@
 use super::Instructions;
 use super::follow::{Byte, Machine, Next, Value};
 
-/// The row.
+/// The row of AArch64.
 pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
 
-/// The number of `sp`, where it is not that of the register of zeros.
+/// The number of `sp`, which is also that of the zero register.
 const SP: u8 = 31;
 const LENGTH: usize = 4;
 
@@ -23,17 +23,17 @@ fn word(code: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*code.first_chunk()?))
 }
 
-/// `ret`, `retaa`, `retab`.
+/// Is it `ret`, `retaa` or `retab`?
 fn is_return(i: u32) -> bool {
     i & 0xffff_fc1f == 0xd65f_0000 || matches!(i, 0xd65f_0bff | 0xd65f_0fff)
 }
 
-/// Bits of a word.
+/// Extracts a bit field.
 fn bits(i: u32, from: u32, count: u32) -> u32 {
     i >> from & ((1 << count) - 1)
 }
 
-/// The same with a sign.
+/// Extracts a signed bit field.
 fn signed(i: u32, from: u32, count: u32) -> i64 {
     let unused = 32 - count;
     i64::from((bits(i, from, count) << unused).cast_signed() >> unused)
@@ -48,7 +48,7 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> N
     if i & 0x7e00_0000 == 0x3600_0000 {
         return Next::Either(LENGTH as u64, at.wrapping_add_signed(signed(i, 5, 14) * 4));
     }
-    // hints, among them `nop`, `bti` and `paciasp`; barriers; otherwise exceptions and system registers
+    // Hints (such as `nop`, `bti`, `paciasp`) and barriers. Other instructions here are exceptions and system registers.
     if i & 0xffff_f01f == 0xd503_201f || i & 0xffff_f01f == 0xd503_301f {
         return Next::Along(LENGTH as u64);
     }
@@ -56,22 +56,22 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> N
         0b1000 | 0b1001 => immediate(i, machine),
         0b0101 | 0b1101 => between_registers(i, machine),
         0b0100 | 0b0110 | 0b1100 | 0b1110 => loads_and_stores(i, machine),
-        // floating point: it may write a general register
+        // Floating point, which may write a general register.
         0b0111 | 0b1111 => {
             machine.vectors.fill([Byte::Unknown; 32]);
             machine.set_general(bits(i, 0, 5), Value::UNKNOWN);
             Some(())
         }
-        // branches, calls, system registers, and what is not allocated
+        // Branches, calls, system registers, and unallocated encodings.
         _ => None,
     };
     known.map_or(Next::Elsewhere, |()| Next::Along(LENGTH as u64))
 }
 
-/// Data processing with a number: all but additions to addresses yield what nobody knows.
+/// Data processing with an immediate. Only additions to addresses have a known result.
 fn immediate(i: u32, machine: &mut Machine) -> Option<()> {
     let (to, from) = (bits(i, 0, 5) as u8, bits(i, 5, 5) as u8);
-    // `add` and `sub` of 64 bits, which take `sp`
+    // 64-bit `add` and `sub`, which accept `sp`.
     if i & 0x9f80_0000 == 0x9100_0000 & 0x9f80_0000 {
         let number = i64::from(bits(i, 10, 12)) << (12 * bits(i, 22, 1));
         let by = if bits(i, 30, 1) == 1 { -number } else { number };
@@ -82,7 +82,7 @@ fn immediate(i: u32, machine: &mut Machine) -> Option<()> {
         }
         return Some(());
     }
-    // extensions of the lowest bytes: `uxtb`, `sxtw` and so on
+    // Extensions of the low bytes, such as `uxtb` and `sxtw`.
     let bit_field = i & 0x1f80_0000 == 0x1300_0000;
     let (first, last) = (bits(i, 16, 6), bits(i, 10, 6));
     let value = if bit_field && first == 0 && matches!(last, 7 | 15 | 31) && bits(i, 29, 2) != 1 {
@@ -113,7 +113,7 @@ fn only(lowest: Byte) -> Value {
     Value::Bytes(bytes)
 }
 
-/// Data processing between registers: `mov` is an `orr` with the register of zeros.
+/// Data processing with registers. `mov` is an `orr` with the zero register.
 fn between_registers(i: u32, machine: &mut Machine) -> Option<()> {
     let value = match i & 0x7fe0_ffe0 {
         0x2a00_03e0 => {
@@ -126,7 +126,7 @@ fn between_registers(i: u32, machine: &mut Machine) -> Option<()> {
     Some(())
 }
 
-/// Where an instruction's memory is, and what becomes of the register that it counts from.
+/// The address that an instruction accesses, and the new value of its base register.
 struct Access {
     at: Option<Value>,
     base: u8,
@@ -154,28 +154,28 @@ fn loads_and_stores(i: u32, machine: &mut Machine) -> Option<()> {
         return access.run(machine, &[first, bits(i, 10, 5)], size as usize, vector, bits(i, 22, 1) == 1);
     }
     let size = 1i64 << if vector && bits(i, 23, 1) == 1 { 4 } else { bits(i, 30, 2) };
-    // prefetches have no register
+    // Prefetches have no destination register.
     if !vector && bits(i, 30, 2) == 3 && bits(i, 22, 2) == 2 {
         return Some(());
     }
     let loads = bits(i, 22, 2) != 0 && !(vector && bits(i, 22, 1) == 0);
     let access = match i & 0x3b00_0000 {
-        // a number of elements from the register
+        // Offset scaled by the size of the element.
         0x3900_0000 => access(machine, base, i64::from(bits(i, 10, 12)) * size, true, false),
-        // a number of bytes; with the register written back; an element of an array
+        // Unscaled offset; pre- or post-indexed; register offset.
         0x3800_0000 => match (bits(i, 21, 1), bits(i, 10, 2)) {
             (0, mode @ (0 | 1 | 3)) => access(machine, base, signed(i, 12, 9), mode != 1, mode != 0),
             (1, 2) => Access { at: None, base: base as u8, after: None },
             _ => return None,
         },
-        // a constant beside the code
+        // A constant in the code.
         0x1800_0000 => {
             if !vector {
                 machine.set_general(first, Value::UNKNOWN);
             }
             return Some(());
         }
-        // exclusive and atomic operations, vectors
+        // Exclusive and atomic operations, vectors.
         _ => return None,
     };
     access.run(machine, &[first], size as usize, vector, loads)
@@ -195,7 +195,7 @@ impl Access {
                 (true, true) => *machine.vectors.get_mut(*n as usize)? = [Byte::Unknown; 32],
                 (false, false) => {
                     let bytes = machine.general(*n).bytes();
-                    // an element of an array, which may be in the frame: nobody knows which
+                    // An element of an array at an unknown index, which may be in the frame.
                     machine.store(Some(at?), bytes.get(..size)?);
                 }
                 (false, true) => {
@@ -213,7 +213,7 @@ impl Access {
 }
 
 impl Machine {
-    /// A register where 31 means zeros.
+    /// Reads a register; 31 is the zero register.
     fn general(&self, n: u32) -> Value {
         if n == u32::from(SP) { Value::UNKNOWN } else { self.register(n as u8) }
     }

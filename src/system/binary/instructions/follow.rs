@@ -9,27 +9,27 @@ use std::collections::BTreeMap;
 
 use crate::system::machine::arch::HERE;
 
-/// The number of the stack pointer, as the processor counts registers.
+/// The number of the stack pointer in the processor's numbering.
 pub const SP: u8 = HERE.instructions.stack_pointer;
-/// The most instructions that are followed.
+/// Limit for the number of instructions that are followed.
 const LONGEST: u32 = 400;
-/// Bytes above the stack pointer at the entry at which what the function may use ends.
+/// The function may use memory up to this offset above the stack pointer at the entry.
 const RETURN: i64 = HERE.stack_args as i64;
-/// General registers, and vector registers, that any processor has at most.
+/// The maximum number of general registers, and of vector registers, of any processor.
 const MOST: usize = 32;
 
-/// Where an address counts from.
+/// A base address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
-    /// What the register holds at the entry.
+    /// The value of the register at the entry.
     Register(u8),
-    /// What memory holds at the entry, so many bytes from what the register holds.
+    /// The value that is in memory at the entry, at this offset from the register.
     Pointer(u8, i64),
-    /// The stack pointer after its n-th alignment: nobody knows by how much that moved it.
+    /// The stack pointer after its n-th alignment, which moved it by an unknown amount.
     Aligned(u8),
 }
 
-/// What one byte is.
+/// The contents of one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Byte {
     /// The n-th byte of a register at the entry.
@@ -42,19 +42,19 @@ pub enum Byte {
     Memory(Base, i64),
     /// Part of a vector register at the entry.
     Vector,
-    /// In the function's own frame, and not written yet.
+    /// A byte of the function's own frame that was not written yet.
     Unset,
-    /// Anything else.
+    /// Any other value.
     Unknown,
 }
 
-/// What a register holds.
+/// The contents of a register.
 #[allow(clippy::large_enum_variant)] // a few of them, for a moment
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// An address: so many bytes from the base.
+    /// An address: a base plus an offset in bytes.
     Sum(Base, i64),
-    /// Each byte by itself.
+    /// Separate bytes.
     Bytes([Byte; 8]),
 }
 
@@ -72,7 +72,7 @@ impl Value {
         }
     }
 
-    /// What has these bytes.
+    /// The value that has these bytes.
     pub fn of(bytes: [Byte; 8]) -> Value {
         let all = |f: &dyn Fn(usize) -> Byte| bytes.iter().enumerate().all(|(n, b)| *b == f(n));
         match bytes[0] {
@@ -84,19 +84,19 @@ impl Value {
         }
     }
 
-    /// Its bytes from the n-th on.
+    /// Shifts it right by n bytes.
     pub fn from_byte(self, n: usize) -> Value {
         let bytes = self.bytes();
         Value::Bytes(std::array::from_fn(|at| bytes.get(at + n).copied().unwrap_or(Byte::Unknown)))
     }
 
-    /// Its lowest n bytes.
+    /// Keeps its lowest n bytes.
     pub fn lowest(self, n: usize) -> Value {
         let bytes = self.bytes();
         Value::Bytes(std::array::from_fn(|at| if at < n { bytes[at] } else { Byte::Unknown }))
     }
 
-    /// So many bytes further.
+    /// Adds to it.
     pub fn plus(self, by: i64) -> Value {
         match self {
             Value::Sum(base, at) => Value::Sum(base, at.wrapping_add(by)),
@@ -107,19 +107,19 @@ impl Value {
     }
 }
 
-/// Registers and memory at one instruction.
+/// The registers and the memory at one instruction.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(super) registers: [Value; MOST],
     pub(super) vectors: [[Byte; 32]; MOST],
     memory: BTreeMap<(Base, i64), Byte>,
-    /// Something was stored where nobody knows.
+    /// There was a store to an unknown address.
     pub(super) dirty: bool,
     pub(super) alignments: u8,
 }
 
 impl Machine {
-    /// At the entry.
+    /// The state at the entry.
     pub fn entered() -> Machine {
         Machine {
             registers: std::array::from_fn(|n| Value::Sum(Base::Register(n as u8), 0)),
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What a register holds, by the processor's number of it.
+    /// The contents of a register, by the processor's number.
     pub fn register(&self, n: u8) -> Value {
         self.registers.get(usize::from(n)).copied().unwrap_or(Value::UNKNOWN)
     }
@@ -147,7 +147,7 @@ impl Machine {
         std::array::from_fn(|at| whole[at])
     }
 
-    /// The byte of memory there.
+    /// The contents of a byte of memory.
     pub fn byte(&self, base: Base, at: i64) -> Byte {
         if let Some(known) = self.memory.get(&(base, at)) {
             return *known;
@@ -160,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Bytes of memory, each by itself.
+    /// Reads bytes of memory.
     pub fn load(&self, at: Value, size: usize) -> Vec<Byte> {
         match at {
             Value::Sum(base, at) => (0..size as i64).map(|n| self.byte(base, at.wrapping_add(n))).collect(),
@@ -169,18 +169,18 @@ impl Machine {
         }
     }
 
-    /// Is memory there as it was at the entry, all bytes of it?
+    /// Are all these bytes of memory unchanged since the entry?
     pub fn is_as_entered(&self, base: Base, at: i64, size: u32) -> bool {
         let end = at.saturating_add(i64::from(size));
         let written = self.memory.range((base, at)..(base, end)).next().is_some();
         !written && matches!(self.byte(base, at), Byte::Memory(..))
     }
 
-    /// Puts bytes into memory; none: nobody knows where.
+    /// Stores bytes. `at` is `None` if the address is unknown.
     pub(super) fn store(&mut self, at: Option<Value>, bytes: &[Byte]) {
         match at {
             Some(Value::Sum(base, at)) => {
-                // it may be any memory but the function's own
+                // An unknown pointer may lead to any memory outside of the function's frame.
                 self.dirty |= !matches!(base, Base::Register(SP) | Base::Aligned(_));
                 for (n, byte) in bytes.iter().enumerate() {
                     self.memory.insert((base, at.wrapping_add(n as i64)), *byte);
@@ -191,52 +191,52 @@ impl Machine {
     }
 }
 
-/// A function's instructions, followed from its entry.
+/// The instructions of a function, followed from its entry.
 pub struct Path<'a> {
     code: &'a [u8],
     machine: Machine,
-    /// The function's address.
+    /// The address of the function.
     entry: u64,
     at: u64,
     left: u32,
     branched: bool,
-    /// What the stack pointer was compared with last.
+    /// The value that was last compared with the stack pointer.
     compared: Option<Value>,
 }
 
-/// What comes after an instruction.
+/// The successor of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The instruction so many bytes on.
+    /// The instruction after this many bytes.
     Along(u64),
-    /// The same, or another at this address.
+    /// The same, or the one at this address.
     Either(u64, u64),
-    /// Something else.
+    /// Unknown.
     Elsewhere,
 }
 
 impl<'a> Path<'a> {
-    /// At the entry of the function whose code is at this address.
+    /// Starts at the entry of the function with this code and address.
     pub fn new(code: &'a [u8], entry: u64) -> Path<'a> {
         Path { code, machine: Machine::entered(), entry, at: entry, left: LONGEST, branched: false, compared: None }
     }
 
-    /// The address of the instruction that is next.
+    /// The address of the next instruction.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Registers and memory before it.
+    /// The registers and the memory before it.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Has there been a conditional branch?
+    /// Was there a conditional branch?
     pub fn has_branched(&self) -> bool {
         self.branched
     }
 
-    /// Goes on by one instruction; false where the way ends, as at a call.
+    /// Follows one instruction. Returns false where the path ends, as at a call.
     pub fn step(&mut self) -> bool {
         let rest = usize::try_from(self.at - self.entry).ok().and_then(|at| self.code.get(at..)).unwrap_or_default();
         if self.left == 0 || rest.is_empty() {
@@ -248,7 +248,7 @@ impl<'a> Path<'a> {
             Next::Either(by, to) => {
                 let back = (self.entry..=self.at).contains(&to);
                 if let (true, Some(end @ Value::Sum(Base::Register(SP), _))) = (back, self.compared) {
-                    // a loop that touches a large frame page by page, until the stack pointer is there
+                    // A loop that touches each page of a large frame ends when the stack pointer reaches the compared value.
                     let touched = self.machine.register(SP);
                     if let Value::Sum(base, at) = touched {
                         self.machine.memory.retain(|(b, there), _| *b != base || !(at..at + 8).contains(there));

@@ -12,37 +12,37 @@ use crate::system::Function;
 use crate::system::machine::arch::HERE;
 use follow::{Machine, Next, Value};
 
-/// What is known of a processor's instructions.
+/// The instruction set of a processor.
 #[derive(Debug)]
 pub struct Instructions {
     /// The number of the stack pointer.
     stack_pointer: u8,
-    /// Does another instruction start where the code ends that starts with one?
+    /// Is the end of the code, which starts with an instruction, also a boundary between instructions?
     starts: fn(&[u8]) -> bool,
-    /// Where the code returns: bytes from its start. None where it is not all understood.
+    /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
     returns: fn(&[u8]) -> Option<Vec<u64>>,
-    /// Does what the first instruction of the code does, which is at this address; and notes what it compares the stack pointer
-    /// with.
+    /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
+    /// stack pointer.
     step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
 }
 
-/// The longest function that is looked through, bytes.
+/// Limit for the size of a function that is decoded, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// What is so many bytes from a function's start.
+/// What is at an offset from the start of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// An instruction starts there.
+    /// The start of an instruction.
     Instruction,
-    /// As far as can be told, none does.
+    /// Apparently the middle of an instruction.
     Midst,
-    /// Another function: this one has so many bytes.
+    /// Another function, because this one has only this many bytes.
     Outside(u64),
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// What is `by` bytes from the start of a function of this binary. In the midst of an instruction, too, where that cannot be told.
+/// Determines what is at an offset from the start of a function of this binary.
 pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
     match by {
         0 => Placed::Instruction,
@@ -52,14 +52,13 @@ pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
     }
 }
 
-/// Does an instruction start `by` bytes into the function at byte `offset` of the file? Instructions are decoded from the
-/// function's start, as this machine's; none where a file cannot be read, or where what stands there is no code.
+/// Does an instruction start at offset `by` in the function at this file offset? The code is decoded from the function's start
+/// as code of this machine. `None` if the file cannot be read or the bytes are not code.
 pub fn starts_at(path: &Path, offset: u64, by: u64) -> Option<bool> {
     Some((HERE.instructions.starts)(&code(path, offset, by)?))
 }
 
-/// Where the function of `size` bytes at byte `offset` of the file returns: bytes from its start, of each instruction that does.
-/// None as for [`starts_at`].
+/// Offsets of the return instructions in the function of `size` bytes at this file offset. `None` as in [`starts_at`].
 pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
     (HERE.instructions.returns)(&code(path, offset, size)?)
 }

@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 use super::Instructions;
 use super::follow::{Base, Byte, Machine, Next, Value};
 
-/// The row.
+/// The row of x86-64.
 pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
 
 /// The number of `rsp`.
@@ -16,7 +16,7 @@ const SP: u8 = 4;
 fn starts(code: &[u8]) -> bool {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     while decoder.can_decode() {
-        // an instruction that is cut short by the end of `code` goes on behind it
+        // An instruction that the end of `code` cuts off extends beyond it.
         if decoder.decode().is_invalid() {
             return false;
         }
@@ -62,7 +62,7 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value
 }
 
 impl Machine {
-    /// The address of an instruction's operand in memory; none where it has an index, or is of another kind.
+    /// The address of a memory operand. `None` for other operands and those with an index.
     fn address(&self, i: &Instruction) -> Option<Value> {
         let (base, index) = (i.memory_base(), i.memory_index());
         if !base.is_gpr64() || index != Register::None || matches!(i.memory_segment(), Register::FS | Register::GS) {
@@ -103,7 +103,7 @@ impl Machine {
                     Register::AH | Register::BH | Register::CH | Register::DH => return None,
                     r if r.is_gpr() => {
                         let mut whole = self.register(n as u8).bytes();
-                        // the upper half becomes 0 with the lower
+                        // Writing the lower half of a register clears the upper half.
                         let upper = if r.size() >= 4 { 0 } else { r.size() };
                         let filled = r.size().min(bytes.len());
                         whole[..filled].copy_from_slice(&bytes[..filled]);
@@ -132,12 +132,12 @@ impl Machine {
         }
     }
 
-    /// Does what an instruction does; false where that leaves nothing known.
+    /// Executes an instruction. Returns false if nothing is known afterwards.
     fn step(&mut self, i: &Instruction) -> bool {
         self.known(i).is_some() || self.anything(i)
     }
 
-    /// One of the instructions that are understood; none, and nothing done, where it is another.
+    /// Executes a supported instruction. `None`, without effect, for other instructions.
     fn known(&mut self, i: &Instruction) -> Option<()> {
         let whole = |i: &Instruction| i.op_register(0).is_gpr64() && i.op_kind(0) == OpKind::Register;
         match i.mnemonic() {
@@ -173,7 +173,7 @@ impl Machine {
                 Some(())
             }
             Mnemonic::And if is_number(i.op_kind(1)) && i.immediate(1) == 1 => {
-                // a boolean's other bits are cleared
+                // The compiler clears the other bits of a boolean.
                 let bytes = self.read(i, 0, size_of(i, 0)?)?;
                 let bit = match *bytes.first()? {
                     Byte::Register(r, 0) => Byte::RegisterBit(r),
@@ -193,14 +193,14 @@ impl Machine {
             _ => {
                 let size = copied(i)?;
                 let mut bytes = self.read(i, 1, size)?;
-                // what a number is extended by is not of the entry
+                // The bytes that extend a number are not from the entry.
                 bytes.truncate(size);
                 self.write(i, 0, &bytes)
             }
         }
     }
 
-    /// Any other instruction: what it writes is not known any more.
+    /// Executes any other instruction: the registers that it writes become unknown.
     fn anything(&mut self, i: &Instruction) -> bool {
         let writes = |a: OpAccess| matches!(a, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite);
         let mut uses = InstructionInfoFactory::new();
@@ -218,7 +218,7 @@ impl Machine {
             let base = used.base();
             let at = base.is_gpr64().then(|| self.register(base.number() as u8));
             match at {
-                // an element of an array in the frame: nobody knows which
+                // An element of an array in the frame, at an unknown index.
                 Some(Value::Sum(Base::Register(SP) | Base::Aligned(_), _)) if used.index() != Register::None => return false,
                 Some(at) if used.index() == Register::None => {
                     let bytes = vec![Byte::Unknown; used.memory_size().size().clamp(1, 64)];
@@ -243,7 +243,7 @@ fn size_of(i: &Instruction, operand: u32) -> Option<usize> {
     }
 }
 
-/// How many bytes an instruction copies from its second operand to its first; none for one that does something else.
+/// Returns how many bytes an instruction copies from its second operand to its first. `None` if it does anything else.
 fn copied(i: &Instruction) -> Option<usize> {
     if i.op_count() != 2 {
         return None;

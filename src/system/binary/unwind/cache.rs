@@ -1,4 +1,4 @@
-//! Tables of files, which are kept between runs by their build ID: see `system/cache.rs`.
+//! The cache of unwind tables, by build ID: see `system/cache.rs`.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use crate::system::Missing;
 use crate::system::binary::file::{map, not_elf};
 use crate::system::cache::{CacheFile, Kind};
 
-/// The largest programs have some ten million rows.
+/// The largest programs have about ten million rows.
 const KIND: Kind = Kind { form: "rbt-unwind-2", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
-/// A smaller file is compiled as fast as its table is read.
+/// A smaller file compiles as fast as its table can be read.
 const SMALL: usize = 64 << 10;
 
-/// The table of a file, from the cache or compiled. It is empty if the file has no call frame information; then code has frame
-/// pointers, as that of Go, or nothing is known of it. `name` is the file's path, which leads to its separate debug file; `at` is
+/// Returns the table of a file, from the cache or compiled. The table is empty if the file has no call frame information, as in
+/// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
 /// where the file can be read; `dirs` are those of `--debuginfo`.
 ///
-/// Errors: unreadable, or not an ELF file of 64 bits for this processor.
+/// Errors: the file is unreadable, or not a 64-bit ELF file for this processor.
 pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
     let data = map(at)?;
     let id = object::File::parse(&*data).ok().and_then(|f| f.build_id().ok().flatten().map(<[u8]>::to_vec));
     let key = id.filter(|id| id.len() <= 64 && data.len() > SMALL).map(|id| {
         let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-        // a stripped copy has the same ID, and other offsets if its tools moved its segments
+        // A stripped copy has the same ID, but other offsets if the tool moved its segments.
         format!("{hex}-{:x}", data.len())
     });
     let file = key.and_then(|key| CacheFile::new(KIND, key));
@@ -41,7 +41,8 @@ pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> 
     Ok(table)
 }
 
-/// Numbers of 32 bits, little-endian: how many rules, pages and rows follow; a rule as six, a page as three, a row as one.
+/// Encodes a table as little-endian 32-bit numbers: the counts of rules, pages and rows, then six numbers for each rule, three
+/// for each page, and one for each row.
 fn write(table: &Table) -> Vec<u8> {
     let mut words: Vec<u32> = vec![table.rules.len() as u32, table.pages.len() as u32, table.rows.len() as u32];
     for rule in &table.rules {
@@ -56,7 +57,7 @@ fn write(table: &Table) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// None if it contradicts itself.
+/// Decodes a table; `None` if it is inconsistent.
 fn read(bytes: &[u8]) -> Option<Table> {
     let (words, []) = bytes.as_chunks::<4>() else { return None };
     let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
@@ -100,7 +101,7 @@ mod tests {
         assert!(table.rows.len() > 10_000 && table.rules.len() > 100 && table.pages.len() > 100);
         let bytes = write(&table);
         assert_eq!(read(&bytes), Some(table));
-        // whatever is changed, what is read is a table: no index leads beyond it
+        // Whatever byte changes, no index in the decoded table is out of bounds.
         for n in (0..bytes.len()).step_by(bytes.len() / 2000) {
             assert_eq!(read(&bytes[..n]), None, "cut at {n}");
             let mut odd = bytes.clone();

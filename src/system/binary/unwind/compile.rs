@@ -13,12 +13,12 @@ use crate::system::binary::file::{Segment, offset};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Code between two functions that is shorter has no instructions of its own: linkers and compilers align functions.
+/// A shorter gap between two functions is padding for alignment.
 const GAP: u64 = 64;
-/// A file cannot describe more rows: each is at least one byte of it. A bound for forged files.
+/// Limit for forged files. Each row needs at least one byte of the file.
 const MOST_ROWS: usize = 64 << 20;
 
-/// A rule and the addresses that it is for.
+/// A rule and its address range.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
@@ -26,7 +26,7 @@ struct Span {
     rule: u32,
 }
 
-/// Compiles the table of a file, whose contents are `data`: see [`table`](super::table()).
+/// Compiles the table of a file with these contents: see [`table`](super::table()).
 pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table> {
     let mut compiler = of_data(data)?;
     if compiler.spans.is_empty()
@@ -49,7 +49,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
     Some(compiler)
 }
 
-/// Compiles the table of an ELF image in memory, such as the vDSO. Empty if it has none.
+/// Compiles the table of an ELF image in memory, such as the vDSO. The table is empty without call frame information.
 pub fn compile_image(data: &[u8]) -> Table {
     let Some((compiler, segments)) = of_data(data).zip(segments_of(data)) else { return Table::default() };
     compiler.finish(&segments)
@@ -78,7 +78,7 @@ impl Compiler {
         self.add(&frames, &bases);
     }
 
-    /// Adds what `.eh_frame` does not describe.
+    /// Adds the functions that only `.debug_frame` describes.
     fn add_debug_frame(&mut self, file: &object::File<'_>) {
         let Some(section) = file.section_by_name(".debug_frame") else { return };
         let Ok(data) = section.uncompressed_data() else { return };
@@ -97,7 +97,7 @@ impl Compiler {
         self.spans.extend(more);
     }
 
-    /// Functions whose description is damaged are left out.
+    /// Adds the functions of a section; those with damaged descriptions are skipped.
     fn add<'d, S: UnwindSection<Slice<'d>>>(&mut self, frames: &S, bases: &BaseAddresses)
     where
         S::Offset: std::hash::Hash + Eq + Copy,
@@ -158,7 +158,7 @@ impl Compiler {
                     pages.put(offset(segments, at), start - at, unknown);
                     pages.put(offset(segments, start), end - start, span.rule);
                 } else {
-                    // what is before the first function of a segment belongs to it, too
+                    // The gap continues the previous rule. Before the first row, it gets the rule of the first function.
                     pages.put(offset(segments, at), start - at, pages.last().unwrap_or(span.rule));
                     pages.put(offset(segments, start), end - start, span.rule);
                 }
@@ -170,7 +170,7 @@ impl Compiler {
     }
 }
 
-/// The pages of a table as they are filled, in order of file offsets.
+/// The pages under construction, in order of file offsets.
 struct Pages {
     table: Table,
     unknown: u32,
@@ -182,11 +182,11 @@ impl Pages {
         self.table.rows.last().map(|row| row.rule)
     }
 
-    /// Has a rule hold for some bytes from an offset on.
+    /// Adds a range of bytes with this rule.
     fn put(&mut self, offset: Option<u64>, size: u64, rule: u32) {
         let Some(mut at) = offset else { return };
         let end = at.saturating_add(size);
-        // pages that nothing is known of are left out
+        // Pages without any information are omitted.
         if rule == self.unknown {
             self.row(at, rule, false);
             return;
@@ -208,7 +208,7 @@ impl Pages {
                 if last.is_some_and(|(_, known)| known == rule) {
                     return;
                 }
-                // segments may share a page of the file
+                // Two segments can share a page of the file.
                 if last.is_some_and(|(from, _)| from >= start) {
                     return;
                 }

@@ -1,44 +1,44 @@
-//! Rules in numbers: as BPF programs read them, and as the cache keeps them.
+//! The numeric encoding of rules for BPF programs and for the cache.
 
 use super::{Bx, Cfa, Fp, Ra, Rule};
 
-/// A [`Rule`] in numbers.
+/// An encoded [`Rule`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RuleEntry {
-    /// What of `CFA_…`.
+    /// One of `CFA_…`.
     pub cfa: u8,
-    /// What of `FP_…`.
+    /// One of `FP_…`.
     pub fp: u8,
-    /// What of `RA_…`.
+    /// One of `RA_…`.
     pub ra: u8,
-    /// Bit 0: the frame is a signal's. Above: what of `BX_…`.
+    /// Bit 0: the frame is that of a signal. Upper bits: one of `BX_…`.
     pub flags: u8,
-    /// Offset for the CFA.
+    /// Offset of the CFA.
     pub cfa_offset: i32,
-    /// Added to a number that was stored; the least position in a linkage table's slot.
+    /// Addend for a stored value; for a linkage table, the lowest position with the larger offset in a slot.
     pub cfa_second: i32,
-    /// Offset for the frame pointer.
+    /// Offset of the frame pointer.
     pub fp_offset: i32,
-    /// Offset for the return address.
+    /// Offset of the return address.
     pub ra_offset: i32,
-    /// Offset for rbx.
+    /// Offset of rbx.
     pub bx_offset: i32,
 }
 
-/// Not known.
+/// Unknown.
 pub const CFA_UNKNOWN: u8 = 0;
-/// Known, but not supported.
+/// Unsupported.
 pub const CFA_UNSUPPORTED: u8 = 1;
-/// The stack pointer plus the offset.
+/// Stack pointer plus the offset.
 pub const CFA_SP: u8 = 2;
-/// The frame pointer plus the offset.
+/// Frame pointer plus the offset.
 pub const CFA_FP: u8 = 3;
-/// What is stored there.
+/// The value stored at the stack pointer plus the offset.
 pub const CFA_AT_SP: u8 = 4;
-/// What is stored there.
+/// The value stored at the frame pointer plus the offset.
 pub const CFA_AT_FP: u8 = 5;
-/// In a linkage table.
+/// A procedure linkage table.
 pub const CFA_PLT: u8 = 6;
 /// rbx plus the offset.
 pub const CFA_BX: u8 = 7;
@@ -50,13 +50,13 @@ pub const FP_AT_CFA: u8 = 1;
 pub const FP_AT_SP: u8 = 2;
 /// Stored at the frame pointer plus the offset.
 pub const FP_AT_FP: u8 = 3;
-/// rbx is unchanged.
+/// Unchanged.
 pub const BX_SAME: u8 = 0;
 /// Stored at the CFA plus the offset.
 pub const BX_AT_CFA: u8 = 1;
 /// Stored at the stack pointer plus the offset.
 pub const BX_AT_SP: u8 = 2;
-/// The outermost frame.
+/// None: the outermost frame.
 pub const RA_NONE: u8 = 0;
 /// Stored at the CFA plus the offset.
 pub const RA_AT_CFA: u8 = 1;
@@ -97,7 +97,7 @@ impl From<&Rule> for RuleEntry {
 }
 
 impl RuleEntry {
-    /// The rule; none if a number has no meaning.
+    /// Decodes the rule; `None` if it is invalid.
     pub fn rule(&self) -> Option<Rule> {
         let cfa = match self.cfa {
             CFA_UNKNOWN => Cfa::Unknown,

@@ -1,14 +1,14 @@
-//! Rules: where a caller's frame is, in terms of a function's registers.
+//! Rules: the location of the caller's frame relative to the registers of a function.
 
 use gimli::{CfaRule, Operation, Reader, Register, RegisterRule, UnwindExpression, UnwindSection, UnwindTableRow};
 
-/// x86-64's numbers of registers in DWARF (System V ABI for AMD64, figure 3.36).
+/// DWARF's register numbers for x86-64 (System V ABI for AMD64, figure 3.36).
 pub(super) const RBP: u16 = 6;
 const RBX: u16 = 3;
 const RSP: u16 = 7;
 const RETURN_ADDRESS: u16 = 16;
 
-/// How to get from a frame to its caller's.
+/// How to find the caller's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The canonical frame address: the stack pointer's value before the call.
@@ -17,78 +17,78 @@ pub struct Rule {
     pub fp: Fp,
     /// The return address.
     pub ra: Ra,
-    /// The caller's rbx, by which glibc's lazy binding finds its own frame.
+    /// The caller's rbx. The lazy binding of glibc uses it as the base of its frame.
     pub bx: Bx,
-    /// The frame is the kernel's, of a signal: its "return address" is the instruction that was interrupted.
+    /// The kernel pushed the frame for a signal: the "return address" is the interrupted instruction.
     pub signal: bool,
 }
 
 /// The canonical frame address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
-    /// Not known: there is no information on this code.
+    /// Unknown: there is no information for this code.
     Unknown,
-    /// There is, but of a kind that is not compiled.
+    /// The information is of an unsupported kind.
     Unsupported,
-    /// The stack pointer plus this.
+    /// The stack pointer plus an offset.
     Sp(i32),
-    /// The frame pointer plus this.
+    /// The frame pointer plus an offset.
     Fp(i32),
-    /// The number stored at the stack pointer plus the first, plus the second.
+    /// The value stored at the stack pointer plus the first number, plus the second.
     AtSp(i32, i32),
-    /// The number stored at the frame pointer plus the first, plus the second.
+    /// The value stored at the frame pointer plus the first number, plus the second.
     AtFp(i32, i32),
-    /// In a procedure linkage table: the stack pointer plus the first, and 8 more where the lowest four bits of the
-    /// instruction's address are the second or more.
+    /// In a procedure linkage table: the stack pointer plus the first number, plus 8 if the lowest four bits of the instruction
+    /// pointer are at least the second number.
     Plt(i32, i32),
-    /// rbx plus this.
+    /// rbx plus an offset.
     Bx(i32),
 }
 
 /// The caller's frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fp {
-    /// The function has not changed it.
+    /// Unchanged.
     Same,
-    /// Stored at the CFA plus this.
+    /// Stored at the CFA plus an offset.
     AtCfa(i32),
-    /// Stored at the stack pointer plus this.
+    /// Stored at the stack pointer plus an offset.
     AtSp(i32),
-    /// Stored at the frame pointer plus this.
+    /// Stored at the frame pointer plus an offset.
     AtFp(i32),
 }
 
 /// The caller's rbx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bx {
-    /// The function has not changed it.
+    /// Unchanged.
     Same,
-    /// Stored at the CFA plus this.
+    /// Stored at the CFA plus an offset.
     AtCfa(i32),
-    /// Stored at the stack pointer plus this.
+    /// Stored at the stack pointer plus an offset.
     AtSp(i32),
 }
 
 /// The return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ra {
-    /// There is none: this is the outermost frame.
+    /// None: this is the outermost frame.
     None,
-    /// Stored at the CFA plus this: -8, but for code in assembly.
+    /// Stored at the CFA plus an offset, which is -8 except in assembly code.
     AtCfa(i32),
-    /// Stored at the stack pointer plus this.
+    /// Stored at the stack pointer plus an offset.
     AtSp(i32),
 }
 
 impl Rule {
-    /// What holds for code without information.
+    /// The rule for code without information.
     pub const UNKNOWN: Self = Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), bx: Bx::Same, signal: false };
 
     pub(super) fn unsupported() -> Self {
         Self { cfa: Cfa::Unsupported, ..Self::UNKNOWN }
     }
 
-    /// The rule of a row.
+    /// Converts a row of DWARF to a rule.
     pub(super) fn of<R: Reader, S: UnwindSection<R>>(
         row: &UnwindTableRow<R::Offset>,
         section: &S,
@@ -132,7 +132,7 @@ impl Rule {
                 (RSP, Ok(n)) => Some(Cfa::Sp(n)),
                 (RBP, Ok(n)) => Some(Cfa::Fp(n)),
                 (RBX, Ok(n)) => Some(Cfa::Bx(n)),
-                // programs do not follow the values of other registers
+                // Programs do not track the values of other registers.
                 (_, Ok(_) | Err(_)) => None,
             },
             CfaRule::Expression(e) => expression(e).and_then(Expression::cfa),
@@ -144,11 +144,11 @@ impl Rule {
     }
 }
 
-/// The kinds of expression that call frame information has in practice.
+/// The expressions that occur in practice.
 enum Expression {
-    /// A register plus a number.
+    /// A register plus a constant.
     Plus(u16, i32),
-    /// What is stored there, plus a number.
+    /// The value stored at a register plus a constant, plus another constant.
     Stored(u16, i32, i32),
     /// See [`Cfa::Plt`].
     Plt(i32, i32),
@@ -156,7 +156,7 @@ enum Expression {
 
 impl Expression {
     fn of<R: Reader>(expression: gimli::Expression<R>, encoding: gimli::Encoding) -> Option<Self> {
-        /// The longest is a linkage table's.
+        /// The longest expression is that of a linkage table.
         const MOST: usize = 9;
         let mut operations = expression.operations(encoding);
         let mut all = Vec::new();

@@ -26,7 +26,7 @@ pub struct Section {
     pub each: u64,
 }
 
-/// The file: `kind` 2 is linked, 1 is not. Sections are numbered from 1 on; a table of their names is the last.
+/// Makes an ELF file; `kind` 2 is linked, 1 is relocatable. Sections are numbered from 1; the last is the table of their names.
 pub fn elf(kind: u16, mut sections: Vec<Section>) -> Vec<u8> {
     sections.push(Section { name: ".shstrtab", kind: 3, ..Section::default() });
     let mut names = vec![0];
@@ -67,7 +67,7 @@ pub fn elf(kind: u16, mut sections: Vec<Section>) -> Vec<u8> {
     file
 }
 
-/// Bytes that lie at an address and are referred to by it.
+/// Bytes with an address, which refer to one another.
 pub struct Memory {
     pub base: u64,
     pub bytes: Vec<u8>,
@@ -75,7 +75,7 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(base: u64) -> Self {
-        // nothing is at the very start: an address there might be taken for none
+        // Nothing is at the start, because its address could be mistaken for a null pointer.
         Self { base, bytes: vec![0; 16] }
     }
 
@@ -95,20 +95,20 @@ impl Memory {
     }
 }
 
-/// Where a table of symbols has the addresses, and how.
+/// The form of the addresses in a symbol table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
-    /// Until 6.3: distances from a base, before the names; data of each CPU by their own address.
+    /// Until 6.3: offsets from a base, before the names; per-CPU data have absolute addresses.
     Before,
-    /// The same with whole addresses.
+    /// The same with absolute addresses.
     Absolute,
-    /// From 6.4 on: distances from a base, after the tokens.
+    /// From 6.4: offsets from a base, after the tokens.
     After,
-    /// Lately: distances from where they are, all aligned to four bytes.
+    /// Since 6.16: offsets relative to their own place; tables are aligned to four bytes.
     Itself,
 }
 
-/// Symbols (address, type, name), sorted, in the kernel's own form.
+/// Encodes sorted symbols (address, type, name) as the kernel does.
 pub fn kallsyms(form: Form, at: u64, symbols: &[(u64, char, &str)]) -> Vec<u8> {
     let align = if form == Form::Itself { 4 } else { 8 };
     let pad = |bytes: &mut Vec<u8>| bytes.resize(bytes.len().next_multiple_of(align), 0);
@@ -118,7 +118,7 @@ pub fn kallsyms(form: Form, at: u64, symbols: &[(u64, char, &str)]) -> Vec<u8> {
         if n % 256 == 0 {
             markers.extend((names.len() as u32).to_le_bytes());
         }
-        // one token of several letters
+        // A token with several letters.
         let tokens = format!("{kind}{name}").replace("read", "\u{1}").into_bytes();
         if tokens.len() < 128 {
             names.push(tokens.len() as u8);
@@ -178,7 +178,7 @@ pub fn kallsyms(form: Form, at: u64, symbols: &[(u64, char, &str)]) -> Vec<u8> {
     all
 }
 
-/// The types that events are made of; `task` for others to find.
+/// The types of events, and `task` for other tests.
 pub fn btf() -> Vec<u8> {
     let mut w = Writer::new(None);
     let long = w.add(Kind::Int, false, "unsigned long", 0, 8, &[64]);
@@ -203,7 +203,7 @@ pub fn btf() -> Vec<u8> {
     w.finish()
 }
 
-/// A module's, on top of it.
+/// The types of a module, based on those.
 pub fn split_btf() -> Vec<u8> {
     let base = Blob::from_vec(btf(), None).unwrap();
     let mut w = Writer::new(Some(&base));
@@ -211,7 +211,7 @@ pub fn split_btf() -> Vec<u8> {
     w.finish()
 }
 
-/// A field's description: type, name, size, alignment, sign, elements.
+/// Writes the descriptions of fields: type, name, size, alignment, sign, elements.
 pub fn fields(to: &mut Memory, all: &[(&str, &str, u32, u32, u32, u32)]) -> u64 {
     let mut bytes = Vec::new();
     for (ty, name, size, align, signed, len) in all {
@@ -223,28 +223,29 @@ pub fn fields(to: &mut Memory, all: &[(&str, &str, u32, u32, u32, u32)]) -> u64 
     to.put(&bytes)
 }
 
-/// `struct trace_event_call`.
+/// Writes a `struct trace_event_call`.
 pub fn call(to: &mut Memory, class: u64, name: u64, data: u64, flags: u64) -> u64 {
     to.longs(&[0, class, name, data, flags])
 }
 
-/// Where a made kernel's symbols are.
+/// Where the symbols of a synthetic kernel are.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Table {
     /// In the kernel's own table.
     Own(Form),
-    /// In the file's.
+    /// In the symbol table of the file.
     File,
-    /// Elsewhere: in `System.map`.
+    /// In `System.map`.
     Elsewhere,
 }
 
-/// The whole kernel: two functions to trace, one without kprobes, one of init; an event and two system calls' events.
+/// Makes a kernel with two traceable functions, one without kprobes, and one of init; an event, and the events of two system
+/// calls.
 pub fn kernel(form: Form) -> Vec<u8> {
     kernel_with(Table::Own(form)).0
 }
 
-/// The same as an image for arm64, with its pointers in it or in relocations.
+/// Makes the same kernel as an image for arm64, with pointers in place or in relocations.
 pub fn image(form: Form, relocated: bool) -> Vec<u8> {
     let file = kernel(form);
     let elf = object::File::parse(&*file).unwrap();
@@ -262,7 +263,7 @@ pub fn image(form: Form, relocated: bool) -> Vec<u8> {
         for (at, _) in &all {
             image[*at..at + 8].fill(0);
         }
-        // as many as a kernel has
+        // As many relocations as a real kernel has.
         for (at, value) in all.iter().cycle().take(all.len().max(2000)) {
             image.extend([TEXT + *at as u64, 1027, *value].iter().flat_map(|w| w.to_le_bytes()));
         }
@@ -270,7 +271,7 @@ pub fn image(form: Form, relocated: bool) -> Vec<u8> {
     image
 }
 
-/// And its `System.map`.
+/// Makes the kernel and its `System.map`.
 pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
     let mut data = Memory::new(DATA);
     let system = data.text("sched");
@@ -359,7 +360,7 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
         for (address, kind, name) in &symbols {
             entries.extend((names.len() as u32).to_le_bytes());
             let in_section: u16 = [(DATA, 5), (RODATA, 3), (INIT, 2), (TEXT, 1)].iter().find(|(from, _)| address >= from).unwrap().1;
-            // STB_GLOBAL where the type is a capital letter
+            // STB_GLOBAL if the type is a capital letter.
             entries.extend([if kind.is_ascii_uppercase() { 0x10 } else { 0 }, 0]);
             entries.extend(in_section.to_le_bytes());
             entries.extend([*address, 0].iter().flat_map(|w| w.to_le_bytes()));
@@ -373,9 +374,9 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
     (elf(2, sections), map)
 }
 
-/// A module with a function to trace, one of init, and an event.
+/// Makes a module with a traceable function, one of init, and an event.
 pub fn module() -> Vec<u8> {
-    // addresses count from the section's start; each that is not 0 gets a relocation
+    // Addresses are relative to the section; each that is not 0 gets a relocation.
     let mut data = Memory::new(0);
     let system = data.text("made");
     let array = fields(&mut data, &[("int", "n", 4, 4, 1, 0)]);
@@ -401,7 +402,7 @@ pub fn module() -> Vec<u8> {
         symbols.extend(section.to_le_bytes());
         symbols.extend([value, 4].iter().flat_map(|w| w.to_le_bytes()));
     };
-    // sections 1 .text, 2 .init.text, 3 .data, then functions
+    // Sections: 1 .text, 2 .init.text, 3 .data; then functions.
     symbol(0, 3, 1, 0);
     symbol(0, 3, 2, 0);
     symbol(0, 3, 3, 0);

@@ -11,7 +11,7 @@ use super::*;
 use crate::system::events::tracefs::parse_format;
 use crate::types::Type;
 
-/// A folder that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -84,7 +84,7 @@ fn a_made_kernel_is_read() {
     }
 }
 
-/// Symbols are found wherever they are; nothing is known of functions where they are nowhere.
+/// Symbols are found in every possible place. Without symbols, functions are unknown.
 #[test]
 fn other_tables_of_symbols() {
     let folder = Folder::new("symbols");
@@ -103,7 +103,7 @@ fn other_tables_of_symbols() {
     assert!(nowhere.missing.contains_key("functions"));
 }
 
-/// An event that cannot be read leaves none: one that is not in the list would be taken to be missing.
+/// If one event cannot be read, all are unknown, because an absent event counts as missing.
 #[test]
 fn events_are_all_there_or_none() {
     let folder = Folder::new("events");
@@ -114,7 +114,7 @@ fn events_are_all_there_or_none() {
     assert!(contents.events.is_none() && contents.functions.is_some());
 }
 
-/// `boot/vmlinuz-…` compressed, and modules in each way that they are packed.
+/// Makes a package: a compressed `boot/vmlinuz-…`, and modules in each compression format.
 fn package(folder: &Folder) {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&made::kernel(Form::After)).unwrap();
@@ -179,7 +179,7 @@ fn what_is_wrong_is_told() {
     assert!(from_vmlinux(Path::new("/nowhere"), &mut |_| {}).unwrap_err().what.contains("no such file"));
 }
 
-/// An image without sections tells the same as the file that has them.
+/// An image without sections gives the same description as the ELF file.
 #[test]
 fn an_image_for_arm64_is_read() {
     let folder = Folder::new("flat");
@@ -199,7 +199,7 @@ fn an_image_for_arm64_is_read() {
                 assert_eq!((&flat.untraceable, &flat.error_injectable), (&whole.untraceable, &whole.error_injectable));
                 assert_eq!(flat.features, whole.features);
             }
-            // cut, it is read or refused
+            // A truncated image is either read or rejected.
             let cuts = if relocated && form == Form::Itself { 4 } else { 0 };
             for cut in [0x3b, 0x40, image.len() / 3, image.len() - 1].into_iter().take(cuts) {
                 let _ = from_vmlinux(&folder.put("Image", &image[..cut]), &mut |_| {});
@@ -208,7 +208,7 @@ fn an_image_for_arm64_is_read() {
     }
 }
 
-/// Whatever the bytes, an answer or an error, and soon.
+/// Whatever the bytes, the result is an answer or an error, and comes soon.
 #[test]
 fn damaged_images_are_read_or_refused() {
     let folder = Folder::new("damaged");
@@ -227,7 +227,7 @@ fn damaged_images_are_read_or_refused() {
             bytes.truncate(random(bytes.len()));
         }
         for _ in 0..=random(8) {
-            // the header, the table of sections at the end, or anywhere
+            // Change the header, the section table at the end, or any byte.
             let end = bytes.len().max(1000);
             let at = [random(64), end - 1 - random(900), random(end)][random(3)];
             if let Some(byte) = bytes.get_mut(at) {
