@@ -149,7 +149,8 @@ impl KernelTypes {
         1
     }
 
-    /// The strictest alignment among a struct's members; and is one of them, or the struct's end, where that does not allow it?
+    /// The strictest alignment among the members, and whether the struct is packed: a member or the end of the struct is
+    /// misaligned.
     fn layout(&self, module: u32, of: &Entry<'_>, depth: u32) -> (u32, bool) {
         let (mut align, mut packed) = (1, false);
         for [_, ty, at] in of.parts::<3>() {
@@ -162,7 +163,7 @@ impl KernelTypes {
     }
 }
 
-/// A member's place in bits, and of a bit-field its width.
+/// The offset of a member in bits, and the width of a bit-field.
 fn place(at: u32, flag: bool) -> (u32, u32) {
     if flag { (at & 0xff_ffff, at >> 24) } else { (at, 0) }
 }
@@ -176,7 +177,7 @@ fn kinds(of: TypeName) -> u32 {
     }
 }
 
-/// C text as it is written.
+/// C text under construction.
 struct Text<'t> {
     types: &'t KernelTypes,
     out: String,
@@ -199,7 +200,7 @@ impl<'t> Text<'t> {
         self.put(text);
     }
 
-    /// A type, and a name where C wants it among the type's parts.
+    /// Writes a type around a name.
     fn declaration(&mut self, id: u32, name: &str, depth: u32) {
         let mut chain = Vec::new();
         let mut next = id;
@@ -230,9 +231,9 @@ impl<'t> Text<'t> {
         self.chain(&mut chain, name, depth);
     }
 
-    /// `chain` leads from the name to the innermost type, which is written first.
+    /// Writes a chain of types, which leads from the name to the innermost type; the innermost is written first.
     fn chain(&mut self, chain: &mut Vec<u32>, name: &str, depth: u32) {
-        // a pointer's star touches the one before it, and the name
+        // The star of a pointer has no space before the next star or the name.
         let mut touching = true;
         while let Some(id) = chain.pop() {
             let module = id >> MODULE_SHIFT;
@@ -279,7 +280,7 @@ impl<'t> Text<'t> {
         self.put(name);
     }
 
-    /// One of [`QUALIFIERS`] as it is written.
+    /// Returns the keyword of a qualifier.
     fn qualifier(&self, id: u32, entry: &Entry<'_>) -> String {
         let words = [(Kind::Const, "const"), (Kind::Volatile, "volatile"), (Kind::Restrict, "restrict")];
         let word = words.into_iter().find(|(kind, _)| *kind == entry.kind);
@@ -287,7 +288,7 @@ impl<'t> Text<'t> {
         word.map_or_else(tag, |(_, word)| word.to_owned())
     }
 
-    /// Those of the innermost type stand before it.
+    /// Writes the qualifiers of the innermost type, which precede it.
     fn qualifiers(&mut self, chain: &mut Vec<u32>) {
         while let Some(id) = chain.last().copied() {
             let Some(entry) = self.types.entry(id).filter(|e| id != 0 && e.kind.bit() & QUALIFIERS != 0) else { return };
@@ -297,7 +298,7 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// Those of an array or of a function are its elements', or mean nothing.
+    /// Drops the qualifiers of an array or a function: they belong to its elements, or have no meaning.
     fn drop_qualifiers(&self, chain: &mut Vec<u32>) {
         let is = |id: u32| self.types.entry(id).is_some_and(|e| id != 0 && e.kind.bit() & QUALIFIERS != 0);
         while chain.last().is_some_and(|id| is(*id)) {
@@ -341,7 +342,7 @@ impl<'t> Text<'t> {
             if *ty == 0 && n + 1 == params.len() {
                 self.put("...");
             } else if depth <= DEPTH {
-                // a function that takes functions goes deeper
+                // Parameters that are functions increase the depth.
                 let types = self.types;
                 self.declaration(types.within(module, *ty), types.text(module, *name), depth + 1);
             }
@@ -349,7 +350,7 @@ impl<'t> Text<'t> {
         self.put(")");
     }
 
-    /// A struct, union or enum with its body.
+    /// Writes a struct, union or enum with its body.
     fn definition(&mut self, id: u32, entry: &Entry<'_>, depth: u32) {
         let types = self.types;
         let module = id >> MODULE_SHIFT;
@@ -414,13 +415,13 @@ impl<'t> Text<'t> {
         self.put(if packed { "} __attribute__((packed))" } else { "}" });
     }
 
-    /// What fills the bits between one member and the next, which is aligned to so many bytes: nothing where a compiler leaves
-    /// them by itself.
+    /// Writes the padding between one member and the next, which has this alignment. Writes nothing if a compiler adds the
+    /// padding by itself.
     fn padding(&mut self, (mut from, to): (u32, u32), align: u32, in_bits: bool, depth: u32) {
         if from >= to {
             return;
         }
-        // the widest type with a boundary of its own in the gap
+        // Use the widest type that has a boundary of its own in the gap.
         let boundary = |bits: u32| from.checked_next_multiple_of(bits).unwrap_or(u32::MAX);
         let (filler, bits) = FILLERS.into_iter().find(|(_, bits)| boundary(*bits) <= to).unwrap_or(("char", 8));
         let start = boundary(bits);

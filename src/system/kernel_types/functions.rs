@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::noted::CALLABLE;
 use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
 
-/// So many names are looked up one by one.
+/// Number of names that are looked up without sorting.
 const WITHOUT: u32 = 16;
-/// The typedef that describes a raw tracepoint has this before its name.
+/// The prefix of the typedefs that describe raw tracepoints.
 const EVENT: &str = "btf_trace_";
 
 impl KernelTypes {
-    /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first, in
-    /// `module` (`vmlinux` is the kernel itself) where one is given.
+    /// Finds a function, for probes on its entry and exit. Of several functions with one name, it returns the first, in
+    /// `module` (`vmlinux` is the kernel itself) if one is given.
     pub fn function(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
         let id = self.function_named(module, name)?;
         self.prototype(id, self.entry(id)?.size_or_type, 0)
@@ -24,12 +24,13 @@ impl KernelTypes {
         self.function_in(number, name)
     }
 
-    /// BTF id of a function of the kernel proper.
+    /// The BTF ID of a function of the kernel itself.
     pub fn function_id(&self, name: &str) -> Option<u32> {
         self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
     }
 
-    /// The same for a function that BPF programs may be made to call. Kernels since 6.10 tag these; on others it may be any.
+    /// The BTF ID of a function that BPF programs can call. Kernels since 6.10 tag these; on older ones, it can be any
+    /// function.
     pub fn callable_id(&self, name: &str) -> Option<u32> {
         if let Some(known) = self.callable.borrow().get(name) {
             return *known;
@@ -47,8 +48,8 @@ impl KernelTypes {
         (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
     }
 
-    /// Functions of the kernel proper that BPF programs may be made to call, with their ids, sorted: what is tagged so, or where
-    /// nothing is, what has the prefix of such names.
+    /// The functions of the kernel itself that BPF programs can call, with their IDs, sorted: those that are tagged or, without
+    /// any tags, those with the usual prefix.
     pub fn callable(&self) -> Vec<(String, u32)> {
         let tags = self.base.find_string(CALLABLE);
         let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
@@ -65,7 +66,7 @@ impl KernelTypes {
         all
     }
 
-    /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
+    /// The section of a global variable of the kernel itself. BTF has only per-CPU variables.
     pub fn variable_section(&self, name: &str) -> Option<String> {
         if let Some(known) = self.sections.borrow().get(name) {
             return known.clone();
@@ -82,7 +83,7 @@ impl KernelTypes {
         self.base.string(section.name).map(str::to_owned)
     }
 
-    /// After some questions all functions' names are sorted once, which takes as long as some twenty answers without that.
+    /// After some lookups, the names of all functions are sorted once, which takes as long as about twenty lookups.
     fn function_in(&self, module: u32, name: &str) -> Option<u32> {
         let blob = self.blob(module)?;
         let asked = self.functions_asked.get();
@@ -102,7 +103,7 @@ impl KernelTypes {
         sorted.get(at).filter(|(s, _)| self.string(0, *s) == Some(name)).map(|(_, id)| *id)
     }
 
-    /// Names of all functions and their modules, file by file.
+    /// Visits the names of all functions with their modules, file by file.
     pub fn functions(&self, each: &mut dyn FnMut(&str, &str)) {
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
@@ -115,9 +116,9 @@ impl KernelTypes {
         }
     }
 
-    /// A raw tracepoint's arguments. The typedef `btf_trace_<name>` has their types (and its id is what a `tp_btf` program
-    /// attaches by); the function `__traceiter_<name>` has their names too (`include/linux/tracepoint.h`), on older
-    /// kernels only `__bpf_trace_<name>` may. All begin with the registrar's own `void *`, which is left out.
+    /// The arguments of a raw tracepoint. The typedef `btf_trace_<name>` has their types, and a `tp_btf` program attaches by
+    /// its ID. The function `__traceiter_<name>` also has their names (`include/linux/tracepoint.h`); on older kernels, only
+    /// `__bpf_trace_<name>` may have them. The first parameter, a `void *`, is internal and omitted.
     pub fn raw_tracepoint(&self, name: &str) -> Option<Prototype> {
         let (id, target) = self.event_prototype(name)?;
         let mut found = self.prototype(id, target, 1)?;
@@ -127,7 +128,7 @@ impl KernelTypes {
         Some(found)
     }
 
-    /// The typedef and the prototype that describe a raw tracepoint.
+    /// The typedef and the prototype of a raw tracepoint.
     pub(super) fn event_prototype(&self, name: &str) -> Option<(u32, u32)> {
         let id = self.event_named(name)?;
         let module = id >> MODULE_SHIFT;
@@ -136,7 +137,7 @@ impl KernelTypes {
         Some((id, if entry.kind == Kind::Ptr { self.within(module, entry.size_or_type) } else { target }))
     }
 
-    /// The typedef that describes a raw tracepoint: the first in the kernel, then in its modules.
+    /// The typedef of a raw tracepoint: the first in the kernel or in its modules.
     fn event_named(&self, name: &str) -> Option<u32> {
         let asked = self.events_asked.get();
         self.events_asked.set(asked.saturating_add(1));
@@ -160,7 +161,7 @@ impl KernelTypes {
         Some(id)
     }
 
-    /// The names of a raw tracepoint's arguments without the first `skip`, where the kernel has them for all.
+    /// The names of a raw tracepoint's arguments after the first `skip`; `None` unless all have names.
     pub(super) fn event_names(&self, name: &str, skip: usize) -> Option<Vec<String>> {
         let (id, target) = self.event_prototype(name)?;
         let count = self.entry(target)?.vlen as usize;
@@ -176,7 +177,7 @@ impl KernelTypes {
         Some(names.into_iter().skip(skip).collect())
     }
 
-    /// Names of raw tracepoints, sorted: (`vmlinux` or module, name).
+    /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
     pub fn raw_tracepoints(&self) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for module in 0..=self.modules().len() as u32 {

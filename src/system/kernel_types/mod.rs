@@ -21,34 +21,34 @@ use crate::system::kernel_types::btf::{Blob, Entry, Kind};
 use crate::system::{Missing, TypeName};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
-/// The most types that lead to one another: pointers, arrays, typedefs, structs within structs.
+/// Limit for chains of types: pointers, arrays, typedefs, structs within structs.
 const DEPTH: u32 = 16;
-/// The most fields of one answer.
+/// Limit for the fields of one struct.
 const FIELDS: u32 = 1 << 16;
-/// Ids of one BTF file are below this (`BTF_MAX_TYPE` + 1).
+/// IDs of one BTF file are below 2 to this power (`BTF_MAX_TYPE` + 1).
 const MODULE_SHIFT: u32 = 20;
 const MODULES: usize = 0xeff;
 
 const STRUCTS: u32 = Kind::Struct.bit() | Kind::Union.bit();
 const ENUMS: u32 = Kind::Enum.bit() | Kind::Enum64.bit();
-/// What stands before a type without changing its shape.
+/// Qualifiers and typedefs, which do not change the layout.
 const SHAPELESS: u32 =
     Kind::Typedef.bit() | Kind::Volatile.bit() | Kind::Const.bit() | Kind::Restrict.bit() | Kind::DeclTag.bit() | Kind::TypeTag.bit();
 const PLAIN: u32 = Kind::Typedef.bit() | Kind::Int.bit() | Kind::Float.bit();
 
-/// Environment variables that may name a file of raw BTF to use instead of the kernel's.
+/// Environment variables with a file of raw BTF to use instead of the kernel's.
 pub const BTF_FILES: [&str; 2] = ["RBT_BTF", "BPFTRACE_BTF"];
 
-/// A function as BTF describes it.
+/// The prototype of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prototype {
-    /// Where it is: `vmlinux` or a module.
+    /// Its module, or `vmlinux`.
     pub module: String,
-    /// The id of its `FUNC` (or, for a raw tracepoint, its typedef) in that file: what `attach_btf_id` takes.
+    /// The ID of its `FUNC` (or, for a raw tracepoint, its typedef) in that file, for `attach_btf_id`.
     pub id: u32,
     /// Names and types; a name may be empty.
     pub params: Vec<(String, Type)>,
-    /// `Void` for none.
+    /// The type of the result, which may be `Void`.
     pub returns: Type,
 }
 
@@ -57,47 +57,47 @@ struct Module {
     blob: OnceCell<Option<Blob>>,
 }
 
-/// Gives a module's BTF by the module's name.
+/// Returns the BTF of a module by its name.
 pub type ReadModule = Box<dyn Fn(&str) -> Option<Vec<u8>>>;
 
-/// Where modules' BTF is taken from.
+/// Where to find the BTF of modules.
 enum Source {
-    /// There is none but what is added.
+    /// Only modules that are added explicitly.
     Nowhere,
     /// `/sys/kernel/btf`
     Folder(PathBuf),
-    /// Names, and what gives the bytes of one.
+    /// A list of names, and a function that reads one.
     Given(Vec<String>, ReadModule),
 }
 
-/// The kernel's BTF and, once a name is not there, its modules'.
+/// The BTF of the kernel and, once a name is not in there, of its modules.
 pub struct KernelTypes {
     base: Blob,
     source: Source,
     modules: OnceCell<Vec<Module>>,
     enums: RefCell<BTreeMap<u32, Arc<Enum>>>,
     variants: RefCell<BTreeMap<String, Option<(u32, i64)>>>,
-    /// By name and set of kinds: what `find` has found.
+    /// Results of `find`, by name and set of kinds.
     found: RefCell<BTreeMap<(String, u32), Option<u32>>>,
-    /// What variables' sections were found, and of functions whether they are tagged as callable.
+    /// Cached sections of variables, and whether functions are tagged as callable.
     sections: RefCell<BTreeMap<String, Option<String>>>,
     callable: RefCell<BTreeMap<String, Option<u32>>>,
-    /// Does this BTF say which enums are signed? Before 6.0 there was no flag for it, and it can only be guessed from values.
+    /// Does this BTF record the sign of enums? Before 6.0 it does not, and the sign must be guessed from the values.
     signs_known: OnceCell<bool>,
-    /// What a forward declaration (by id) stands for.
+    /// The targets of forward declarations, by ID.
     forwards: RefCell<BTreeMap<u32, Option<u32>>>,
-    /// How often a function was asked for, and the kernel's own by name: its string and its id.
+    /// The number of lookups of functions; after some, the sorted names of the kernel's functions with their IDs.
     functions_asked: Cell<u32>,
     functions: OnceCell<Vec<(u32, u32)>>,
-    /// The same for raw tracepoints, by name.
+    /// The same for raw tracepoints.
     events_asked: Cell<u32>,
     events: OnceCell<BTreeMap<String, u32>>,
-    /// What was looked at, if that is to be known.
+    /// The entries used so far, if they are recorded.
     noted: Option<RefCell<noted::Noted>>,
 }
 
 impl KernelTypes {
-    /// From `RBT_BTF` or `BPFTRACE_BTF` (a raw BTF file), else this kernel's.
+    /// Opens `RBT_BTF` or `BPFTRACE_BTF` (a raw BTF file), else the BTF of the running kernel.
     pub fn open() -> Result<Self, Missing> {
         for var in BTF_FILES {
             if let Some(path) = std::env::var_os(var).filter(|p| !p.is_empty()) {
@@ -120,12 +120,12 @@ impl KernelTypes {
         Ok(Self::new(base, Source::Folder(folder.to_owned())))
     }
 
-    /// From a kernel's BTF at hand, without modules.
+    /// Creates it from the BTF of a kernel, without modules.
     pub fn from_vec(bytes: Vec<u8>) -> Result<Self, String> {
         Ok(Self::new(Blob::from_vec(bytes, None)?, Source::Nowhere))
     }
 
-    /// From a kernel's BTF that was whole when it was kept, and modules whose BTF `read` gives when it is asked for.
+    /// Creates it from the BTF of a kernel that was validated before, and modules whose BTF `read` returns on demand.
     pub fn kept(bytes: Vec<u8>, mut modules: Vec<String>, read: ReadModule) -> Result<Self, String> {
         modules.truncate(MODULES);
         Ok(Self::new(Blob::kept(bytes)?, Source::Given(modules, read)))
@@ -151,8 +151,8 @@ impl KernelTypes {
         }
     }
 
-    /// A struct, union or enum by tag; a typedef or a base type by name. C's own spellings of the base types (`unsigned long`,
-    /// `bool`) are understood.
+    /// Looks up a struct, union or enum by tag, or a typedef or base type by name. Accepts C's spellings of base types
+    /// (`unsigned long`, `bool`).
     pub fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let kinds = match kind {
             TypeName::Struct => Kind::Struct.bit(),
@@ -200,7 +200,7 @@ impl KernelTypes {
         Some((self.enumeration(id)?, value))
     }
 
-    /// Names of all types of a kind, file by file; those without a name are left out.
+    /// Visits the names of all types of a kind, file by file, without unnamed ones.
     pub fn names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
         let kinds = match kind {
             TypeName::Struct => Kind::Struct.bit(),
@@ -216,7 +216,7 @@ impl KernelTypes {
         }
     }
 
-    /// A module's loaded BTF, for what is not in the kernel's own.
+    /// Adds the BTF of a module.
     pub fn add_module(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let blob = Blob::from_vec(bytes, Some(&self.base))?;
         let mut modules = self.modules.take().unwrap_or_default();
@@ -251,7 +251,7 @@ impl KernelTypes {
         }
     }
 
-    /// 0: the kernel's own.
+    /// The BTF file of a module; 0 is the kernel itself.
     fn blob(&self, module: u32) -> Option<&Blob> {
         if module == 0 {
             return Some(&self.base);
@@ -260,7 +260,7 @@ impl KernelTypes {
         module
             .blob
             .get_or_init(|| {
-                // A module that has just gone, or BTF that does not fit this kernel, has no types to offer.
+                // A module that was just unloaded, or BTF of another kernel, has no types.
                 match &self.source {
                     Source::Nowhere => None,
                     Source::Folder(folder) => Blob::open(&folder.join(&module.name), Some(&self.base)).ok(),
@@ -270,7 +270,7 @@ impl KernelTypes {
             .as_ref()
     }
 
-    /// The id that `id` within this module's file is here.
+    /// Converts an ID in a module's file to a global ID.
     fn within(&self, module: u32, id: u32) -> u32 {
         if module == 0 || id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
     }
@@ -280,7 +280,7 @@ impl KernelTypes {
         self.plain_entry(id)
     }
 
-    /// Without a note of it.
+    /// Reads an entry without recording it.
     fn plain_entry(&self, id: u32) -> Option<Entry<'_>> {
         self.blob(id >> MODULE_SHIFT)?.entry(id & ((1 << MODULE_SHIFT) - 1))
     }
@@ -289,7 +289,7 @@ impl KernelTypes {
         self.base.string(offset).or_else(|| if module == 0 { None } else { self.blob(module)?.string(offset) })
     }
 
-    /// The first of these kinds with this name: in the kernel, then in its modules.
+    /// Finds the first entry of these kinds with this name, in the kernel, then in its modules.
     fn find(&self, name: &str, kinds: u32) -> Option<u32> {
         let key = (name.to_owned(), kinds);
         if let Some(known) = self.found.borrow().get(&key) {
@@ -318,7 +318,7 @@ impl KernelTypes {
 
     // ── Entries to types
 
-    /// `depth`: how many types have led here.
+    /// Converts an entry to a type. `depth` counts the references so far.
     fn ty(&self, id: u32, depth: u32) -> Option<Type> {
         if depth > DEPTH {
             return None;
@@ -335,7 +335,7 @@ impl KernelTypes {
             Kind::Float => float(entry.size_or_type),
             Kind::Ptr => {
                 let (to, user) = self.bare(self.within(module, entry.size_or_type))?;
-                // What a pointer leads to may be missing or odd; the pointer is none the worse.
+                // A pointer is valid even if its target is missing or unusual.
                 let to = self.ty(to, depth + 1).unwrap_or(Type::Void);
                 to.ptr(if user { Space::User } else { Space::Kernel })
             }
@@ -371,8 +371,8 @@ impl KernelTypes {
         })
     }
 
-    /// Skips what does not change the shape; true where a `user` tag was among it (`percpu` and `rcu` tags are passed over:
-    /// such a pointer is an offset within each CPU's area, resp. a plain pointer, in the kernel's memory).
+    /// Skips qualifiers and typedefs. Returns true if there was a `user` tag. (`percpu` and `rcu` tags are skipped: such a
+    /// pointer is an offset in each CPU's area, or a plain pointer, both in kernel memory.)
     fn bare(&self, mut id: u32) -> Option<(u32, bool)> {
         let mut user = false;
         for _ in 0..4 * DEPTH {
@@ -389,7 +389,7 @@ impl KernelTypes {
         None
     }
 
-    /// Is it `char` itself, of which several are text?
+    /// Is it the type `char`, so that an array of it is text?
     fn is_char(&self, id: u32) -> bool {
         let entry = self.bare(id).and_then(|(id, _)| Some((id >> MODULE_SHIFT, self.entry(id).filter(|_| id != 0)?)));
         entry.is_some_and(|(module, e)| e.kind == Kind::Int && e.size_or_type == 1 && self.string(module, e.name) == Some("char"))
@@ -401,7 +401,8 @@ impl KernelTypes {
         if encoding & 4 != 0 && entry.size_or_type == 1 {
             return Some(Type::Bool);
         }
-        // Kernels are built with -funsigned-char since 6.2, and no compiler sets BTF_INT_CHAR: the name tells text.
+        // Kernels since 6.2 are built with -funsigned-char, and no compiler sets BTF_INT_CHAR, so the name determines whether
+        // it is text.
         let text = encoding & 2 != 0 || self.string(module, entry.name) == Some("char");
         Some(match entry.size_or_type {
             1 => Type::Int(Int { bytes: 1, signed: text || encoding & 1 != 0 }),
@@ -431,7 +432,7 @@ impl KernelTypes {
     fn find_variant(&self, name: &str) -> Option<(u32, i64)> {
         let shared = self.base.find_string(name);
         (0..=self.modules().len() as u32).find_map(|module| {
-            // Modules are read only when the kernel has no such variant.
+            // Modules are read only if the kernel does not have the variant.
             let blob = self.blob(module)?;
             let mut names = if module == 0 { Vec::new() } else { blob.find_string(name) };
             names.extend(&shared);
@@ -450,7 +451,7 @@ impl KernelTypes {
         *self.signs_known.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
     }
 
-    /// The full type that a forward declaration stands for, if there is one.
+    /// The definition of a forward declaration, if there is one.
     fn forward(&self, id: u32, entry: &Entry<'_>) -> Option<u32> {
         if entry.kind != Kind::Fwd {
             return None;
@@ -462,7 +463,8 @@ impl KernelTypes {
         let full = self.string(id >> MODULE_SHIFT, entry.name).and_then(|name| {
             let offsets = self.base.find_string(name);
             let here = offsets.iter().find_map(|s| self.base.find_named(*s, kind.bit()));
-            // From the kernel into modules only as far as they have been read: printing a type must not read them all.
+            // For the kernel's own declarations, search only modules that are already loaded: printing a type must not load all
+            // of them.
             here.or_else(|| {
                 let module = id >> MODULE_SHIFT;
                 let own = (module != 0).then(|| self.blob(module)).flatten()?;
@@ -476,8 +478,8 @@ impl KernelTypes {
 
     // ── Members
 
-    /// Visits named members, those of anonymous members among them, until `visit` says so: (module, bytes before the struct
-    /// that holds the member, `struct btf_member`, its `kind_flag`).
+    /// Visits named members, including those of anonymous members, until `visit` stops: (module, offset of the struct that
+    /// contains the member, `struct btf_member`, its `kind_flag`).
     fn each_member(
         &self,
         id: u32,
@@ -519,7 +521,8 @@ impl KernelTypes {
         Some(true)
     }
 
-    /// `kind_flag` set: the offset's upper byte is a bit-field's width; clear: the type may be an int of fewer bits.
+    /// With `kind_flag`, the upper byte of the offset is the width of a bit-field; without it, the type may be an int with
+    /// fewer bits.
     fn field(&self, module: u32, base: u32, [name, type_id, offset]: [u32; 3], flag: bool) -> Option<Field> {
         let id = self.within(module, type_id);
         let ty = self.ty(id, 0)?;
@@ -544,7 +547,7 @@ impl KernelTypes {
     fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
         let mut fields = Vec::new();
         self.each_member(of.id, 0, 0, budget, &mut |module, offset, member, flag| {
-            // A member that cannot be described is left out: the others are worth having.
+            // A member that cannot be described is skipped.
             fields.extend(self.field(module, offset, member, flag));
             Visit::Take
         })?;
@@ -555,17 +558,17 @@ impl KernelTypes {
     }
 }
 
-/// What becomes of a member that is visited.
+/// What to do with a visited member.
 enum Visit {
-    /// Not meant.
+    /// Ignore it.
     Pass,
-    /// Meant, and others may be.
+    /// Accept it and continue.
     Take,
-    /// Meant alone.
+    /// Accept it and stop.
     Stop,
 }
 
-/// The modules whose BTF is in a folder like `/sys/kernel/btf`, sorted.
+/// The modules with BTF in a directory such as `/sys/kernel/btf`, sorted.
 pub(in crate::system) fn module_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
@@ -574,7 +577,7 @@ pub(in crate::system) fn module_names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// An integer type of C by any of its spellings: `unsigned long`, `long unsigned int`, `char`, `bool`, `__u32`, `int16_t`.
+/// Finds an integer type by any of its C spellings: `unsigned long`, `long unsigned int`, `char`, `bool`, `__u32`, `int16_t`.
 pub fn c_int(name: &str) -> Option<Type> {
     let fixed = name.strip_prefix("__").unwrap_or(name);
     let int = |bytes, signed| Some(Type::Int(Int { bytes, signed }));
@@ -614,7 +617,8 @@ pub fn c_int(name: &str) -> Option<Type> {
     }
 }
 
-/// Names (offsets) and values; `guess`: where there is no flag, what looks like a small negative 32-bit number is one.
+/// Names (offsets) and values. With `guess`, for BTF without the flag, values that look like small negative 32-bit numbers are
+/// treated as such.
 fn variants<'a>(entry: &Entry<'a>, guess: bool) -> impl Iterator<Item = (u32, i64)> + use<'a> {
     let (wide, signed) = (entry.kind == Kind::Enum64, entry.flag);
     let narrow = (!wide).then(|| entry.parts::<2>());
@@ -626,8 +630,8 @@ fn variants<'a>(entry: &Entry<'a>, guess: bool) -> impl Iterator<Item = (u32, i6
     narrow.chain(wide)
 }
 
-/// A bit-field of `width` bits, `bit` bits after byte `base`. The unit it was declared in holds it, unless the struct is
-/// packed: then the narrowest that does, from its first byte.
+/// Makes a bit-field of `width` bits, `bit` bits after byte `base`. It is in its declared storage unit, unless the struct is
+/// packed; then it is in the narrowest unit that contains it, from its first byte.
 pub(in crate::system) fn bit_field(name: String, base: u32, bit: u32, width: u32, ty: Type) -> Option<Field> {
     let unit = ty.size().saturating_mul(8).max(8);
     let (start, ty) = if (bit % unit).checked_add(width)? <= unit {
@@ -641,7 +645,7 @@ pub(in crate::system) fn bit_field(name: String, base: u32, bit: u32, width: u32
     Some(Field { name, offset: base.checked_add(start / 8)?, bits, ty })
 }
 
-/// What no integer holds: 128-bit integers as two of 64, the rest as bytes.
+/// A type that no integer can hold: a 128-bit integer as two of 64 bits, others as bytes.
 pub(in crate::system) fn raw_bytes(size: u32) -> Type {
     match size {
         bytes @ (1 | 2 | 4 | 8) => Type::uint(bytes as u8),
@@ -650,7 +654,7 @@ pub(in crate::system) fn raw_bytes(size: u32) -> Type {
     }
 }
 
-/// A floating-point number, or the bytes of one that rbt does not show: `long double`.
+/// A floating-point type, or bytes for types that rbt cannot print (`long double`).
 pub(in crate::system) fn float(size: u32) -> Type {
     Type::float(size).unwrap_or_else(|| raw_bytes(size))
 }
@@ -660,7 +664,7 @@ mod tests {
     use super::*;
     use crate::system::kernel_types::btf::Writer;
 
-    /// int, char and `struct s` made by `build` from their ids.
+    /// Makes types: int, char, and a `struct s` that `build` defines with their IDs.
     fn built(build: impl FnOnce(&mut Writer, u32, u32)) -> KernelTypes {
         let mut w = Writer::new(None);
         let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
@@ -743,7 +747,7 @@ mod tests {
     fn bit_fields_of_both_forms() {
         let new = built(|w, int, char| {
             let (a, b, c, d) = (w.string("a"), w.string("b"), w.string("c"), w.string("d"));
-            // c is at bits 12..20 of a packed struct; d is whole.
+            // c is at bits 12..20 of a packed struct; d is an entire int.
             let tail = [a, int, 3 << 24 | 5, b, char, 2 << 24 | 30, c, char, 8 << 24 | 12, d, int, 64];
             w.add(Kind::Struct, true, "s", 4, 12, &tail);
         });
@@ -777,7 +781,7 @@ mod tests {
         let s = a_struct(&types, "s");
         assert!(types.member(&s, "a").is_some());
         assert_eq!((types.member(&s, "b"), types.member(&s, "c"), types.expand(&s)), (None, None, None));
-        // A struct that holds itself twice would have 2^16 fields.
+        // A struct that contains itself twice would have 2^16 fields.
         let inside = types.expand(&a_struct(&types, "inside")).unwrap();
         assert_eq!(inside.fields.len(), 2);
     }
@@ -837,7 +841,7 @@ mod tests {
         }
     }
 
-    /// Cut at every length, and with single bytes changed, the data may give other answers but end in no panic.
+    /// Data that are truncated at any length, or with any byte changed, may give other answers but cause no panic.
     #[test]
     fn wrong_data_do_no_harm() {
         let whole = {

@@ -1,7 +1,7 @@
 //! Records which types were used, and makes BTF that contains only those and gives the same answers.
 //!
-//! An answer depends on the entries read for it and on searches by name, of which the first match counts. A subset in the same
-//! order has the same matches, and what was missing is still missing.
+//! An answer depends on the entries read for it and on searches by name, whose first match counts. A subset in the same order
+//! has the same first matches, and names that are absent remain absent.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{KernelTypes, MODULE_SHIFT};
 use crate::system::kernel_types::btf::{Blob, Entry, Kind, Writer};
 
-/// Entries, and of structs and unions the members.
+/// The used entries, and the used members of structs and unions.
 #[derive(Default)]
 pub struct Noted {
     entries: BTreeSet<u32>,
@@ -17,7 +17,7 @@ pub struct Noted {
 }
 
 impl KernelTypes {
-    /// From here on, notes what is looked at.
+    /// Records the entries that are used from now on.
     pub fn noting(self) -> Self {
         Self { noted: Some(RefCell::default()), ..self }
     }
@@ -34,7 +34,7 @@ impl KernelTypes {
         }
     }
 
-    /// As if what is of these kinds (a set of [`Kind::bit`]) and of such a name had been looked at.
+    /// Records all entries of these kinds (a set of [`Kind::bit`]) with matching names as used.
     pub fn note_all(&self, kinds: u32, wanted: &dyn Fn(&str) -> bool) {
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
@@ -46,7 +46,7 @@ impl KernelTypes {
         }
     }
 
-    /// BTF of what was noted, by module, the kernel's own first; a module of which nothing was is left out.
+    /// Makes BTF of the recorded entries by module, the kernel first; modules without any are omitted.
     pub fn noted(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let Some(noted) = &self.noted else { return Ok(Vec::new()) };
         let noted = noted.borrow();
@@ -80,7 +80,8 @@ impl KernelTypes {
         Ok(all)
     }
 
-    /// What belongs to entries of the kernel's own without being led to by them: sections of variables, tags of functions.
+    /// Entries of the kernel that belong to the kept ones but that these do not refer to: sections of variables, tags of
+    /// functions.
     fn beside(&self, kept: &BTreeSet<u32>) -> Vec<u32> {
         let tags = self.base.find_string(CALLABLE);
         let of = |entry: &Entry| match entry.kind {
@@ -108,7 +109,7 @@ impl KernelTypes {
         self.base.entries().filter(|(id, e)| of(e) && !kept.contains(id)).map(|(id, _)| id).collect()
     }
 
-    /// What is told by there being any such entry.
+    /// Adds entries whose mere presence is an answer.
     fn marks(&self, writer: &mut Writer) {
         if self.signs_known() {
             writer.add(Kind::Enum, true, "", 0, 4, &[]);
@@ -119,7 +120,7 @@ impl KernelTypes {
         }
     }
 
-    /// Writes an entry; what it refers to and was not noted is `void`.
+    /// Copies an entry; references to entries that were not recorded become `void`.
     fn copy(&self, id: u32, module: u32, ids: &BTreeMap<u32, u32>, noted: &Noted, to: &mut Writer) {
         let Some(entry) = self.plain_entry(id) else { return };
         let refer = |id: u32| ids.get(&self.within(module, id)).copied().unwrap_or(0);
@@ -160,5 +161,5 @@ impl KernelTypes {
     }
 }
 
-/// The tag of functions that BPF programs may call.
+/// The tag of functions that BPF programs can call.
 pub(super) const CALLABLE: &str = "bpf_kfunc";

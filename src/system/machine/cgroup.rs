@@ -11,22 +11,22 @@ use std::path::{Component, Path, PathBuf};
 use crate::input;
 use crate::system::Missing;
 
-/// A cgroup, as programs in the kernel know it.
+/// A cgroup of version 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
-    /// What `bpf_get_current_cgroup_id` gives for its tasks.
+    /// Its ID, as `bpf_get_current_cgroup_id` returns it.
     pub id: u64,
-    /// How many are above it; none where a name space hides them.
+    /// Its depth; `None` if a namespace hides it.
     pub level: Option<u32>,
-    /// Its folder.
+    /// Its directory.
     pub path: PathBuf,
 }
 
-/// The cgroup at a path: one below the cgroup2 mount, or a whole path into it.
+/// Finds a cgroup by its path below the cgroup2 mount, or by its full path.
 pub fn find(path: &str) -> Result<Cgroup, Missing> {
     let mount = mount();
     let relative = mount.as_ref().map(|m| m.join(path.trim_start_matches('/')));
-    // A whole path counts only where it leads into a cgroup2 file system: `/` is the root cgroup, not the machine's root.
+    // A full path counts only if it is in a cgroup2 file system: `/` is the root cgroup, not the root directory.
     let whole = PathBuf::from(path);
     let found = std::iter::once(whole).filter(|p| p.is_absolute()).chain(relative).find(|p| is_cgroup2(p));
     let Some(found) = found else {
@@ -43,17 +43,17 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
 
 const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup";
 
-/// Is this folder still that of the cgroup with this ID?
+/// Is this directory still that of the cgroup with this ID?
 pub fn is_there(path: &Path, id: u64) -> bool {
     id_of(path).is_ok_and(|now| now == id)
 }
 
-/// What the folder's file handle holds; on 64-bit machines the inode number is equal to it.
+/// The ID in the directory's file handle; on 64-bit machines, the inode number is the same.
 fn id_of(path: &Path) -> io::Result<u64> {
     file_handle(path).map_or_else(|| fs::metadata(path).map(|m| m.ino()), Ok)
 }
 
-/// The cgroup of this folder.
+/// Describes the cgroup with this directory.
 fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let path = path.canonicalize().unwrap_or(path);
     let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {e}", path.display()), help: None };
@@ -64,12 +64,12 @@ fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     Ok(Cgroup { id, level, path })
 }
 
-/// Is the root of what this process sees the root of all? `PROC_CGROUP_INIT_INO` of include/linux/proc_ns.h.
+/// Is this process in the initial cgroup namespace? `PROC_CGROUP_INIT_INO` of include/linux/proc_ns.h.
 fn sees_all() -> bool {
     fs::read_link("/proc/self/ns/cgroup").is_ok_and(|ns| ns.as_os_str() == "cgroup:[4026531835]")
 }
 
-/// Where the cgroup2 file system is mounted.
+/// The mount point of the cgroup2 file system.
 pub fn mount() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     // `id parent major:minor root mount-point options … - type source options`
@@ -87,7 +87,7 @@ fn is_cgroup2(path: &Path) -> bool {
 
 /// The eight bytes of a cgroup's file handle (`name_to_handle_at(2)`).
 fn file_handle(path: &Path) -> Option<u64> {
-    /// `struct file_handle` with room for a kernfs id.
+    /// `struct file_handle` with room for a kernfs ID.
     #[repr(C)]
     struct Handle {
         bytes: u32,
@@ -96,13 +96,13 @@ fn file_handle(path: &Path) -> Option<u64> {
     }
     let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
     let (mut handle, mut mount) = (Handle { bytes: 8, kind: 0, id: [0; 8] }, 0i32);
-    // SAFETY: the kernel writes at most the eight bytes that the handle says it has room for.
+    // SAFETY: the kernel writes at most the eight bytes that the handle declares.
     let done = unsafe { libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     (done == 0 && handle.bytes == 8).then(|| u64::from_ne_bytes(handle.id))
 }
 
-/// What container managers call the folder of a container's cgroup, around its id or its name: docker, podman, containerd, CRI-O
-/// (with systemd, and without), systemd-nspawn and LXC.
+/// Prefixes and suffixes that container managers add to the ID or name of a container in the name of its cgroup: docker,
+/// podman, containerd, CRI-O (with and without systemd), systemd-nspawn and LXC.
 const FORMS: &[(&str, &str)] = &[
     ("docker-", ".scope"),
     ("libpod-", ".scope"),
@@ -116,15 +116,15 @@ const FORMS: &[(&str, &str)] = &[
     ("lxc.payload.", ""),
     ("", ""),
 ];
-/// Folders in which plain ids or names are containers'.
+/// Cgroups whose children are named only by the container's ID or name.
 const PARENTS: &[&str] = &["docker", "libpod_parent", "lxc", "kubepods", "default", "k8s.io", "moby"];
-/// Hexadecimal digits of an id, and how many of them must be given.
+/// Length of an ID in hexadecimal digits, and the minimum length of an abbreviation.
 const ID: usize = 64;
 const SHORTEST: usize = 4;
-/// No tree of cgroups is deeper.
+/// Limit for the depth of the search.
 const DEPTH: u32 = 32;
 
-/// The cgroup of a container, by its name or its id, of which the beginning is enough.
+/// Finds the cgroup of a container by its name, or by its ID or the beginning of it.
 pub fn container(name: &str) -> Result<Cgroup, Missing> {
     let Some(mount) = mount() else {
         return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
@@ -157,7 +157,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
     }
 }
 
-/// Folders of that container, outermost ones only, in order of name.
+/// Finds the directories of that container, only the outermost ones, sorted by name.
 fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
     for path in folders_in(folder) {
         let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
@@ -169,9 +169,9 @@ fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Is a folder of this name, in one of that name, a container's that is called so?
+/// Is a directory with this name and this parent that of the container?
 fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
-    // `-` and others are written in hexadecimal within units' names: systemd-escape(1)
+    // Names of units encode `-` and other characters in hexadecimal: systemd-escape(1).
     let folder = folder.replace("\\x2d", "-");
     FORMS.iter().any(|(before, after)| {
         let Some(inner) = folder.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) else { return false };
@@ -182,15 +182,15 @@ fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
     })
 }
 
-/// The ids of containers that docker or podman knows by this name, running or not: several users may have one each. `root` is
-/// the machine's.
+/// The IDs of containers that docker or podman has under this name, running or not. Different users can have containers with
+/// the same name. `root` is the machine's root directory.
 fn ids_of(name: &str, root: &Path) -> Vec<String> {
-    // docker: a folder for each container, and in it what it is: `…"Name":"/web"…`
+    // docker: a directory for each container, with a description: `…"Name":"/web"…`
     let docker = folders_in(&root.join("var/lib/docker/containers")).into_iter().filter_map(|folder| {
         let text = input::text(&folder.join("config.v2.json"), input::TEXT).ok()?;
         text.contains(&format!("\"Name\":\"/{name}\"")).then(|| folder.file_name()?.to_str().map(str::to_owned))?
     });
-    // podman: a list, `[{"id":"…","names":["web"],…},…]`, and one for each user who runs it without root
+    // podman: a list `[{"id":"…","names":["web"],…},…]` for root, and one for each other user.
     let homes = folders_in(&root.join("home")).into_iter().chain([root.join("root")]).map(|home| home.join(".local/share"));
     let stores = [root.join("var/lib"), root.join("run")].into_iter().chain(homes);
     let podman = stores.filter_map(|store| {
@@ -201,7 +201,7 @@ fn ids_of(name: &str, root: &Path) -> Vec<String> {
     docker.chain(podman).collect()
 }
 
-/// The folders in this one, in order of name.
+/// The subdirectories of a directory, sorted by name.
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).ok().into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect();

@@ -1,26 +1,26 @@
-//! Well-known numbers that BTF lacks: `SIGKILL`, `O_CREAT`, `AF_INET`.
+//! Well-known constants that BTF lacks: `SIGKILL`, `O_CREAT`, `AF_INET`.
 //!
-//! They are part of the kernel's interface to programs, so they do not change. They apply only if the script, its headers and
+//! They are part of the kernel's interface for user space, so they never change. They apply only if the script, its headers and
 //! enums do not define the name.
 
-/// `[header] what they are` before the rows of a group, then a name and its number a line, and what it is elsewhere:
-/// `aarch64=16384`, or `none` where it is not there.
+/// A group starts with `[header] description`. A row has a name, its value, and values of other architectures: `aarch64=16384`,
+/// or `none` if it does not exist there.
 const TABLE: &str = include_str!("constants.txt");
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// As in C.
+    /// Its name in C.
     pub name: &'static str,
-    /// On this machine.
+    /// Its value on this machine.
     pub value: i64,
-    /// The header that has it; empty where the kernel keeps it to itself.
+    /// The header that defines it; empty if only the kernel uses it.
     pub header: &'static str,
-    /// What those of its group are.
+    /// The description of its group.
     pub group: &'static str,
 }
 
-/// All of this machine, in groups.
+/// All constants of this machine, by group.
 pub fn all() -> impl Iterator<Item = Constant> {
     let (mut header, mut group) = ("", "");
     TABLE.lines().filter_map(move |line| {
@@ -36,7 +36,7 @@ pub fn all() -> impl Iterator<Item = Constant> {
     })
 }
 
-/// The one of this name.
+/// The constant with this name.
 pub fn find(name: &str) -> Option<Constant> {
     all().find(|c| c.name == name)
 }
@@ -62,10 +62,10 @@ mod tests {
         assert_eq!(find("sigkill"), None);
     }
 
-    /// What the compiler says; the names that it does not know.
+    /// The values by the compiler, and the names that it does not know.
     fn compile(header: &str, names: &[&str], to: &std::path::Path) -> Option<Result<BTreeMap<String, i64>, BTreeSet<String>>> {
         let prints: String = names.iter().map(|n| format!("printf(\"{n} %lld\\n\", (long long)({n}));\n")).collect();
-        // which needs another before it
+        // This header needs another one before it.
         let before = if *header == *"linux/if.h" { "#include <sys/socket.h>\n" } else { "" };
         let text = format!("#define _GNU_SOURCE\n{before}#include <{header}>\nint printf(const char *, ...);\nint main() {{\n{prints}}}\n");
         let mut cc = Command::new("cc");
@@ -84,7 +84,7 @@ mod tests {
         Some(Ok(rows.lines().filter_map(|l| l.split_once(' ')).filter_map(|(n, v)| Some((n.to_owned(), v.parse().ok()?))).collect()))
     }
 
-    /// Against the headers of this machine, which may be older and lack some.
+    /// Compares with the headers of this machine, which may be older and lack some names.
     #[test]
     fn values_are_those_of_the_headers() {
         let mut groups: BTreeMap<&str, Vec<Constant>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Paths by pattern, as a shell has them: `*`, `?` and `[a-z]` stay within a part, `**` is any number of parts.
+//! Paths by shell pattern: `*`, `?` and `[a-z]` match within a component, `**` matches any number of components.
 //!
-//! Attach points have wildcards of their own: see [`crate::system::matches`].
+//! Attach points have their own wildcards: see [`crate::system::matches`].
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,13 +10,13 @@ use globset::{GlobBuilder, GlobMatcher};
 
 const ANY_PARTS: &str = "**";
 
-/// Does a text ask for more than the path that it spells?
+/// Does a text contain pattern characters?
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// The paths that match, below `base`, in order. Names that begin with a dot match only a pattern that does, and `**` does not
-/// follow links to folders, which may lead back.
+/// Returns the paths below `base` that match, sorted. Names that start with a dot match only patterns that do. `**` does not
+/// follow symbolic links to directories, to avoid loops.
 pub fn paths(base: &Path, pattern: &str) -> Vec<PathBuf> {
     let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
     let mut found = Vec::new();
@@ -58,9 +58,9 @@ fn descend(at: PathBuf, parts: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a pattern matches; one that is not well formed matches its own text.
+/// Compiles a pattern; an invalid one matches its own text.
 fn matcher(pattern: &str) -> Option<GlobMatcher> {
-    // braces are the shell's own, and no part of a pattern
+    // Braces are not part of a pattern: the shell expands them.
     let plain = pattern.replace('{', "[{]").replace('}', "[}]");
     let build = |text: &str| GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
     let glob = build(&plain).or_else(|_| build(&globset::escape(pattern)));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn paths_below_a_base() {
-        // what the base is called is no pattern
+        // The name of the base is not a pattern.
         let base = std::env::temp_dir().join(format!("rbt-glob[{}]*", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         fs::create_dir_all(base.join("sub/.hidden")).unwrap();

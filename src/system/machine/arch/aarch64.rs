@@ -4,14 +4,15 @@ use super::super::operands::{self, At};
 use super::{Arch, Call, Convention};
 use crate::system::binary::instructions;
 
-/// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), whose start is `struct user_pt_regs`. A general register `x` is
+/// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. A general register
+/// `x` is at eight times its number.
 /// at eight times its number.
 const LR: u32 = 240;
 const SP: u32 = 248;
 const PC: u32 = 256;
 const PSTATE: u32 = 264;
 const ORIG_X0: u32 = 272;
-/// `syscallno`, which is still there where execve(2) has cleared `x8`.
+/// `syscallno`, which remains valid after execve(2) has cleared `x8`.
 const SYSCALL_NUMBER: u32 = 280;
 
 pub(super) const ARCH: Arch = Arch {
@@ -30,18 +31,18 @@ pub(super) const ARCH: Arch = Arch {
     convention: Convention { large_by_reference: true, mixed: false, result_comes_first: false, even_pairs: true, overflow_is_final: true },
     // `cmd/compile/abi-internal.md` of Go
     go_args: &[0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120],
-    // syscall(2); the result replaces the first argument
+    // syscall(2). The result replaces the first argument.
     syscall_args: &[ORIG_X0, 8, 16, 24, 32, 40],
     result: 0,
     syscall_number: SYSCALL_NUMBER,
     ip: PC,
     sp: SP,
     stack_args: 0,
-    // a word is left for the return address
+    // One word is reserved for the return address.
     go_stack_args: 8,
     return_address: Some(LR),
     trap: 0,
-    // `bl`, whose distance counts from itself in instructions
+    // `bl`, whose distance is in instructions, relative to itself.
     call: Call { operation: (58, 0x25), mask: 0x3f, distance: (6, 36, 2), back: 4 },
     raw_frames: 1,
     // `TIF_32BIT` of arch/arm64/include/asm/thread_info.h
@@ -84,7 +85,7 @@ fn operand(text: &str) -> Option<At> {
         return register(text).map(At::Register).or_else(|| operands::number(text.strip_prefix('#').unwrap_or(text)).map(At::Number));
     };
     let mut parts = inside.strip_suffix(']')?.split(',').map(str::trim);
-    // a 32-bit register is no address
+    // 32-bit registers are not valid addresses.
     let address = |name: &str| register(name).filter(|_| !name.starts_with('w'));
     let base = Some(address(parts.next()?)?);
     let (mut by, mut index) = (0, None);
@@ -100,7 +101,7 @@ fn operand(text: &str) -> Option<At> {
     parts.next().is_none().then_some(At::Memory { symbol: None, base, index, by })
 }
 
-/// `x0` and `w0` are in one place. `xzr` is no place.
+/// `x0` and `w0` have the same offset. `xzr` has none.
 fn register(name: &str) -> Option<u32> {
     let whole = name.strip_prefix('w').map_or_else(|| name.to_owned(), |n| format!("x{n}"));
     ARCH.register(&whole).filter(|_| whole.starts_with('x') || whole == "sp")
@@ -166,7 +167,7 @@ static CALLS: &[(&str, u32)] = &[
     ("write", 64), ("writev", 66),
 ];
 
-/// Those that include/uapi/asm-generic/unistd.h leaves out, as the C library makes them.
+/// Calls that include/uapi/asm-generic/unistd.h omits, and those that the C library uses instead.
 #[rustfmt::skip]
 static REPLACED_CALLS: &[(&str, &str)] = &[
     ("open", "openat"), ("creat", "openat"), ("fork", "clone"), ("vfork", "clone"), ("access", "faccessat"), ("chmod", "fchmodat"),

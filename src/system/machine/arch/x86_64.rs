@@ -73,7 +73,7 @@ pub(super) const ARCH: Arch = Arch {
     go_stack_args: 8,
     return_address: None,
     trap: 1,
-    // `call`, with the distance in the four bytes that follow
+    // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     raw_frames: 0,
     // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
@@ -119,7 +119,7 @@ fn operand(text: &str) -> Option<At> {
     let mut parts = inside.split(',').map(str::trim);
     let base = match parts.next()? {
         "" => None,
-        // a symbol is there as many bytes away as the assembler found out
+        // The assembler encodes a symbol as a distance from `%rip`.
         "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, by }),
         name => Some(register(name.strip_prefix('%')?)?),
     };
