@@ -185,6 +185,7 @@ pub mod frontend;
 pub mod help;
 pub mod info;
 pub mod list;
+pub mod merge;
 pub mod repl;
 pub mod scripts;
 pub mod verbs;

@@ -27,7 +27,21 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "surface",
         peers: true,
-        modules: &["driver", "frontend", "cli", "list", "info", "help", "scripts", "verbs", "compat", "completions", "repl", "main"],
+        modules: &[
+            "driver",
+            "frontend",
+            "cli",
+            "list",
+            "merge",
+            "info",
+            "help",
+            "scripts",
+            "verbs",
+            "compat",
+            "completions",
+            "repl",
+            "main",
+        ],
     },
 ];
 

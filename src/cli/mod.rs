@@ -7,6 +7,7 @@ pub mod check;
 mod completions;
 mod flags;
 pub mod fmt;
+pub mod merge;
 mod one_liners;
 pub mod snapshot;
 mod split;
@@ -61,6 +62,8 @@ pub enum Command {
     Check(Box<check::Check>),
     /// `rbt snapshot`
     Snapshot(snapshot::Snapshot),
+    /// `rbt merge`
+    Merge(merge::Merge),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// `rbt help`: the words to explain
@@ -77,6 +80,7 @@ impl Command {
             Command::Fmt(fmt) => fmt.color,
             Command::Check(check) => check.color,
             Command::Snapshot(snapshot) => snapshot.color,
+            Command::Merge(merge) => merge.run.color,
             Command::Info | Command::Completions(_) | Command::Help(_) | Command::Say(_) => color_by_default(),
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory};
 
-use super::{Command, check, fmt, one_liners, snapshot};
+use super::{Command, check, fmt, merge, one_liners, snapshot};
 use crate::failure::Failure;
 use crate::scripts::SCRIPTS;
 use crate::verdict;
@@ -52,6 +52,13 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
             offer(check::Raw::command(), &[("format", &formats), ("deny", &["warnings"]), COLOR])
         },
         parse: check::parse,
+    },
+    Subcommand {
+        name: "merge",
+        usage: "[--by host] [--hosts NAMES] [-f FORMAT] FILES",
+        doc: "Add up what runs on several machines have counted (-f state)",
+        command: merge::command,
+        parse: merge::parse,
     },
     Subcommand {
         name: "fmt",

@@ -14,10 +14,11 @@ use crate::cli::Run;
 use crate::diag::{Diagnostics, Source};
 use crate::expect::{self, Expectation};
 use crate::failure::{Failure, reason};
-use crate::frontend::{Checked, Frontend};
+use crate::frontend::Frontend;
 use crate::input;
 use crate::runtime::{OnEnd, child};
-use crate::settings::MissingProbes;
+use crate::sema::hir::Map;
+use crate::settings::{MissingProbes, Settings};
 use crate::streams::{Stdout, not_written, report, to_stderr};
 use crate::syntax::{self, ast};
 use crate::value::Last;
@@ -164,11 +165,11 @@ impl Budget {
     }
 
     /// Holds what is expected against the script's maps, and makes sure that the reports can be written.
-    pub fn check(&mut self, script: &Checked, front: &Frontend) -> Result<(), Failure> {
+    pub fn check(&mut self, maps: &[Map], front: &Frontend) -> Result<(), Failure> {
         let (mut checked, mut wrong) = (Vec::new(), Vec::new());
         for w in &self.written {
             let Some(source) = front.sources.get(w.source) else { continue };
-            match expect::check(&w.tree, &w.text, source, w.place.clone(), &script.script.maps) {
+            match expect::check(&w.tree, &w.text, source, w.place.clone(), maps) {
                 Ok(expectation) => checked.push(expectation),
                 Err(d) => wrong.push(d),
             }
@@ -180,8 +181,17 @@ impl Budget {
             self.open(front.run)?;
         }
         self.checked = checked;
-        self.may_lack = script.settings.missing_probes == MissingProbes::Ignore;
         Ok(())
+    }
+
+    /// The settings of the run may allow probes to be missing.
+    pub fn allow(&mut self, settings: &Settings) {
+        self.may_lack = settings.missing_probes == MissingProbes::Ignore;
+    }
+
+    /// The results are known.
+    pub fn ended(&self, last: Last) {
+        *self.last.borrow_mut() = Some(last);
     }
 
     /// Before the run, which would be in vain where no report of it can be written.
@@ -227,7 +237,7 @@ impl Budget {
     }
 
     /// The outcome of the run; none if the script could not run.
-    fn verdict(&self, run: &Run) -> Option<Vec<Outcome>> {
+    pub fn verdict(&self, run: &Run) -> Option<Vec<Outcome>> {
         if run.dry_run || run.compile_only || self.checked.is_empty() {
             return None;
         }
@@ -249,7 +259,7 @@ impl Budget {
     }
 
     /// Writes the reports. Gives the status.
-    fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
+    pub fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
         self.fence = None;
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;

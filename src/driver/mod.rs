@@ -31,6 +31,7 @@ use crate::terminal::{self, paint};
 use budget::Budget;
 
 mod budget;
+mod merge;
 mod panic;
 mod rewrite;
 mod snapshot;
@@ -65,6 +66,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Fmt(fmt) => rewrite::rewrite(&fmt),
         Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
+        Command::Merge(asked) => merge::merge(&asked),
         Command::Completions(shell) => to_stdout(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -132,7 +134,8 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
     if let Some(budget) = &mut budget {
-        budget.check(&checked, &front)?;
+        budget.check(&checked.script.maps, &front)?;
+        budget.allow(&checked.settings);
     }
     let (mut checked, mut child) = (checked, child);
     let mut compiled = compile(&checked, &sys, &mut front)?;

@@ -183,7 +183,7 @@ fn asked(run: &Run, settings: &Settings) -> Option<String> {
 }
 
 /// The destination of the script's output. It is not buffered, because the session buffers as `-B` requires.
-fn output(run: &Run) -> Result<File, Failure> {
+pub(super) fn output(run: &Run) -> Result<File, Failure> {
     match &run.output {
         Some(path) => File::create(path).map_err(|e| not_written(&format!("-o {}", path.display()), &e)),
         None => {

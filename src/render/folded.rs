@@ -143,7 +143,7 @@ fn frame(frame: &Frame, stack: &Stack) -> String {
 fn weight(value: &Value) -> Option<u64> {
     let above_zero = |value: &Value| value.number().and_then(|n| u64::try_from(n).ok());
     if let Value::Hist(h) = value {
-        Some(h.counts.iter().sum())
+        Some(h.counts.iter().fold(0u64, |sum, n| sum.saturating_add(*n)))
     } else if let Value::Stats(s) = value {
         Some(s.count)
     } else if let Value::Percentiles(p) = value {

@@ -113,7 +113,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
         to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&of.probe), parts.join("; ")).as_bytes());
     }
-    let lost: u64 = counts.iter().map(|of| of.dropped).sum();
+    let lost = counts.iter().fold(0u64, |lost, of| lost.saturating_add(of.dropped));
     if lost > 0 {
         to.extend_from_slice(format!("WARNING: Total lost event count: {lost}\n").as_bytes());
     }

@@ -1,5 +1,42 @@
 //! Slips of the finger.
 
+/// The same of any text, in its bytes.
+pub fn text(texts: &[String], seed: u64, number: u64) -> String {
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
+    let mut text = texts[dice.below(texts.len())].clone();
+    for _ in 0..1 + dice.below(3) {
+        text = if dice.below(2) == 0 { number_changed(&text, &mut dice) } else { bytes(&text, texts, &mut dice) };
+    }
+    text
+}
+
+/// Another number in place of one.
+fn number_changed(text: &str, dice: &mut Dice) -> String {
+    const EDGES: &[&str] = &[
+        "0",
+        "-1",
+        "1",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "4294967296",
+        "1e400",
+        "99999999999999999999999999999999999999999",
+    ];
+    let starts: Vec<usize> = text
+        .char_indices()
+        .filter(|(i, c)| c.is_ascii_digit() && *i > 0 && !text.as_bytes()[i - 1].is_ascii_digit())
+        .map(|(i, _)| i)
+        .collect();
+    if starts.is_empty() {
+        return text.into();
+    }
+    let at = starts[dice.below(starts.len())];
+    let end = text[at..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |n| at + n);
+    format!("{}{}{}", &text[..at], dice.pick(EDGES), &text[end..])
+}
+
 /// Number `number` of a seed: a script of the tree, changed here and there.
 pub fn script(scripts: &[String], seed: u64, number: u64) -> String {
     // splitmix64 (Steele, Lea, Flood 2014) makes neighbours unlike one another

@@ -11,6 +11,8 @@
 //! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
 //! ```
 //!
+//! Documents with the states of runs are changed in the same way, and added up.
+//!
 //! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
 //! of a seed is the same script as long as the tree is the same.
 
@@ -18,6 +20,7 @@
 
 mod change;
 mod corpus;
+mod states;
 mod work;
 
 use libtest_mimic::{Arguments, Trial};
@@ -64,7 +67,8 @@ fn main() -> ExitCode {
         let tally = run(&corpus::scripts(), 1, 0, 1500, Some(Duration::from_secs(15)));
         if tally.failures.is_empty() && tally.done > 0 { Ok(()) } else { Err(tally.to_string().into()) }
     });
-    libtest_mimic::run(&args, vec![unchanged, changed]).exit_code()
+    let states = Trial::test("mutate::states", || states::run(1, 1500).map_err(Into::into));
+    libtest_mimic::run(&args, vec![unchanged, changed, states]).exit_code()
 }
 
 /// What came of many scripts.

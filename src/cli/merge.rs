@@ -1,0 +1,118 @@
+//! The options of `rbt merge`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, value_parser};
+
+use super::{Command, Run, flags};
+use crate::failure::Failure;
+
+/// A request to add states up.
+#[derive(Clone, Debug)]
+pub struct Merge {
+    /// What goes for a run as well: format, output, expectations.
+    pub run: Box<Run>,
+    /// Files; `-` is standard input.
+    pub files: Vec<PathBuf>,
+    /// `--by host`
+    pub by_host: bool,
+    /// `--top`
+    pub top: Option<u64>,
+    /// `--hosts`
+    pub hosts: Vec<String>,
+}
+
+/// Flags of a run that are also flags here.
+const OF_A_RUN: &[&str] = &["output", "format", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
+
+const ABOUT: &str = "Add up what runs of one script have counted on several machines
+
+`rbt -f state` writes all that the maps of a run have counted, as one line of JSON. rbt merge adds such documents exactly: counts,
+sums, buckets of histograms, extremes, percentiles. It prints what one run would print at its end, in any format of a run. The
+greatest N entries are chosen after merging.";
+
+const EXAMPLES: &str =
+    "Documents may have other text before them in their line, such as the name of a host. A document that is cut off or damaged,
+and any other line, is reported and left out. Documents of different scripts, and maps of different types, are refused.
+
+Examples:
+  for h in a b c; do ssh $h rbt -q -f state x.bt & done | rbt merge --hosts a,b,c -
+                                             three machines at once, and whether one did not answer
+  pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
+                                             the lines of pdsh, with the names of the hosts
+  rbt merge --by host *.json                 the host as the first part of each key
+  rbt merge *.json --expect 'p99(@ns) < 1ms' what must hold for all of them
+
+Exit status:
+  0    success
+  1    something is missing: a host, a damaged or unreadable document, a map without a sum
+  1-3  with --expect: as of a run";
+
+/// The command, for completions and the manual.
+pub(super) fn command() -> clap::Command {
+    clap::Command::new("rbt merge")
+        .bin_name("rbt merge")
+        .override_usage("rbt merge [OPTIONS] FILES")
+        .about(ABOUT.lines().next().unwrap_or_default())
+        .long_about(ABOUT)
+        .after_help(EXAMPLES)
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new("files")
+                .value_name("FILES")
+                .num_args(0..)
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .help("Files with states; - is standard input, which is also read without FILES"),
+        )
+        .arg(
+            Arg::new("by")
+                .long("by")
+                .value_name("host")
+                .value_parser(["host"])
+                .help("Keep the hosts apart: their names are the first part of each key"),
+        )
+        .arg(
+            Arg::new("top")
+                .long("top")
+                .value_name("N")
+                .value_parser(value_parser!(u64).range(1..))
+                .help("Print the N greatest entries of each map"),
+        )
+        .arg(
+            Arg::new("hosts")
+                .long("hosts")
+                .value_name("NAMES")
+                .action(ArgAction::Append)
+                .value_delimiter(',')
+                .help("Report each of these hosts of which there is no state, and end with status 1"),
+        )
+        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+}
+
+/// Parses the arguments after `rbt merge`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let words = [OsString::from("rbt merge")].into_iter().chain(args.iter().cloned());
+    let found = match command().try_get_matches_from(words) {
+        Ok(found) => found,
+        Err(e) if e.use_stderr() => {
+            let words: Vec<String> = ["merge".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
+            let failure = super::usage::usage_error(&e, &words);
+            let near = failure.help.as_ref().is_some_and(|h| h.starts_with("did you mean"));
+            return Err(if near { failure } else { failure.help("`rbt merge --help` explains the options") });
+        }
+        Err(e) => return Ok(Command::Say(e.render().to_string())),
+    };
+    let draft = flags::read(&found)?;
+    super::require_run(&draft)?;
+    let hosts = found.get_many::<String>("hosts").unwrap_or_default().map(|host| host.trim().to_string()).filter(|host| !host.is_empty());
+    Ok(Command::Merge(Merge {
+        run: Box::new(draft.run),
+        files: found.get_many::<PathBuf>("files").unwrap_or_default().cloned().collect(),
+        by_host: found.contains_id("by"),
+        top: found.get_one("top").copied(),
+        hosts: hosts.collect(),
+    }))
+}

@@ -1,0 +1,154 @@
+//! `rbt merge`: reads the documents, and prints their sum as a run prints its end.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::budget::{self, Budget};
+use super::start;
+use crate::cli::merge::Merge;
+use crate::failure::{Failure, reason};
+use crate::frontend::Frontend;
+use crate::merge::{Found, Refused, Sum, read};
+use crate::render::{self, RenderOptions, Rendered};
+use crate::streams::{not_written, report};
+use crate::value::Output;
+
+/// Messages about one input before it is only counted how many there are.
+const TOLD: usize = 20;
+
+pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
+    let began = SystemTime::now();
+    if asked.files.is_empty() && io::stdin().is_terminal() {
+        return Err(
+            Failure::new("there are no states to merge").help("name files that `rbt -f state` has written, or `-` for standard input")
+        );
+    }
+    let run = &*asked.run;
+    let mut problems = Problems { told: 0, color: run.color };
+    let mut sum = Sum::new(asked.by_host);
+    let stdin = [Path::new("-").to_owned()];
+    let files = if asked.files.is_empty() { &stdin[..] } else { &asked.files };
+    for file in files {
+        add(file, &mut sum, &mut problems)?;
+    }
+    let missing: Vec<String> = asked.hosts.iter().filter(|host| !sum.hosts().contains(*host)).cloned().collect();
+    for host in &missing {
+        problems.tell(&format!("there is no state of the host {host}"));
+    }
+    if sum.hosts().is_empty() {
+        problems.finish();
+        let failure = Failure::new("there is no state to merge").code("no-states");
+        return Err(failure.help("write states with `rbt -f state`, each on one line"));
+    }
+
+    let mut front = Frontend::new(run);
+    let mut budget = Budget::default();
+    if !run.expected.is_empty() {
+        budget.read(&mut front)?;
+        budget.check(&sum.maps(), &front)?;
+        budget.ended(sum.last(&missing));
+    }
+    print(asked, sum, &mut problems)?;
+    let status = u8::from(problems.told > 0);
+    problems.finish();
+    match budget.verdict(run) {
+        Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == crate::verdict::WELL { status } else { verdict }),
+        None => Ok(status),
+    }
+}
+
+fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failure> {
+    let mut refused = None;
+    let mut each = |found: Found| match found {
+        _ if refused.is_some() => {}
+        Found::Problem(what) => problems.tell(&what),
+        Found::State(state, place) => match sum.add(*state, &place) {
+            Ok(()) => {}
+            Err(Refused::Document(what)) => problems.tell(&what),
+            Err(Refused::Script(what)) => refused = Some(what),
+        },
+    };
+    let done = if file == Path::new("-") {
+        read("standard input", io::stdin().lock(), &mut each)
+    } else {
+        File::open(file).and_then(|from| read(&file.display().to_string(), from, &mut each))
+    };
+    if let Err(e) = done {
+        problems.tell(&format!("cannot read {}: {}", file.display(), reason(&e)));
+    }
+    match refused {
+        Some(what) => Err(Failure::new(what).code("not-merged").help("only runs of the same script add up; merge others separately")),
+        None => Ok(()),
+    }
+}
+
+fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {
+    let run = &*asked.run;
+    let mut out = start::output(run)?;
+    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
+    let mut renderer = (format.make)(&RenderOptions {
+        warnings: run.warnings,
+        terminal: out.is_terminal(),
+        messages_terminal: io::stderr().is_terminal(),
+        commands: budget::is_read_for_commands(run),
+        ..RenderOptions::default()
+    });
+    let mut outputs = Vec::new();
+    if format.state {
+        let (state, refused) = sum.state();
+        refused.iter().for_each(|why| problems.tell(why));
+        outputs.extend(state.map(Output::State));
+    } else {
+        for shown in sum.shown(asked.top) {
+            match shown {
+                Ok(view) => outputs.push(Output::Map(view)),
+                Err(why) => problems.tell(&why),
+            }
+        }
+        sum.warnings().iter().filter(|_| run.warnings).for_each(|warning| problems.warn(warning));
+        outputs.push(Output::Counts(sum.counts().into_iter().filter(|counts| !counts.complete()).collect()));
+    }
+    let mut rendered = Rendered::default();
+    outputs
+        .iter()
+        .filter(|output| !matches!(output, Output::Counts(all) if all.is_empty()))
+        .for_each(|o| renderer.render(o, &mut rendered));
+    crate::streams::to_stderr(&String::from_utf8_lossy(&rendered.err));
+    match out.write_all(&rendered.out) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(not_written("the output", &e)),
+        _ => Ok(()),
+    }
+}
+
+/// What is missing in the sum.
+struct Problems {
+    told: usize,
+    color: bool,
+}
+
+impl Problems {
+    fn tell(&mut self, what: &str) {
+        self.told += 1;
+        if self.told <= TOLD {
+            let help = if what.contains("which the script assigns") {
+                "count in the script, with count() or sum(), or keep the hosts apart with --by host"
+            } else {
+                ""
+            };
+            let failure = Failure::new(what).code("not-merged");
+            report(&if help.is_empty() { failure } else { failure.help(help) }, self.color);
+        }
+    }
+
+    fn warn(&self, what: &str) {
+        report(&Failure::new(what).code("map-emptied").status(0), self.color);
+    }
+
+    fn finish(&self) {
+        if self.told > TOLD {
+            report(&Failure::new(format!("{} more inputs are not merged", self.told - TOLD)).code("not-merged"), self.color);
+        }
+    }
+}

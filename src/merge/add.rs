@@ -1,0 +1,373 @@
+//! Adds states up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::builtins::{self, Aggregate};
+use crate::diag::Span;
+use crate::render::{self, RenderOptions};
+use crate::sema::hir;
+use crate::state::{Counted, Entry, Map, Printed, State};
+use crate::types::{Agg, Type};
+use crate::value::{Counts, Last, MapView, Show, Value};
+
+/// The most bytes of the values of a map that are shown.
+const MOST: u64 = 4 << 30;
+/// Room for the name of a host in a key.
+const HOST: u32 = 65;
+
+/// Why a document is not added.
+#[derive(Debug)]
+pub enum Refused {
+    /// It is left out, and the others have a sum.
+    Document(String),
+    /// It is of another script: there is no sum.
+    Script(String),
+}
+
+/// A sum.
+#[derive(Default)]
+pub struct Sum {
+    /// Host and other facts, of the first document and then of all.
+    head: Option<State>,
+    /// Where the first document is.
+    first: String,
+    maps: Vec<Total>,
+    /// Runs that are in it, and where: host, boot, start.
+    seen: BTreeMap<(String, u64, u64), String>,
+    hosts: BTreeSet<String>,
+    /// A key has the name of the host first.
+    by_host: bool,
+}
+
+struct Total {
+    /// Without entries.
+    map: Map,
+    /// By the text of the key.
+    entries: BTreeMap<String, Entry>,
+    /// The host of each plain value.
+    origins: BTreeMap<String, String>,
+    /// Why it has no sum.
+    refused: Option<String>,
+    /// Hosts where it was emptied before the end.
+    emptied: BTreeSet<String>,
+}
+
+impl Sum {
+    /// Of nothing.
+    pub fn new(by_host: bool) -> Self {
+        Self { by_host, ..Self::default() }
+    }
+
+    /// Adds a document from this place.
+    ///
+    /// # Errors
+    /// See [`Refused`]; then nothing of it is added.
+    pub fn add(&mut self, mut state: State, place: &str) -> Result<(), Refused> {
+        for map in &mut state.maps {
+            whole(map).map_err(|why| Refused::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
+            if self.by_host {
+                keep_host(map, &state.host);
+            }
+        }
+        self.fits(&state, place)?;
+        let run = (state.host.clone(), state.boot_ns, state.start_ns);
+        if let Some(other) = self.seen.get(&run) {
+            let what = format!("{place}: this run on {} is in {other} already, and counts once", state.host);
+            return Err(Refused::Document(what));
+        }
+        self.seen.insert(run, place.to_string());
+        self.hosts.extend(state.host.split(',').map(String::from));
+        for map in std::mem::take(&mut state.maps) {
+            match self.maps.iter_mut().find(|total| total.map.name == map.name) {
+                Some(total) => total.add(map, &state.host),
+                None => {
+                    let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, set: false, ..map.clone() };
+                    let mut total =
+                        Total { map: blank, entries: BTreeMap::new(), origins: BTreeMap::new(), refused: None, emptied: BTreeSet::new() };
+                    total.add(map, &state.host);
+                    self.maps.push(total);
+                }
+            }
+        }
+        for counts in &mut state.probes {
+            if !counts.probe.contains(" on ") {
+                counts.probe = format!("{} on {}", counts.probe, state.host);
+            }
+        }
+        state.not_attached = state.not_attached.iter().map(|probe| format!("{probe} on {}", state.host)).collect();
+        match &mut self.head {
+            None => {
+                self.first = place.to_string();
+                self.head = Some(state);
+            }
+            Some(head) => extend(head, state),
+        }
+        Ok(())
+    }
+
+    /// Is it of the same script, and are its maps of the same types?
+    fn fits(&self, state: &State, place: &str) -> Result<(), Refused> {
+        let Some(head) = &self.head else { return Ok(()) };
+        if head.script.sha256 != state.script.sha256 {
+            let digest = |state: &State| state.script.sha256.chars().take(12).collect::<String>();
+            return Err(Refused::Script(format!(
+                "{place} is of another script than {}: {} ({}) and {} ({})",
+                self.first,
+                state.script.name,
+                digest(state),
+                head.script.name,
+                digest(head)
+            )));
+        }
+        for map in &state.maps {
+            if let Some(total) =
+                self.maps.iter().find(|total| total.map.name == map.name).filter(|total| described(&total.map) != described(map))
+            {
+                return Err(Refused::Script(format!(
+                    "{} has another type in {place} than in {}: {} and {}",
+                    map.name,
+                    self.first,
+                    described(map),
+                    described(&total.map)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hosts that are in it.
+    pub fn hosts(&self) -> &BTreeSet<String> {
+        &self.hosts
+    }
+
+    /// The maps, for expectations.
+    pub fn maps(&self) -> Vec<hir::Map> {
+        let map = |total: &Total| hir::Map {
+            name: total.map.name.clone(),
+            key: total.map.key.clone(),
+            value: total.map.value.clone(),
+            max_entries: 0,
+            sized: false,
+            lru: false,
+            span: Span::default(),
+        };
+        self.maps.iter().map(map).collect()
+    }
+
+    /// What each probe did, on each machine.
+    pub fn counts(&self) -> Vec<Counts> {
+        self.head.as_ref().map(|head| head.probes.clone()).unwrap_or_default()
+    }
+
+    /// The results as those of one run, and what is missing in them.
+    pub fn last(&self, missing: &[String]) -> Last {
+        let complete = self.maps.iter().filter(|total| total.refused.is_none());
+        let (maps, emptied) = complete.filter_map(|total| Some((total.view(Show::default()).ok()?, total.map.emptied))).unzip();
+        let mut not_attached = self.head.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
+        not_attached.extend(missing.iter().map(|host| format!("any probe on {host}")));
+        Last { maps, emptied, counts: self.counts(), not_attached }
+    }
+
+    /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
+    pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, String>> {
+        let Some(head) = &self.head else { return Vec::new() };
+        let total = |name: &str| self.maps.iter().find(|total| total.map.name == name);
+        let printed = head.printed.iter().filter_map(|printed| Some((total(&printed.map)?, printed.show.clone())));
+        let rest = self.maps.iter().filter(|total| head.prints_maps && !total.map.cleared).map(|total| (total, Show::default()));
+        let view = |(total, show): (&Total, Show)| {
+            let view = total.view(Show { top: top.or(show.top), ..show })?;
+            Ok((total.map.set && !view.entries.is_empty()).then_some(view))
+        };
+        printed.chain(rest).map(view).filter_map(Result::transpose).collect()
+    }
+
+    /// Warnings about the maps that are shown.
+    pub fn warnings(&self) -> Vec<String> {
+        let emptied = self.maps.iter().filter(|total| !total.emptied.is_empty());
+        let on = |total: &Total| total.emptied.iter().cloned().collect::<Vec<_>>().join(", ");
+        emptied
+            .map(|total| format!("the script emptied {} before the end on {}: the sum covers only later values", total.map.name, on(total)))
+            .collect()
+    }
+
+    /// The sum as a state itself, and why some maps are not in it.
+    pub fn state(self) -> (Option<Box<State>>, Vec<String>) {
+        let Some(mut state) = self.head else { return (None, Vec::new()) };
+        state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
+        let mut refused = Vec::new();
+        for total in self.maps {
+            match total.refused {
+                Some(why) => refused.push(why),
+                None => state.maps.push(Map { entries: total.entries.into_values().collect(), ..total.map }),
+            }
+        }
+        state.maps.sort_by(|a, b| a.name.cmp(&b.name));
+        (Some(Box::new(state)), refused)
+    }
+}
+
+/// Adds all but maps.
+fn extend(head: &mut State, other: State) {
+    head.start_ns = head.start_ns.min(other.start_ns);
+    head.end_ns = head.end_ns.max(other.end_ns);
+    let same = |a: &mut String, b: String| {
+        if !a.split(',').any(|part| part == b) {
+            *a = format!("{a},{b}");
+        }
+    };
+    same(&mut head.kernel, other.kernel);
+    same(&mut head.machine, other.machine);
+    head.probes.extend(other.probes);
+    head.not_attached.extend(other.not_attached);
+    // a run that was ended early may have printed less
+    let known = |printed: &Printed, all: &[Printed]| all.contains(printed);
+    for printed in other.printed {
+        if !known(&printed, &head.printed) {
+            head.printed.push(printed);
+        }
+    }
+    head.prints_maps |= other.prints_maps;
+}
+
+impl Total {
+    fn add(&mut self, map: Map, host: &str) {
+        self.map.cleared |= map.cleared;
+        self.map.set |= map.set;
+        self.map.emptied = self.map.emptied.saturating_add(map.emptied);
+        if map.emptied > 0 {
+            self.emptied.insert(host.to_string());
+        }
+        let unset = !map.set && self.map.value.aggregation().is_none();
+        for entry in map.entries {
+            if self.refused.is_some() || unset {
+                return;
+            }
+            self.refused = self.add_entry(entry, host).err();
+        }
+    }
+
+    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), String> {
+        let id = serde_json::to_string(&entry.key).unwrap_or_default();
+        let Some(known) = self.entries.get_mut(&id) else {
+            self.origins.insert(id.clone(), host.to_string());
+            self.entries.insert(id, entry);
+            return Ok(());
+        };
+        let element = element(&self.map, &known.key);
+        if let (Some(agg), Some(a), Some(b)) = (self.map.value.aggregation(), &known.counted, &entry.counted) {
+            let sum = joined(agg, a, b).map_err(|why| format!("cannot merge {element}: {why}"))?;
+            known.counted = Some(sum);
+        } else if known.value != entry.value {
+            let shown = |value: &Option<Value>| value.as_ref().map(text).unwrap_or_default();
+            let (a, b) = (shown(&known.value), shown(&entry.value));
+            let other = self.origins.get(&id).map(String::as_str).unwrap_or_default();
+            return Err(format!("cannot merge {element}, which the script assigns: it is {a} on {other} and {b} on {host}"));
+        }
+        Ok(())
+    }
+
+    fn view(&self, show: Show) -> Result<MapView, String> {
+        if let Some(why) = &self.refused {
+            return Err(why.clone());
+        }
+        let Map { name, key, value, set, .. } = &self.map;
+        let room = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
+        if room > MOST {
+            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MOST >> 30));
+        }
+        let row = value.aggregation().and_then(|agg| Some((agg, builtins::aggregate(&agg.function)?.1)));
+        let shown = |entry: &Entry| {
+            let value = match (row, &entry.counted) {
+                (Some((agg, row)), Some(counted)) => slot(agg, row, counted).map(|slot| (row.merge)(agg, &[&slot]))?,
+                (_, _) => entry.value.clone().unwrap_or(Value::None),
+            };
+            Ok::<_, String>((entry.key.clone(), value))
+        };
+        let entries = self.entries.values().map(shown).collect::<Result<Vec<_>, _>>()?;
+        let kind = row.map_or("map", |(_, row)| row.kind);
+        Ok(MapView { name: name.clone(), kind, keyed: key.is_some(), set: *set, entries, show })
+    }
+}
+
+/// Makes sure that a map is what its types say.
+fn whole(map: &mut Map) -> Result<(), String> {
+    if map.key.is_none() && map.entries.len() > 1 {
+        return Err("it has no keys, but several elements".into());
+    }
+    let Type::Agg(agg) = &map.value else {
+        let plain = |entry: &Entry| entry.counted.is_none() && entry.value.is_some();
+        return if map.entries.iter().all(plain) { Ok(()) } else { Err("an element has no value".into()) };
+    };
+    let (_, row) = builtins::aggregate(&agg.function).ok_or_else(|| format!("there is no aggregation `{}`", agg.function))?;
+    if (row.saved.size)(agg.signed, &agg.params) != Some(agg.size) {
+        return Err(format!("{}() has no such parameters", agg.function));
+    }
+    for entry in &mut map.entries {
+        let Some(counted) = entry.counted.as_ref().filter(|_| entry.value.is_none()) else {
+            return Err("an element has no value".into());
+        };
+        let slot = slot(agg, row, counted)?;
+        // fields that the function does not use are gone
+        entry.counted = Some((row.saved.save)(agg, &[&slot]));
+    }
+    Ok(())
+}
+
+fn slot(agg: &Agg, row: &Aggregate, counted: &Counted) -> Result<Vec<u8>, String> {
+    Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
+}
+
+fn joined(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
+    let (_, row) = builtins::aggregate(&agg.function).ok_or("there is no such aggregation")?;
+    let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
+    let sum = (row.saved.save)(agg, &[&one, &other]);
+    if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
+}
+
+/// The host becomes the first part of the keys.
+fn keep_host(map: &mut Map, host: &str) {
+    let first = Value::Str { bytes: host.as_bytes().to_vec(), cut: false };
+    for entry in &mut map.entries {
+        let key = std::mem::replace(&mut entry.key, Value::None);
+        entry.key = if map.key.is_none() {
+            first.clone()
+        } else if let Value::Tuple(parts) = key {
+            Value::Tuple([first.clone()].into_iter().chain(parts).collect())
+        } else {
+            Value::Tuple(vec![first.clone(), key])
+        };
+    }
+    if map.key.is_none() && !map.set && map.value.aggregation().is_none() {
+        map.entries.clear();
+    }
+    map.key = Some(match map.key.take() {
+        None => Type::Str(HOST),
+        Some(Type::Tuple(parts)) => Type::Tuple([Type::Str(HOST)].into_iter().chain(parts).collect()),
+        Some(other) => Type::Tuple(vec![Type::Str(HOST), other]),
+    });
+}
+
+/// `hist(int64; 0)_t[string[16]]`: all that must be the same on both sides.
+fn described(map: &Map) -> String {
+    let value = match map.value.aggregation() {
+        Some(agg) => {
+            let params: Vec<String> = agg.params.iter().map(i64::to_string).collect();
+            let params = if params.is_empty() { String::new() } else { format!(", {}", params.join(", ")) };
+            format!("{}({}{params})", agg.function, if agg.signed { "signed" } else { "unsigned" })
+        }
+        None => format!("{:#}", map.value),
+    };
+    map.key.as_ref().map_or(value.clone(), |key| format!("{value} by {key:#}"))
+}
+
+fn element(map: &Map, key: &Value) -> String {
+    if map.key.is_some() { format!("{}[{}]", map.name, text(key)) } else { map.name.clone() }
+}
+
+fn text(value: &Value) -> String {
+    let mut shown = Vec::new();
+    if let Some(format) = render::FORMATS.first() {
+        (format.make)(&RenderOptions::default()).text(value, crate::host::Reader::Program, &mut shown);
+    }
+    String::from_utf8_lossy(&shown).into_owned()
+}

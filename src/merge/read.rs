@@ -1,0 +1,162 @@
+//! Reads documents from a stream, of which there may be several.
+//!
+//! Programs that run a command on many hosts put the name of the host before each line, or other lines between the documents. So
+//! a document begins at [`BEGIN`] wherever that is in its line.
+
+use std::io::{self, BufRead, Read};
+
+use serde::Deserialize;
+use serde_json::Deserializer;
+
+use crate::input::LIST;
+use crate::state::{BEGIN, State, VERSION};
+
+/// The most bytes of a line.
+const LINE: u64 = LIST;
+/// Characters of a line that is no document, in a message.
+const SHOWN: usize = 60;
+
+/// What was found, and where: `a.json, line 3`.
+pub enum Found {
+    /// A document.
+    State(Box<State>, String),
+    /// Something else, and why it is left out.
+    Problem(String),
+}
+
+/// Reads all documents of a stream.
+///
+/// # Errors
+/// The system's.
+pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Found)) -> io::Result<()> {
+    let mut from = io::BufReader::with_capacity(1 << 16, from);
+    let (mut line, mut number) = (Vec::new(), 0u64);
+    loop {
+        line.clear();
+        number += 1;
+        if (&mut from).take(LINE + 1).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let place = if number == 1 && at_end(&mut from)? { name.to_string() } else { format!("{name}, line {number}") };
+        if line.len() as u64 > LINE {
+            each(Found::Problem(format!("{place}: the line has more than {} megabytes, which is the limit", LINE >> 20)));
+            return Ok(());
+        }
+        documents(&line, &place, each);
+    }
+}
+
+fn at_end(from: &mut impl BufRead) -> io::Result<bool> {
+    from.fill_buf().map(<[u8]>::is_empty)
+}
+
+/// The documents of a line.
+fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Found)) {
+    let mut at = 0;
+    let mut any = false;
+    while let Some(begin) = find(line.get(at..).unwrap_or_default()) {
+        any = true;
+        let text = line.get(at + begin..).unwrap_or_default();
+        let (found, taken) = document(text, at + begin, place);
+        each(found);
+        at += begin + taken.max(BEGIN.len());
+    }
+    if !any && !line.trim_ascii().is_empty() {
+        let text = String::from_utf8_lossy(line);
+        let mut shown: String = text.trim().chars().take(SHOWN).collect();
+        if shown.len() < text.trim().len() {
+            shown.push('…');
+        }
+        each(Found::Problem(format!("{place}: this is not a state: `{shown}`")));
+    }
+}
+
+/// The document at the beginning of a text, and how many bytes it takes.
+fn document(text: &[u8], at: usize, place: &str) -> (Found, usize) {
+    let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
+    let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+    if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
+        let what = format!("{place}: the state has version {version}, and this rbt reads version {VERSION}");
+        return (Found::Problem(what), text.len());
+    }
+    let mut documents = Deserializer::from_slice(text).into_iter::<Document>();
+    match documents.next() {
+        Some(Ok(Document(state))) => (Found::State(state, place.to_string()), documents.byte_offset()),
+        Some(Err(e)) => {
+            let column = at + e.column();
+            let what = if e.is_eof() { "the state is cut off".into() } else { format!("the state is damaged: {}", reason(&e)) };
+            (Found::Problem(format!("{place}, column {column}: {what}")), text.len())
+        }
+        None => (Found::Problem(format!("{place}: the state is cut off")), text.len()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Document(Box<State>);
+
+/// Without the position, which counts from the beginning of the document.
+fn reason(e: &serde_json::Error) -> String {
+    let text = e.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
+}
+
+fn find(line: &[u8]) -> Option<usize> {
+    line.windows(BEGIN.len()).position(|part| part == BEGIN.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &[u8]) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut each = |found: Found| {
+            all.push(match found {
+                Found::State(state, place) => format!("{} {place}", state.host),
+                Found::Problem(what) => what,
+            });
+        };
+        read("f", text, &mut each).unwrap();
+        all
+    }
+
+    fn state(host: &str) -> String {
+        serde_json::to_string(&State { rbt_state: VERSION, host: host.into(), ..State::default() }).unwrap()
+    }
+
+    #[test]
+    fn documents_are_found_between_other_lines() {
+        let text =
+            format!("{}\n\nb: {}\nc | CHANGED | (stdout) {} (stderr) \n{}{}", state("a"), state("b"), state("c"), state("d"), state("e"));
+        assert_eq!(found(text.as_bytes()), ["a f, line 1", "b f, line 3", "c f, line 4", "d f, line 5", "e f, line 5"]);
+        assert_eq!(found(state("a").as_bytes()), ["a f"]);
+        assert_eq!(found(b"").len(), 0);
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_place() {
+        let text = state("a");
+        let (whole, next) = (text.as_str(), state("b"));
+        let cut = format!("{}\n{next}\n", &whole[..whole.len() / 2]);
+        assert_eq!(found(cut.as_bytes()), [&format!("f, line 1, column {}: the state is cut off", whole.len() / 2), "b f, line 2"]);
+        assert_eq!(found(b"h: ssh: no route\n"), ["f: this is not a state: `h: ssh: no route`"]);
+        assert!(found(whole.replace("\"host\":\"a\"", "\"host\":7").as_bytes())[0].contains("damaged: invalid type: integer `7`"));
+        assert!(found(b"{\"rbt_state\":9,\"x\":[}")[0].contains("has version 9"));
+        let deep = format!("{BEGIN}1,\"maps\":{}", "[".repeat(100_000));
+        assert!(found(deep.as_bytes())[0].contains("damaged"));
+    }
+
+    /// Each prefix and each changed byte of a document is a document or a message.
+    #[test]
+    fn nothing_panics() {
+        let text = state("a");
+        for i in 0..text.len() {
+            found(&text.as_bytes()[..i]);
+            for byte in [0, b'"', b'{', b'9', 0xff] {
+                let mut changed = text.clone().into_bytes();
+                changed[i] = byte;
+                found(&changed);
+            }
+        }
+    }
+}
