@@ -85,9 +85,11 @@
 //! - The end of a run waits until no program is running (`runtime/grace.rs`), so that counters, records and output agree.
 //! - Two of rbt's own programs maintain a map of the followed processes (`emit/follow.rs`), in which the script's programs look up
 //!   the current one.
-//! - The walk along Python frames is made of global functions, which the verifier checks once (`emit/python.rs`). The layouts of
+//! - The walk along Python frames is made of global functions, which the verifier checks once (`emit/python/`). The layouts of
 //!   the interpreter's structures are rows (`system/binary/python.rs`), a thread finds interpreters (`runtime/python/`), and
 //!   names and line tables travel once, as records of their own.
+//! - In user stacks, Python frames replace those of the interpreter's loop (`emit/unwind/python.rs`). The rules of the loop's rows are
+//!   marked (`system/binary/interpreters.rs`), so that a stack without a marked frame costs a comparison per frame.
 //! - A helper call whose result cannot change within a run happens once if its first use dominates the others.
 //! - Long bodies are split into functions that the verifier checks separately (`codegen/chunk.rs`), so its time grows linearly with
 //!   their length. A `while` is a callback of the kernel's loop helper, so the verifier need not prove that it ends.

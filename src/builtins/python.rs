@@ -1,9 +1,9 @@
-//! Call stacks of interpreted Python code: see `emit/python.rs`.
+//! Call stacks of interpreted Python code: see `emit/python/`.
 
 use super::stacks::{self, MODES, NOT_KEPT, USUAL_FRAMES, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::shared::Reason;
+use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::emit::{Builder, MOST_PYTHON_FRAMES, Operand, python_words};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
@@ -97,23 +97,43 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {
         return Stack { mode, kernel: false, frames: vec![said(NOT_KEPT.into())] };
     };
     let frames = words.chunks_exact(2).filter_map(|frame| match frame {
-        &[id, offset] => Some(self::frame(id & !1, offset as u32, tag.params[1], host)),
+        &[id, offset] => Some(self::frame(id & !1, offset as u32, host).unwrap_or_else(|| said(format!("[{} frames]", tag.params[1])))),
         _ => None,
     });
     Stack { mode, kernel: false, frames: frames.collect() }
 }
 
-fn frame(id: u64, offset: u32, limit: u32, host: &mut dyn Host) -> Frame {
+/// Is the word of a stack of frames of both kinds a Python frame?
+pub(super) fn is_frame(word: u64) -> bool {
+    word & MARKS == PYTHON_REASON
+}
+
+/// The Python frame that is such a word.
+pub(super) fn frame_of_word(word: u64, host: &mut dyn Host) -> Frame {
+    let code = word & CODE_ID == CODE_ID;
+    let offset = match word & OFFSETS {
+        BEFORE_FIRST => u32::MAX,
+        // beyond any table of lines
+        TOO_LARGE => i32::MAX as u32,
+        half => (half * 2) as u32,
+    };
+    let found = if code { frame(word & (CODE_ID | CODE_HASH), offset, host) } else { frame(word & 0xff, (word >> 8) as u8 as u32, host) };
+    found.unwrap_or_else(|| said("[more Python frames]".into()))
+}
+
+/// None if there are more.
+fn frame(id: u64, offset: u32, host: &mut dyn Host) -> Option<Frame> {
     let reasons = [Reason::Cut, Reason::UnknownCode, Reason::TooMany, Reason::Unreadable, Reason::Unsupported];
-    match reasons.into_iter().find(|reason| *reason as u64 == id) {
+    let frame = match reasons.into_iter().find(|reason| *reason as u64 == id) {
         None => host.python_frame(id, offset).unwrap_or_else(|| said("[unknown function]".into())),
-        Some(Reason::Cut) => said(format!("[{limit} frames]")),
+        Some(Reason::Cut) => return None,
         Some(Reason::UnknownCode) => said("[unknown function]".into()),
         Some(Reason::TooMany) => said("[too many threads]".into()),
         Some(Reason::Unreadable) => said("[Python's memory is unreadable]".into()),
         Some(Reason::Unsupported) if offset == 0 => said("[this build of Python is not supported]".into()),
         Some(Reason::Unsupported) => said(format!("[Python 3.{offset} is not supported]")),
-    }
+    };
+    Some(frame)
 }
 
 /// A word in place of a frame.

@@ -1,5 +1,6 @@
 //! Call stacks: the kernel hashes them and stores each once, and user space resolves symbols when it prints them.
 
+use super::python;
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
@@ -70,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The user-space call stack, unwound by the call frame information of the process's files (.eh_frame), or by frame pointers where a file has none. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack; build_id is a mode as well. A frame without symbols prints as `module+0xADDRESS`.",
+        doc: "The user-space call stack, unwound by the call frame information of the process's files (.eh_frame), or by frame pointers where a file has none. In place of the loop of a Python interpreter (CPython 3.8 to 3.14), it has the Python frames as pystack gives them, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack; build_id is a mode as well. A frame without symbols prints as `module+0xADDRESS`.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
@@ -121,6 +122,12 @@ pub(super) fn limit_of(ty: &Type) -> u32 {
     if let Type::Deferred(t) = ty { t.params[1] } else { 0 }
 }
 
+/// How a stack of this type is written.
+fn mode_of(ty: &Type) -> StackMode {
+    let number = if let Type::Deferred(t) = ty { t.params[0] as usize } else { 0 };
+    MODES.get(number).map_or(StackMode::Bpftrace, |(_, mode)| *mode)
+}
+
 /// The map of stacks of this many frames, which are some.
 pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
     let most = match cx.options.max_stacks {
@@ -136,7 +143,7 @@ pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     match ty {
-        Type::Deferred(tag) if super::python::is_tag(tag) => {
+        Type::Deferred(tag) if python::is_tag(tag) => {
             stacks(cx, crate::emit::python_words(limit_of(ty)));
         }
         Type::Deferred(tag) if is_tag(tag) && limit_of(ty) > 0 => {
@@ -162,10 +169,12 @@ pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
 /// A stack does not change while a program runs, so it is recorded once.
 fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
-    let known = format!("{name}_{limit}");
+    // addresses are all of one kind
+    let interpreted = matches!(mode_of(&u.ty), StackMode::Bpftrace | StackMode::Perf);
+    let known = format!("{name}_{limit}_{interpreted}");
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, size);
-        let id = if limit == 0 { e.int(0) } else { e.stack_id(limit, flags) };
+        let id = if limit == 0 { e.int(0) } else { e.stack_id(limit, flags, interpreted) };
         e.store(at, 0, 8, id);
         if size > 8 {
             let both = e.own_ids();
@@ -262,7 +271,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Records the stack that `flags` of `bpf_get_stack` select, stores its frames, and returns its ID; 0 if there are no
     /// frames.
-    fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
+    fn stack_id(&mut self, limit: u32, flags: u64, interpreted: bool) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
@@ -271,7 +280,7 @@ impl<'c> Builder<'_, 'c> {
         // a script that asks for fewer frames knows that there are more
         let limit_given = limit != USUAL_FRAMES;
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
-            self.unwound(limit, limit_given, flags)
+            self.unwound(limit, flags, (limit_given, interpreted))
         } else {
             (self.taken(limit, lead, flags), self.int(0))
         };
@@ -327,8 +336,8 @@ impl<'c> Builder<'_, 'c> {
 
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if a word follows them
     /// that says why they end.
-    fn unwound(&mut self, limit: u32, limit_given: bool, flags: u64) -> (PointerValue<'c>, IntValue<'c>) {
-        let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given);
+    fn unwound(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
+        let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given, interpreted);
         let not = self.cmp(Cmp::Eq, usable, self.int(0));
         self.if_(not, |e| {
             let (ctx, size, flags) = (e.ctx(), e.int(u64::from(limit) * 8), e.int(flags));
@@ -403,7 +412,7 @@ impl<'c> Builder<'_, 'c> {
 
 /// Number of frames of a stack, as `len` returns it; none if the type is not a stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Deferred(t) if is_tag(t) || super::python::is_tag(t))
+    matches!(ty, Type::Deferred(t) if is_tag(t) || python::is_tag(t))
 }
 
 /// Is it a user-space stack?
@@ -452,6 +461,19 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
 }
 
+/// Frames of both kinds, in order.
+fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for part in words.chunk_by(|a, b| python::is_frame(*a) == python::is_frame(*b)) {
+        if part.first().is_some_and(|word| python::is_frame(*word)) {
+            frames.extend(part.iter().map(|word| python::frame_of_word(*word, host)));
+        } else {
+            frames.extend(host.user_frames(pid, part, resolve));
+        }
+    }
+    frames
+}
+
 fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
@@ -464,7 +486,7 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
     let mut frames =
-        if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+        if kernel { host.kernel_frames(&addrs, resolve) } else { user_frames(super::word(bytes, 1) as u32, &addrs, resolve, host) };
     if mode == StackMode::BuildId {
         frames.retain(|frame| !frame.inlined); // a line for each address
     }

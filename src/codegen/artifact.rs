@@ -46,8 +46,9 @@ pub struct Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    CODE_RECORD, CUT_REASONS, Code, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, PYTHON_PROCESSES,
-    PYTHON_STATE, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, Tally, stacks_name,
+    CODE_RECORD, CUT_REASONS, Code, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, PYTHON_CODES,
+    PYTHON_PROCESSES, PYTHON_STATE, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION,
+    Tally, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};

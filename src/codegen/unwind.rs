@@ -33,6 +33,7 @@ pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<Unwind
         inode: of("file", &["f_inode"])?,
         inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
+        thread: of("task_struct", &["thread", "fsbase"]),
         registers: sys.arch().unwinds?,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })

@@ -14,7 +14,7 @@
 //!   memory
 //! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
 //! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
-//! - `python.rs`: Python frames of the current thread
+//! - `python/`: Python frames of the current thread
 //! - `unwind.rs`: user stacks by unwind tables
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates

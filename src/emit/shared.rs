@@ -1,6 +1,6 @@
 //! Memory that running programs share with the loader and the reader of their records.
 
-use crate::system::binary::python::Layout;
+use crate::system::binary::python::{Layout, Python, Unsupported};
 
 /// The object's ring buffer; absent when no record is ever written.
 pub const RING: &str = "ring";
@@ -60,6 +60,17 @@ pub struct Process {
     pub layout: Layout,
 }
 
+impl Process {
+    /// Of an interpreter, which is in memory at its virtual addresses plus `bias`.
+    pub fn of(python: &Python, bias: u64) -> Self {
+        let layout = python
+            .layout
+            .unwrap_or_else(|why| Layout { minor: if let Unsupported::Version(minor) = why { minor } else { 0 }, ..Default::default() });
+        let at = |addr: u64| if python.layout.is_ok() { addr.wrapping_add(bias) } else { 0 };
+        Self { runtime: at(python.runtime), code_type: at(python.code_type), layout }
+    }
+}
+
 /// What a program knows of a Python code object: sent once for each piece of the line table, and at first sight only.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -112,6 +123,23 @@ impl Code {
         table: [0; 4096],
     };
 }
+
+/// What every ID of a code object has. No address in user space has the highest bit.
+pub const CODE_ID: u64 = 0b101 << 61;
+/// The bits of an ID that are a hash of the contents. Those below are for the offset of an instruction: see [`OFFSETS`].
+pub const CODE_HASH: u64 = (1 << 61) - (1 << OFFSET_BITS);
+/// In stacks of frames of both kinds, a Python frame is one word: the ID, and half the offset of the instruction, which is even.
+pub const OFFSETS: u64 = (1 << OFFSET_BITS) - 1;
+/// 512 KiB of instructions.
+const OFFSET_BITS: u32 = 18;
+/// In place of half the offset: it is before the first instruction.
+pub const BEFORE_FIRST: u64 = OFFSETS;
+/// In place of half the offset: it is too large.
+pub const TOO_LARGE: u64 = OFFSETS - 1;
+/// In such a stack in place of a frame: a [`Reason`], and from bit 8 on the minor version.
+pub const PYTHON_REASON: u64 = 0b10 << 62;
+/// The bits that tell these words from addresses, and from what says why a stack was cut.
+pub const MARKS: u64 = 0b11 << 62;
 
 /// In place of the ID of a code object: why there is none, or why a stack of Python frames ends. Even, since the lowest bit of
 /// an ID marks the frame in which C code entered the interpreter's loop.

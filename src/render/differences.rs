@@ -124,7 +124,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("assert()", "A failed assertion names its place in the script only. bpftrace names the place in its library first."),
     (
         "ustack",
-        "rbt unwinds user stacks by call frame information, and says why a stack is incomplete. bpftrace follows frame pointers, \
+        "rbt unwinds user stacks by call frame information, and says why a stack is incomplete. Python frames replace the frames of the interpreter's loop, except in the modes raw and build_id. bpftrace follows frame pointers, \
          which most distributions do not compile in; rbt does so with `unwind_tables = 0`. dw_ustack is the same as ustack.",
     ),
     ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),

@@ -22,8 +22,8 @@ use super::signals::Signals;
 use super::unwind::{self as unwind_tables, Unwinder};
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
-    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, PYTHON_PROCESSES, PYTHON_STATE, RING, SCRATCH,
-    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name, unwind,
+    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, RING,
+    SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name, unwind,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
@@ -289,7 +289,7 @@ fn prepare_maps(
     unwinder: Option<&Unwinder>,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
-    let python = object.maps().any(|map| map.name().to_str() == Some(PYTHON_PROCESSES));
+    let python = object.maps().any(|map| map.name().to_str() == Some(PYTHON_CODES));
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {

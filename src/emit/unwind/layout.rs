@@ -1,5 +1,6 @@
 //! The maps of unwinding: what user space writes into them, and what it reads.
 
+use super::super::shared::Process;
 use super::super::{MapDef, MapKind};
 pub use crate::system::binary::unwind::entry::*;
 
@@ -95,6 +96,13 @@ pub const MISSES_BYTES: u32 = 1 << 18;
 /// What was sent to it lately.
 pub const MISSED: &str = "unwind_missed";
 
+/// The hash of interpreters by the index of their file in [`FILES`]: a [`Process`] of addresses that are counted from where the
+/// file would be mapped from its start.
+pub const INTERPRETERS: &str = "unwind_interpreters";
+
+/// The same by address space, with addresses in it: programs fill it.
+pub(super) const INTERPRETED: &str = "unwind_interpreted";
+
 /// What the walk did not find.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +139,7 @@ pub const CUT_CORRUPT: u64 = 6;
 pub const CUT_LIMIT: u64 = 7;
 
 /// The maps that programs that unwind use, as the loader makes them: name and definition.
-pub const MAPS: [(&str, MapDef); 5] = {
+pub const MAPS: [(&str, MapDef); 7] = {
     const fn def(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> MapDef {
         MapDef { kind, key_size, value_size, max_entries, flags }
     }
@@ -141,6 +149,8 @@ pub const MAPS: [(&str, MapDef); 5] = {
         (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MOST_FILES, 0)),
         (MISSES, def(MapKind::Ringbuf, 0, 0, MISSES_BYTES, 0)),
         (MISSED, def(MapKind::LruHash, 8, 8, 4096, 0)),
+        (INTERPRETERS, def(MapKind::Hash, 4, size_of::<Process>() as u32, 256, 0)),
+        (INTERPRETED, def(MapKind::LruHash, 8, size_of::<Process>() as u32, 1024, 0)),
     ]
 };
 

@@ -24,8 +24,18 @@ pub(super) const BX: u32 = 80;
 pub(super) const BX_AT: u32 = 88;
 /// The slot of the walk.
 pub(super) const WALK: u32 = 96;
+/// An address in an interpreter's loop, if a frame is one's; and how many are.
+pub(super) const LOOP: u32 = 104;
+pub(super) const LOOPS: u32 = 112;
+/// Where the merge is: among the native frames, the interpreter's and those that come out; and whether it is within a call.
+pub(super) const NATIVE: u32 = 120;
+pub(super) const INTERPRETED_AT: u32 = 128;
+pub(super) const MERGED: u32 = 136;
+pub(super) const WITHIN: u32 = 144;
+/// 1: frames of interpreters are wanted.
+pub(super) const INTERPRETS: u32 = 152;
 /// A [`Miss`].
-pub(super) const MISS: u32 = 104;
+pub(super) const MISS: u32 = 160;
 pub(super) const MISS_IDS: u32 = MISS;
 pub(super) const MISS_ADDR: u32 = MISS + 8;
 pub(super) const MISS_START: u32 = MISS + 16;

@@ -12,11 +12,12 @@
 //! includes the size of all executable mappings.
 //!
 //! - `layout.rs`: the maps; `memory.rs`: the memory of a walk
-//! - `mapping.rs`: the mapping at an address; `rows.rs`: from a frame to its caller's
+//! - `mapping.rs`: the mapping at an address; `rows.rs`: from a frame to its caller's; `python.rs`: interpreted frames
 
 mod layout;
 mod mapping;
 mod memory;
+mod python;
 mod rows;
 
 pub use layout::*;
@@ -61,6 +62,8 @@ pub struct UnwindTarget {
     pub dev: u32,
     /// `pt_regs.ip`, `sp`, `bp`, `bx`, `cs`
     pub registers: [u32; 5],
+    /// `task_struct.thread.fsbase`: what pthread_self(3) gives
+    pub thread: Option<u32>,
     /// The kernel has `bpf_task_pt_regs`.
     pub knows_registers: bool,
 }
@@ -134,17 +137,20 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Records the user stack of the current task. `limit_given`: the script gave the limit, so that a longer stack is not cut.
-    pub fn unwind_user(&mut self, limit: u32, limit_given: bool) -> UserStack<'c> {
+    /// `interpreted`: with the frames of interpreters (see `python.rs`) instead of those of their loops.
+    pub fn unwind_user(&mut self, limit: u32, limit_given: bool, interpreted: bool) -> UserStack<'c> {
         let slot = self.slot_number();
         let state = self.walk_memory(limit, slot);
         let frames = self.offset(state, SIZE);
         self.zero(frames, (limit + 1) * 8, 8);
         let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
-        for word in [CALL, REASON, SLOT, COUNT, BX_AT] {
+        for word in [CALL, REASON, SLOT, COUNT, BX_AT, LOOP, LOOPS] {
             self.store(state, word, 8, zero);
         }
         self.store(state, WALK, 8, slot);
+        let interprets = self.int(u64::from(interpreted));
+        self.store(state, INTERPRETS, 8, interprets);
         let none = self.int(NO_WINDOW);
         self.store(state, WINDOW_AT, 8, none);
         let usable = self.first_registers(state, &target);
@@ -162,6 +168,9 @@ impl<'c> Builder<'_, 'c> {
                 });
                 e.if_(ended, |e| e.break_());
             });
+            if interpreted {
+                e.put_python_frames(limit, state, slot, &target);
+            }
             e.global(&format!("unwind_end_{limit}{}", if limit_given { "" } else { "_all" }), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 e.end_unwinding(limit, state, limit_given);
@@ -175,7 +184,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The memory of a walk, which belongs to the program's slot of scratch memory.
     fn walk_memory(&mut self, limit: u32, slot: IntValue<'c>) -> PointerValue<'c> {
-        let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: SIZE + (limit + 1) * 8, max_entries: SCRATCH_SLOTS, flags: 0 };
+        let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: python::walk_size(limit), max_entries: SCRATCH_SLOTS, flags: 0 };
         let (map, key) = (self.declare_map(&format!("{WALKS}{limit}"), def), self.alloc_known("unwind_key", 8));
         self.store(key, 0, 4, slot);
         let state = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
@@ -317,7 +326,10 @@ impl<'c> Builder<'_, 'c> {
             e.add(rule, e.int(1))
         });
         let rule = self.sub(rule, self.int(1));
-        self.apply_rule(limit, state, count, (rule, ip));
+        let flags = self.apply_rule(limit, state, count, (rule, ip));
+        if target.thread.is_some() {
+            self.note_loop(limit, state, at, flags, addr);
+        }
         self.int(0)
     }
 

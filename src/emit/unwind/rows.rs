@@ -216,13 +216,19 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Goes to the caller's frame as a rule says.
-    pub(super) fn apply_rule(&mut self, limit: u32, state: PointerValue<'c>, i: IntValue<'c>, (rule, ip): (IntValue<'c>, IntValue<'c>)) {
+    /// Goes to the caller's frame as a rule says; gives the rule's flags.
+    pub(super) fn apply_rule(
+        &mut self,
+        limit: u32,
+        state: PointerValue<'c>,
+        i: IntValue<'c>,
+        (rule, ip): (IntValue<'c>, IntValue<'c>),
+    ) -> IntValue<'c> {
         let rule = self.element_at(TABLE, self.add(rule, self.int(RULES.into())));
         let u8 = Int { bytes: 1, signed: false };
         let (kind, fp_kind, ra_kind, flags) =
             (self.load(rule, 0, u8), self.load(rule, 1, u8), self.load(rule, 2, u8), self.load(rule, 3, u8));
-        let (signal, bx_kind) = (self.and(flags, self.int(1)), self.shr(flags, self.int(1), false));
+        let (signal, bx_kind) = (self.and(flags, self.int(1)), self.and(self.shr(flags, self.int(1), false), self.int(3)));
         let (cfa_offset, second) = (self.load(rule, 4, I32), self.load(rule, 8, I32));
         let (fp_offset, ra_offset, bx_offset) = (self.load(rule, 12, I32), self.load(rule, 16, I32), self.load(rule, 20, I32));
         let is = |e: &Self, kind: IntValue<'c>, what: u8| e.cmp(Cmp::Eq, kind, e.int(what.into()));
@@ -293,5 +299,6 @@ impl<'c> Builder<'_, 'c> {
         }
         let call = self.xor(signal, self.int(1));
         self.store(state, CALL, 8, call);
+        flags
     }
 }

@@ -1,4 +1,4 @@
-//! Finds Python interpreters: keeps the map by which programs find that of a process (`emit/python.rs`).
+//! Finds Python interpreters: keeps the map by which programs find that of a process (`emit/python/`).
 //!
 //! At the start, the mappings of all processes are read. From then on, the kernel's records of mappings tell of new ones: a
 //! thread is woken by each executable mapping (Python maps its library some 10 ms before it runs the first line). The programs
@@ -23,7 +23,7 @@ use super::mmap_events::{Event, Recorder};
 use super::poll::{eventfd, readable, tell, wait};
 use super::proc_maps::Line;
 use crate::codegen::artifact::{OF_NAMESPACE, Process};
-use crate::system::binary::python::{self, Python, Unsupported};
+use crate::system::binary::python::{self, Python};
 
 pub(super) use codes::{frame, is_code, keep};
 
@@ -131,14 +131,8 @@ impl Finder {
         let Some(bias) = python.bias(start, offset) else { return };
         let version = python.layout.map_or_else(|why| why.to_string(), |layout| format!("Python 3.{}", layout.minor));
         *self.found.entry((name.to_owned(), version)).or_default() += 1;
-        let layout = python.layout.unwrap_or_else(|why| python::Layout {
-            minor: if let Unsupported::Version(minor) = why { minor } else { 0 },
-            ..Default::default()
-        });
-        let at = |addr: u64| if python.layout.is_ok() { addr.wrapping_add(bias) } else { 0 };
-        let process = Process { runtime: at(python.runtime), code_type: at(python.code_type), layout };
         // a process that has ended meanwhile leaves its entry to one of the same number
-        set(self.map, pid | self.of_namespace, &process);
+        set(self.map, pid | self.of_namespace, &Process::of(&python, bias));
     }
 
     fn interpreter(&mut self, way: &Path, name: &Path) -> Option<Arc<Python>> {

@@ -7,10 +7,10 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::codegen::artifact::MapDef;
 use crate::codegen::artifact::unwind::{
-    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, MAPS, MISSED, MISSES, Miss, POOL, POOLS, RULES, RuleEntry, TABLE,
+    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, INTERPRETERS, MAPS, MISSED, MISSES, Miss, POOL, POOLS, RULES, RuleEntry, TABLE,
 };
+use crate::codegen::artifact::{MapDef, Process};
 
 /// The maps, by name.
 #[derive(Debug)]
@@ -91,6 +91,11 @@ impl Maps {
 
     pub fn set_file(&self, key: &FileKey, number: u32) -> io::Result<()> {
         update(self.fd(INODES), key, &number)
+    }
+
+    /// Has programs know the interpreter in a file.
+    pub fn set_interpreter(&self, file: u32, process: &Process) -> io::Result<()> {
+        update(self.fd(INTERPRETERS), &file, process)
     }
 
     pub fn forget_miss(&self, key: u64) {

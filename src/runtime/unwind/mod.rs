@@ -24,9 +24,12 @@ use super::poll::{clear, eventfd, readable, tell, wait};
 use super::proc_maps::Line;
 use super::ring::Ring;
 use super::test_run;
+use crate::codegen::artifact::Process;
 use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, VDSO};
 use crate::input;
+use crate::system::binary::interpreters;
 use crate::system::binary::needed::needed;
+use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
 use kernel::Maps;
 use place::Placed;
@@ -231,11 +234,15 @@ impl State {
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
         // what is no program of 64 bits is gone through by frame pointers
         let table = tables::table(&name, &at, &self.debug_dirs).unwrap_or_default();
-        self.put(key, &table, &name.display().to_string())
+        let interpreter = table.rules.iter().any(|rule| rule.interpreter).then(|| interpreters::of_file(&at, &name)).flatten();
+        self.put(key, &table, interpreter, &name.display().to_string())
     }
 
-    fn put(&mut self, key: FileKey, table: &Table, name: &str) -> Option<u32> {
+    fn put(&mut self, key: FileKey, table: &Table, interpreter: Option<Python>, name: &str) -> Option<u32> {
         let number = self.placed.add(&mut self.maps, table).ok()?;
+        // before programs find the file
+        let interpreter = interpreter.map(|python| Process::of(&python, python.shift().wrapping_neg()));
+        interpreter.and_then(|process| self.maps.set_interpreter(number, &process).ok());
         self.maps.set_file(&key, number).ok()?;
         self.files.insert(key, number);
         self.loaded.push(format!("unwind table of {name}: {} rows, {} rules", table.rows.len(), table.rules.len()));

@@ -6,6 +6,7 @@ pub mod elf;
 pub(in crate::system) mod file;
 pub(in crate::system) mod go;
 pub mod instructions;
+pub mod interpreters;
 pub(in crate::system) mod ldcache;
 pub mod locate;
 pub mod mangled;

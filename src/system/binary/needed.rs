@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
-use object::elf::{DT_NEEDED, DT_STRTAB, FileHeader64};
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRTAB, DynamicTag, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
 use crate::system::binary::file::{Segment, map, offset};
@@ -14,8 +14,8 @@ use crate::system::binary::{elf, ldcache};
 /// A limit that no program reaches.
 const MOST: usize = 1024;
 
-/// Returns the files that the loader would map for a 64-bit program, by its cache and its standard directories. Files that
-/// cannot be found this way (`RPATH`, `dlopen`) are missing.
+/// Returns the files that the loader would map for a 64-bit program, by the directories that files name (`RUNPATH`, `RPATH`),
+/// its cache and its standard directories. Files that the program loads later (`dlopen`) are missing.
 pub fn needed(program: &Path) -> Vec<PathBuf> {
     let Ok(root) = Root::of(None) else { return Vec::new() };
     let cache = ldcache::libraries(&root);
@@ -27,8 +27,9 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     let mut all = BTreeSet::new();
     let mut left = VecDeque::from([program.to_owned()]);
     while let Some(path) = left.pop_front() {
-        let (interpreter, libraries) = linked_with(&path).unwrap_or_default();
-        let found = libraries.iter().filter_map(|name| find(name)).chain(interpreter);
+        let Linked { interpreter, libraries, directories } = linked_with(&path).unwrap_or_default();
+        let own = |name: &str| directories.iter().map(|dir| dir.join(name)).find(|path| path.exists());
+        let found = libraries.iter().filter_map(|name| own(name).or_else(|| find(name))).chain(interpreter);
         for path in found {
             if all.len() < MOST && all.insert(path.clone()) {
                 left.push_back(path);
@@ -38,8 +39,18 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     all.into_iter().collect()
 }
 
-/// The interpreter of a file, and the names of its libraries.
-fn linked_with(path: &Path) -> Option<(Option<PathBuf>, Vec<String>)> {
+/// What a file asks of the loader.
+#[derive(Debug, Default)]
+struct Linked {
+    /// The loader itself.
+    interpreter: Option<PathBuf>,
+    /// Names of libraries.
+    libraries: Vec<String>,
+    /// Where they are looked for first.
+    directories: Vec<PathBuf>,
+}
+
+fn linked_with(path: &Path) -> Option<Linked> {
     let data = map(path).ok()?;
     let data: &[u8] = &data;
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
@@ -50,19 +61,28 @@ fn linked_with(path: &Path) -> Option<(Option<PathBuf>, Vec<String>)> {
         let end = bytes.iter().take(4096).position(|b| *b == 0)?;
         Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
     };
-    let (mut interpreter, mut names) = (None, Vec::new());
+    // as in ld.so(8)
+    let origin = path.canonicalize().ok()?.parent()?.display().to_string();
+    let mut linked = Linked::default();
     for segment in header.program_headers(endian, data).ok()? {
         if let Ok(Some(name)) = segment.interpreter(endian, data) {
-            interpreter = std::str::from_utf8(name).ok().map(PathBuf::from);
+            linked.interpreter = std::str::from_utf8(name).ok().map(PathBuf::from);
         }
         let Ok(Some(entries)) = segment.dynamic(endian, data) else { continue };
         let value = |entry: &object::elf::Dyn64<Endianness>| entry.d_val(endian);
         let strings = entries.iter().find(|e| e.tag(endian) == DT_STRTAB).and_then(|e| offset(&segments, value(e)));
         let Some(strings) = strings else { continue };
-        let wanted = entries.iter().filter(|e| e.tag(endian) == DT_NEEDED);
-        names.extend(wanted.filter_map(|e| text(strings.checked_add(value(e))?)));
+        let texts = |tags: &[DynamicTag]| -> Vec<String> {
+            let wanted = entries.iter().filter(|e| tags.contains(&e.tag(endian)));
+            wanted.filter_map(|e| text(strings.checked_add(value(e))?)).collect()
+        };
+        linked.libraries.extend(texts(&[DT_NEEDED]));
+        for list in texts(&[DT_RUNPATH, DT_RPATH]) {
+            let named = |dir: &str| PathBuf::from(dir.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+            linked.directories.extend(list.split(':').filter(|dir| !dir.is_empty()).map(named));
+        }
     }
-    Some((interpreter, names))
+    Some(linked)
 }
 
 #[cfg(test)]

@@ -11,6 +11,13 @@ use std::path::Path;
 use object::{Object, ObjectSegment, ObjectSymbol};
 
 use super::file::{Segment, map};
+use super::interpreters::Interpreter;
+
+/// The row.
+pub const INTERPRETER: Interpreter = Interpreter { loops: &[LOOP], of_file };
+
+/// The function that runs Python code.
+const LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// Offsets of members in bytes, and other constants for the walk along the frames of a thread. BPF programs read this struct
 /// from memory, so its layout is part of their interface.
@@ -232,6 +239,8 @@ pub struct Python {
     /// The layout of its structures, or the reason why it is unknown.
     pub layout: Result<Layout, Unsupported>,
     segments: Vec<Segment>,
+    /// Virtual address of the loop.
+    evaluates_at: u64,
 }
 
 impl Python {
@@ -241,6 +250,12 @@ impl Python {
         let holds = |(_, at, size, executable): &&Segment| *executable && (at / PAGE * PAGE..at + size).contains(&offset);
         let (addr, at, ..) = self.segments.iter().find(holds)?;
         Some(start.wrapping_sub(offset).wrapping_sub(addr.wrapping_sub(*at)))
+    }
+
+    /// How far the virtual addresses of the loop's segment are from the offsets in the file.
+    pub fn shift(&self) -> u64 {
+        let of_loop = self.segments.iter().find(|(addr, _, size, _)| self.evaluates_at.wrapping_sub(*addr) < *size);
+        of_loop.map_or(0, |(addr, at, ..)| addr.wrapping_sub(*at))
     }
 }
 
@@ -288,7 +303,8 @@ fn of_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
             .ok_or(Unsupported::Unknown)
             .and_then(|minor| ROWS.iter().find(|row| row.minor == minor).copied().ok_or(Unsupported::Version(minor))),
     };
-    Some(Python { runtime, code_type, layout, segments })
+    let evaluates_at = address(LOOP).unwrap_or_default();
+    Some(Python { runtime, code_type, layout, segments, evaluates_at })
 }
 
 /// `_Py_Debug_Cookie`

@@ -6,10 +6,11 @@ use std::path::Path;
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
 use object::{Architecture, Object, ObjectSection};
 
-use super::{PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
+use super::{Cfa, PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
 use crate::system::binary::debug_files;
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::{Segment, offset};
+use crate::system::binary::interpreters::Loops;
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -43,7 +44,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
     if file.architecture() != Architecture::X86_64 || !file.is_little_endian() {
         return None;
     }
-    let mut compiler = Compiler::default();
+    let mut compiler = Compiler { loops: Loops::of_file(&file), ..Compiler::default() };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);
     Some(compiler)
@@ -60,6 +61,7 @@ struct Compiler {
     rules: Vec<Rule>,
     numbers: HashMap<Rule, u32>,
     spans: Vec<Span>,
+    loops: Loops,
 }
 
 impl Compiler {
@@ -117,6 +119,8 @@ impl Compiler {
             });
             let Ok(fde) = parsed else { continue };
             let (signal, encoding) = (fde.is_signal_trampoline(), fde.cie().encoding());
+            let function = fde.initial_address()..fde.initial_address().saturating_add(fde.len());
+            let mut interpreter = self.loops.starts_at(function.start);
             let Ok(mut rows) = fde.rows(frames, bases, &mut context) else { continue };
             while let Ok(Some(row)) = rows.next_row() {
                 if row.start_address() >= row.end_address() {
@@ -126,7 +130,10 @@ impl Compiler {
                     return;
                 }
                 let rule = Rule::of(row, frames, signal, encoding);
-                let rule = self.number(rule);
+                // what a function jumps to is part of it, unless a call could lead there
+                let inside = row.start_address() == function.start && rule.cfa != Cfa::Sp(8);
+                interpreter |= inside && self.loops.jump_into(&function);
+                let rule = self.number(Rule { interpreter, ..rule });
                 self.spans.push(Span { start: row.start_address(), end: row.end_address(), rule });
             }
         }

@@ -12,7 +12,7 @@ pub struct RuleEntry {
     pub fp: u8,
     /// One of `RA_…`.
     pub ra: u8,
-    /// Bit 0: the frame is that of a signal. Upper bits: one of `BX_…`.
+    /// Bit 0: the frame is that of a signal. Bits 1 and 2: one of `BX_…`. Bit 3: [`INTERPRETER`].
     pub flags: u8,
     /// Offset of the CFA.
     pub cfa_offset: i32,
@@ -26,6 +26,8 @@ pub struct RuleEntry {
     pub bx_offset: i32,
 }
 
+/// In [`RuleEntry::flags`]: the frame is one of an interpreter's loop.
+pub const INTERPRETER: u8 = 1 << 3;
 /// Unknown.
 pub const CFA_UNKNOWN: u8 = 0;
 /// Unsupported.
@@ -91,7 +93,7 @@ impl From<&Rule> for RuleEntry {
             Bx::AtCfa(n) => (BX_AT_CFA, n),
             Bx::AtSp(n) => (BX_AT_SP, n),
         };
-        let flags = u8::from(rule.signal) | bx << 1;
+        let flags = u8::from(rule.signal) | bx << 1 | if rule.interpreter { INTERPRETER } else { 0 };
         Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }
     }
 }
@@ -123,12 +125,12 @@ impl RuleEntry {
             RA_AT_SP => Ra::AtSp(self.ra_offset),
             _ => return None,
         };
-        let bx = match self.flags >> 1 {
+        let bx = match (self.flags & !INTERPRETER) >> 1 {
             BX_SAME => Bx::Same,
             BX_AT_CFA => Bx::AtCfa(self.bx_offset),
             BX_AT_SP => Bx::AtSp(self.bx_offset),
             _ => return None,
         };
-        Some(Rule { cfa, fp, ra, bx, signal: self.flags & 1 != 0 })
+        Some(Rule { cfa, fp, ra, bx, signal: self.flags & 1 != 0, interpreter: self.flags & INTERPRETER != 0 })
     }
 }

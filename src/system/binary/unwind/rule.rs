@@ -21,6 +21,8 @@ pub struct Rule {
     pub bx: Bx,
     /// The kernel pushed the frame for a signal: the "return address" is the interrupted instruction.
     pub signal: bool,
+    /// The frame is one of an interpreter's loop: see [`Loops`](crate::system::binary::interpreters::Loops).
+    pub interpreter: bool,
 }
 
 /// The canonical frame address.
@@ -82,7 +84,7 @@ pub enum Ra {
 
 impl Rule {
     /// The rule for code without information.
-    pub const UNKNOWN: Self = Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), bx: Bx::Same, signal: false };
+    pub const UNKNOWN: Self = Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), bx: Bx::Same, signal: false, interpreter: false };
 
     pub(super) fn unsupported() -> Self {
         Self { cfa: Cfa::Unsupported, ..Self::UNKNOWN }
@@ -125,7 +127,7 @@ impl Rule {
             _ => None,
         };
         if ra == Some(Ra::None) {
-            return Self { cfa: Cfa::Sp(0), fp: Fp::Same, ra: Ra::None, bx: Bx::Same, signal: false };
+            return Self { cfa: Cfa::Sp(0), fp: Fp::Same, ra: Ra::None, bx: Bx::Same, signal: false, interpreter: false };
         }
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => match (register.0, i32::try_from(*offset)) {
@@ -138,7 +140,7 @@ impl Rule {
             CfaRule::Expression(e) => expression(e).and_then(Expression::cfa),
         };
         match (cfa, fp, ra, bx) {
-            (Some(cfa), Some(fp), Some(ra), Some(bx)) => Self { cfa, fp, ra, bx, signal },
+            (Some(cfa), Some(fp), Some(ra), Some(bx)) => Self { cfa, fp, ra, bx, signal, interpreter: false },
             _ => Self::unsupported(),
         }
     }

@@ -16,13 +16,15 @@
 //! What a process says about itself may be wrong: each read is checked, each size is bounded, and each loop has a fixed number of
 //! turns. The functions here are global functions, which the verifier checks once. They work in an element of a map that belongs
 //! to the program's slot of scratch memory.
+//!
+//! - `codes.rs`: what is sent of a code object
 
 use std::mem::offset_of;
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::mem::U64;
-use super::shared::{CODE_RECORD, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS};
+use super::shared::{Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section, TaskOffsets};
 use crate::bug;
 use crate::system::binary::python::{BETWEEN, Layout, MARKED, NO_CODE};
@@ -40,9 +42,6 @@ const MOST_THREADS: u64 = 1024;
 const MOST_PROCESSES: u32 = 16384;
 /// Code objects that are known to have been sent. One that is forgotten is sent again.
 const MOST_CODES: u32 = 32768;
-/// Bytes of a line table that are sent in one record, and records for one table.
-const PIECE: u64 = 4096;
-const PIECES: u64 = 16;
 
 /// What a walk keeps, in an element of the map of states.
 #[repr(C)]
@@ -56,6 +55,12 @@ struct Walk {
     own: u64,
     /// Frames so far.
     count: u64,
+    /// Of those, how many are marked as the first of a call of the loop.
+    marked: u64,
+    /// Not 0: frames that native ones have between them, which start with a [`CALL_OF_LOOP`] where they can be told by address.
+    merged: u64,
+    /// The element of the [`CALL_OF_LOOP`] to which frames belong, plus one; 0: to the next.
+    call: u64,
     /// Why the stack ends early: a [`Reason`].
     reason: u64,
     /// A word that was read.
@@ -73,6 +78,10 @@ struct Walk {
     /// Two words for each frame, and two for the reason.
     frames: [[u64; 2]; MOST_PYTHON_FRAMES as usize + 2],
 }
+
+/// In place of the ID of a code object, where the frames of a call of the loop start: the offset is the address of the frame in
+/// which C code made the call, and which is on its stack; 0 if it was not reached.
+pub(super) const CALL_OF_LOOP: u64 = 12;
 
 /// Words of a line table by which code objects at the same address are told apart before Python 3.12.
 const TABLE_HEAD: usize = 6;
@@ -93,6 +102,14 @@ macro_rules! at {
     ($($member:tt)+) => {
         offset_of!(Walk, $($member)+) as u32
     };
+}
+
+// after the macros, which it uses
+mod codes;
+
+/// Elements that a walk takes at most whose frames are merged with so many native ones.
+fn merged_entries(limit: u32) -> u32 {
+    (2 * limit + 2).min(MOST_PYTHON_FRAMES)
 }
 
 /// Words in the table of stacks with so many frames.
@@ -167,15 +184,50 @@ impl<'c> Builder<'_, 'c> {
                 let (n, nowhere) = (e.int(u64::from(python_words(limit)) * 8), e.int(0));
                 let frames = e.offset(walk, at!(frames));
                 e.call(Helper::ProbeReadKernel, &[frames.into(), n.into(), nowhere.into()]);
-                for member in [at!(interpreter), at!(thread), at!(frame), at!(count), at!(reason)] {
-                    e.store(walk, member, 8, nowhere);
-                }
+                e.start_walk(walk);
                 e.walk_threads(walk, slot, (limit, says_cut), thread);
                 let id = keep(e, frames);
                 e.ret(Some(id));
             });
             e.int(0)
         })
+    }
+
+    fn start_walk(&mut self, walk: PointerValue<'c>) {
+        let none = self.int(0);
+        for member in [at!(interpreter), at!(thread), at!(frame), at!(count), at!(reason), at!(marked), at!(merged), at!(call)] {
+            self.store(walk, member, 8, none);
+        }
+    }
+
+    /// Walks along at most `limit` Python frames of the current thread in memory of the slot, for [`Self::python_word`] to give.
+    /// `find` gives what is known of the interpreter.
+    pub(super) fn walk_to_merge(&mut self, slot: IntValue<'c>, limit: u32, thread: u32, find: impl FnOnce(&mut Self) -> PointerValue<'c>) {
+        let limit = merged_entries(limit);
+        let walk = self.walk(slot);
+        // and what says why they end
+        let frames = self.offset(walk, at!(frames));
+        self.zero(frames, (limit + 2) * 16, 8);
+        self.start_walk(walk);
+        let process = find(self);
+        self.copy(walk, process, size_of::<Process>() as u32, 8);
+        let merged = self.int(1);
+        self.store(walk, at!(merged), 8, merged);
+        self.walk_threads(walk, slot, (limit, true), thread);
+    }
+
+    /// What was walked along: the two words at an index, zeros behind the last. Leaves the function where there is no memory.
+    pub(super) fn python_entry(&mut self, slot: IntValue<'c>, index: IntValue<'c>) -> [IntValue<'c>; 2] {
+        let walk = self.walk(slot);
+        let at = self.frame_at(walk, index);
+        [self.load(at, 0, U64), self.load(at, 8, U64)]
+    }
+
+    /// How many frames were marked, if the walk came to its end; otherwise 0.
+    pub(super) fn calls_of_loop(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
+        let walk = self.walk(slot);
+        let cut = self.load(walk, at!(reason), U64);
+        self.select(cut, self.int(0), self.load(walk, at!(marked), U64))
     }
 
     fn walk_threads(&mut self, walk: PointerValue<'c>, slot: IntValue<'c>, (limit, says_cut): (u32, bool), thread: u32) {
@@ -299,6 +351,11 @@ impl<'c> Builder<'_, 'c> {
         let between = self.cmp(Cmp::Eq, entry, self.int(BETWEEN.into()));
         let empty = self.and(between, self.cmp(Cmp::Uge, mark, self.int(NO_CODE.into())));
         self.if_(empty, |e| {
+            let merged = e.load(walk, at!(merged), U64);
+            e.if_(merged, |e| {
+                e.end_call(walk, frame);
+                e.ret(Some(goes_on));
+            });
             let some = e.cmp(Cmp::Ne, count, e.int(0));
             e.if_(some, |e| {
                 let last = e.frame_at(walk, e.sub(count, e.int(1)));
@@ -327,11 +384,42 @@ impl<'c> Builder<'_, 'c> {
         let id = self.code_id(walk, code, slot);
         let set = self.and(self.cmp(Cmp::Eq, entry, self.int(MARKED.into())), self.cmp(Cmp::Ne, mark, self.int(0)));
         let each = self.cmp(Cmp::Eq, entry, self.int(0));
-        let id = self.or(id, self.or(set, each));
-        self.store_frame(walk, count, id, offset);
+        let mark = self.or(set, each);
+        let marked = self.add(self.load(walk, at!(marked), U64), mark);
+        self.store(walk, at!(marked), 8, marked);
+        let starts = self.and(between, self.load(walk, at!(merged), U64));
+        let starts = self.and(starts, self.cmp(Cmp::Eq, self.load(walk, at!(call), U64), self.int(0)));
+        self.if_(starts, |e| {
+            e.start_call(walk);
+        });
+        let count = self.load(walk, at!(count), U64);
+        self.store_frame(walk, count, self.or(id, mark), offset);
         let more = self.add(count, self.int(1));
         self.store(walk, at!(count), 8, more);
         goes_on
+    }
+
+    /// The frames from here on belong to another call of the loop; gives its element.
+    fn start_call(&mut self, walk: PointerValue<'c>) -> IntValue<'c> {
+        let count = self.load(walk, at!(count), U64);
+        let at = self.frame_at(walk, count);
+        let (call, none) = (self.int(CALL_OF_LOOP), self.int(0));
+        self.store(at, 0, 8, call);
+        self.store(at, 8, 8, none);
+        let next = self.add(count, self.int(1));
+        self.store(walk, at!(count), 8, next);
+        self.store(walk, at!(call), 8, next);
+        count
+    }
+
+    /// The frame without code at this address is where C code made the call; which may have no frame yet, or no more.
+    fn end_call(&mut self, walk: PointerValue<'c>, frame: IntValue<'c>) {
+        let call = self.load(walk, at!(call), U64);
+        let index = self.choose(call, |e| e.sub(call, e.int(1)), |e| e.start_call(walk));
+        let at = self.frame_at(walk, index);
+        self.store(at, 8, 8, frame);
+        let none = self.int(0);
+        self.store(walk, at!(call), 8, none);
     }
 
     fn instruction_offset(&mut self, walk: PointerValue<'c>, code: IntValue<'c>) -> IntValue<'c> {
@@ -399,144 +487,6 @@ impl<'c> Builder<'_, 'c> {
     fn mix(&mut self, hash: IntValue<'c>, word: IntValue<'c>) -> IntValue<'c> {
         let h = self.mul(self.xor(hash, word), self.int(0x0000_0100_0000_01b3));
         self.add(self.xor(h, self.shr(h, self.int(29), false)), self.int(0x9e37_79b9_7f4a_7c15))
-    }
-
-    /// Sends what is known of the code object that was read, and gives its ID.
-    fn send_code(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
-        self.global("python_code", &[slot], |e, args| {
-            let slot = e.first(args);
-            let walk = e.walk(slot);
-            let record = e.offset(walk, at!(record));
-            let unknown = e.int(Reason::UnknownCode as u64);
-            let head = e.int(CODE_RECORD.into());
-            e.store(record, offset_of!(Code, head) as u32, 8, head);
-            // what is hashed: all from here to the table
-            let from = offset_of!(Code, minor) as u32;
-            let hashed = offset_of!(Code, table) as u32 - from;
-            let (n, nowhere) = (e.int(hashed.into()), e.int(0));
-            let to = e.offset(record, from);
-            e.call(Helper::ProbeReadKernel, &[to.into(), n.into(), nowhere.into()]);
-            let (minor, line) = (e.load(walk, layout!(minor), U32), e.code_word(walk, layout!(code_line), U32));
-            e.store(record, offset_of!(Code, minor) as u32, 4, minor);
-            e.store(record, offset_of!(Code, line) as u32, 4, line);
-            let (name, file) = (e.code_word(walk, layout!(code_name), U64), e.code_word(walk, layout!(code_file), U64));
-            e.read_text_heads(walk, [name, file]);
-            let text = |e: &mut Self, member: u32, i: u32, to: usize, cap: usize, head: usize| {
-                let addr = e.code_word(walk, member, U64);
-                let length = e.load(walk, at!(texts) + i * 16, U64);
-                e.text_of_python((walk, record), (addr, length), (to as u32, cap as u64), head as u32, unknown);
-            };
-            text(e, layout!(code_name), 0, offset_of!(Code, name), size_of_val(&Code::EMPTY.name), offset_of!(Code, name_bytes));
-            text(e, layout!(code_file), 1, offset_of!(Code, file), size_of_val(&Code::EMPTY.file), offset_of!(Code, file_bytes));
-            let table = e.code_word(walk, layout!(code_table), U64);
-            let size = e.word_at(walk, table, layout!(bytes_size));
-            let size = e.at_most(size, PIECE * PIECES);
-            e.store(record, offset_of!(Code, table_bytes) as u32, 4, size);
-            let hash = e.scalar_home();
-            let head = e.hash_head(slot, (from, hashed));
-            e.store(hash, 0, 8, head);
-            let start = e.add(table, e.load(walk, layout!(bytes_start), U32));
-            e.each_piece(record, |e, at, n| {
-                let before = e.load(hash, 0, U64);
-                let from = e.add(start, at);
-                let hashed = e.read_piece(slot, from, n, before);
-                e.store(hash, 0, 8, hashed);
-            });
-            // no reason's number, and room for a mark
-            let id = e.or(e.and(e.load(hash, 0, U64), e.int(!1)), e.int(1 << 63));
-            e.store(record, offset_of!(Code, id) as u32, 8, id);
-            e.each_piece(record, |e, at, n| {
-                let (from, none) = (e.add(start, at), e.int(0));
-                e.read_piece(slot, from, n, none);
-                e.store(record, offset_of!(Code, piece_at) as u32, 4, at);
-                let fixed = e.int(offset_of!(Code, table) as u64);
-                let lost = e.send_raw(record, e.add(fixed, n));
-                e.if_(lost, |e| e.ret(Some(unknown)));
-            });
-            let (map, key, value) = (e.python_codes(), e.offset(walk, at!(key)), e.offset(record, offset_of!(Code, id) as u32));
-            e.update(map, key, value);
-            id
-        })
-    }
-
-    /// The hash of so many bytes of the record.
-    fn hash_head(&mut self, slot: IntValue<'c>, (from, bytes): (u32, u32)) -> IntValue<'c> {
-        self.global("python_head", &[slot], |e, args| {
-            let slot = e.first(args);
-            let walk = e.walk(slot);
-            let (at, seed) = (e.offset(walk, at!(record) + from), e.int(0xcbf2_9ce4_8422_2325));
-            e.hash_words(at, bytes / 8, seed)
-        })
-    }
-
-    fn hash_words(&mut self, at: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
-        let hash = self.scalar_home();
-        self.store(hash, 0, 8, before);
-        self.count(words.into(), |e, i| {
-            let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
-            let mixed = e.mix(e.load(hash, 0, U64), word);
-            e.store(hash, 0, 8, mixed);
-        });
-        self.load(hash, 0, U64)
-    }
-
-    /// Has `body` done for each piece of the line table of which the record has the size, given where it starts and how long it is; once if the
-    /// table is empty.
-    fn each_piece(&mut self, record: PointerValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
-        self.count(PIECES, |e, i| {
-            let at = e.mul(i, e.int(PIECE));
-            // of a number in memory the verifier does not follow what it may be
-            let place = e.offset(record, offset_of!(Code, table_bytes) as u32);
-            let size = e.load_volatile(place, U32);
-            let n = e.at_most(e.sub(size, at), PIECE);
-            body(e, at, n);
-            let over = e.cmp(Cmp::Uge, e.add(at, e.int(PIECE)), size);
-            e.if_(over, |e| e.break_());
-        });
-    }
-
-    /// Reads a piece of a line table into the record, zeros where it cannot be read, and gives its hash.
-    fn read_piece(&mut self, slot: IntValue<'c>, from: IntValue<'c>, size: IntValue<'c>, hash: IntValue<'c>) -> IntValue<'c> {
-        self.global("python_piece", &[slot, from, size, hash], |e, args| {
-            let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
-            let walk = e.walk(slot);
-            let to = e.offset(walk, at!(record) + offset_of!(Code, table) as u32);
-            let (all, nowhere) = (e.int(PIECE), e.int(0));
-            e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
-            let size = e.at_most(size, PIECE);
-            e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
-            e.hash_words(to, (PIECE / 8) as u32, before)
-        })
-    }
-
-    /// Copies the characters of a string, as wide as they are, to the record.
-    fn text_of_python(
-        &mut self,
-        (walk, record): (PointerValue<'c>, PointerValue<'c>),
-        (addr, length): (IntValue<'c>, IntValue<'c>),
-        (to, cap): (u32, u64),
-        head: u32,
-        unknown: IntValue<'c>,
-    ) {
-        let state = self.word_at(walk, addr, layout!(text_state));
-        let width = self.and(self.shr(state, self.int(2), false), self.int(7));
-        let compact = self.and(self.shr(state, self.int(5), false), self.int(1));
-        let ascii = self.and(self.shr(state, self.int(6), false), self.int(1));
-        let odd = self.or(self.cmp(Cmp::Eq, compact, self.int(0)), self.cmp(Cmp::Ugt, width, self.int(4)));
-        self.if_(odd, |e| e.ret(Some(unknown)));
-        let (plain, other) = (self.load(walk, layout!(text_ascii), U32), self.load(walk, layout!(text_compact), U32));
-        let from = self.add(addr, self.select(ascii, plain, other));
-        let length = self.at_most(length, cap + 1);
-        let wanted = self.mul(length, width);
-        let bytes = self.at_most(wanted, cap);
-        let at = self.offset(record, to);
-        let r = self.call(Helper::ProbeReadUser, &[at.into(), bytes.into(), from.into()]);
-        let failed = self.cmp(Cmp::Ne, r, self.int(0));
-        self.if_(failed, |e| e.ret(Some(unknown)));
-        self.store(record, head, 4, bytes);
-        let cut = self.cmp(Cmp::Ugt, wanted, self.int(cap));
-        let shape = self.or(width, self.shl(cut, self.int(8)));
-        self.store(record, head + 4, 4, shape);
     }
 
     // --- the state of a walk ------------------------------------------------------------------------------------

@@ -1,0 +1,253 @@
+//! Puts Python's frames in the place of those of the interpreter's loop.
+//!
+//! The rule of a frame says that it is the loop's ([`INTERPRETER`]): then the walk marks it, and writes down where it ends. When the
+//! walk is over and has found any, Python's frames are walked along as for `pystack` (`emit/python/`), and both are merged: in
+//! place of each call of the loop stand the Python frames that it ran. Since Python 3.12, the frame by which C code entered the
+//! loop is on the C stack, and shows by its address to which call the frames belong. Before, each call has its frames in turn;
+//! at the first and the last instructions of the loop, it has none.
+//!
+//! The table of the loop's file tells which interpreter it is and how it is laid out ([`INTERPRETERS`]); so nothing is done,
+//! and nobody looks for interpreters, until a walk has come upon one.
+
+use std::mem::offset_of;
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::super::python::CALL_OF_LOOP;
+use super::super::shared::{BEFORE_FIRST, CODE_ID, OFFSETS, PYTHON_REASON, Process, TOO_LARGE};
+use super::super::{Builder, Cmp, Helper};
+use super::layout::*;
+use super::memory::*;
+use super::{U64, UnwindTarget};
+
+/// Set in the word of a frame that is the loop's, while the walk lasts.
+const LOOP_FRAME: u64 = 1 << 62;
+
+impl<'c> Builder<'_, 'c> {
+    /// Marks the frame whose word is at `at`, in as many bytes from the walk's memory, if its rule has this flag: the walk is at its caller's.
+    pub(super) fn note_loop(&mut self, limit: u32, state: PointerValue<'c>, at: PointerValue<'c>, flags: IntValue<'c>, addr: IntValue<'c>) {
+        let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
+        let wanted = self.and(is_loop, self.load(state, INTERPRETS, U64));
+        self.if_(wanted, |e| {
+            let marked = e.or(e.load(at, SIZE, U64), e.int(LOOP_FRAME));
+            e.store(at, SIZE, 8, marked);
+            let end = e.load(state, STACK, U64);
+            e.store(at, ends(limit), 8, end);
+            e.store(state, LOOP, 8, addr);
+            let loops = e.add(e.load(state, LOOPS, U64), e.int(1));
+            e.store(state, LOOPS, 8, loops);
+        });
+    }
+
+    /// Puts Python's frames in the place of the marked ones. `thread`: see [`Builder::python_stack`].
+    pub(super) fn put_python_frames(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>, target: &UnwindTarget) {
+        let Some(thread) = target.thread else { return };
+        let some = self.load(state, LOOP, U64);
+        self.if_(some, |e| {
+            // one after the other: calls within calls are limited
+            e.global(&format!("unwind_python_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.walk_to_merge(slot_of(numbers), limit, thread, |e| e.interpreter(limit, state, target));
+                e.int(0)
+            });
+            e.global(&format!("unwind_merge_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.merge(limit, state, slot_of(numbers));
+                e.int(0)
+            });
+        });
+    }
+
+    /// What is known of the interpreter that the walk came upon; leaves the function if that is nothing.
+    fn interpreter(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) -> PointerValue<'c> {
+        let known = self.map_of_unwinding(INTERPRETED);
+        let key = self.offset(state, TAG);
+        let found = self.call_ptr(Helper::MapLookupElem, &[known.into(), key.into()]);
+        let none = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
+        self.if_(none, |e| {
+            let slot = e.load(state, WALK, U64);
+            e.global(&format!("unwind_interpreter_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.find_interpreter(limit, state, target);
+                e.int(0)
+            });
+        });
+        let found = self.call_ptr(Helper::MapLookupElem, &[known.into(), key.into()]);
+        let none = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
+        self.if_(none, |e| e.leave());
+        found
+    }
+
+    /// Finds the interpreter by the mapping that the loop is in.
+    fn find_interpreter(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) {
+        let (addr, reason) = (self.load(state, LOOP, U64), self.load(state, REASON, U64));
+        self.find_page(limit, state, addr, target);
+        self.store(state, REASON, 8, reason);
+        let value = self.load(state, VALUE, U64);
+        let number = self.and(value, self.int((1 << NUMBER_SHIFT) - 1));
+        self.store(state, READ, 8, number);
+        let (map, key) = (self.map_of_unwinding(INTERPRETERS), self.offset(state, READ));
+        let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        let some = self.and(self.not_null(found), self.shr(value, self.int(63), false));
+        let none = self.cmp(Cmp::Eq, some, self.int(0));
+        self.if_(none, |e| e.leave());
+        const { assert!(size_of::<Process>() <= WINDOW_SIZE as usize) };
+        let process = self.offset(state, WINDOW);
+        self.copy(process, found, size_of::<Process>() as u32, 8);
+        let none = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, none);
+        let first = self.shl(self.load(state, PGOFF, U64), self.int(PAGE_SHIFT));
+        let base = self.sub(self.load(state, MISS_START, U64), first);
+        for member in [offset_of!(Process, runtime), offset_of!(Process, code_type)] {
+            let at = self.load(process, member as u32, U64);
+            // 0 stays: a version that is not supported
+            let there = self.select(at, self.add(at, base), at);
+            self.store(process, member as u32, 8, there);
+        }
+        let (known, key) = (self.map_of_unwinding(INTERPRETED), self.offset(state, TAG));
+        self.update(known, key, process);
+    }
+
+    fn merge(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+        let zero = self.int(0);
+        for word in [NATIVE, INTERPRETED_AT, MERGED, WITHIN] {
+            self.store(state, word, 8, zero);
+        }
+        self.leave_first_loop(limit, state, slot);
+        let (to, size, from) = (self.offset(state, natives(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
+        self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
+        self.count(limit.into(), |e, _| {
+            let over = e.global(&format!("unwind_merge_step_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.merge_step(limit, state, slot_of(numbers))
+            });
+            e.if_(over, |e| e.break_());
+        });
+        let more = self.cmp(Cmp::Ult, self.load(state, NATIVE, U64), self.load(state, COUNT, U64));
+        let merged = self.load(state, MERGED, U64);
+        self.store(state, COUNT, 8, merged);
+        self.if_(more, |e| {
+            // see end_unwinding
+            let one = e.int(1);
+            e.store(state, IP, 8, one);
+        });
+    }
+
+    /// Where calls of the loop are told apart by their order, the first may not have a frame yet, or no more.
+    fn leave_first_loop(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+        let calls = self.calls_of_loop(slot);
+        let loops = self.load(state, LOOPS, U64);
+        let one_less = self.cmp(Cmp::Eq, self.add(calls, self.int(1)), loops);
+        let whole = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
+        let whole = self.and(whole, self.cmp(Cmp::Ult, self.load(state, COUNT, U64), self.int(limit.into())));
+        let told = self.cmp(Cmp::Ne, calls, self.int(0));
+        let leave = self.and(self.and(one_less, whole), told);
+        self.if_(leave, |e| {
+            let first = e.and(e.load(state, SIZE, U64), e.int(!LOOP_FRAME));
+            e.store(state, SIZE, 8, first);
+        });
+    }
+
+    /// Gives one more frame; 1 if there is none.
+    fn merge_step(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
+        let native = self.opaque(self.load(state, NATIVE, U64));
+        let over = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
+        self.if_(over, |e| e.leave());
+        // of which the verifier knows the number
+        let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
+        self.if_(beyond, |e| e.leave());
+        let at = self.offset_by(state, self.mul(native, self.int(8)));
+        let word = self.load(at, natives(limit), U64);
+        let is_loop = self.and(word, self.int(LOOP_FRAME));
+        let itself = self.and(word, self.int(!LOOP_FRAME));
+        let plain = self.cmp(Cmp::Eq, is_loop, self.int(0));
+        self.if_(plain, |e| e.give(limit, state, itself, true));
+        let end = self.load(at, ends(limit), U64);
+        let index = self.scalar_home();
+        let first = self.load(state, INTERPRETED_AT, U64);
+        self.store(index, 0, 8, first);
+        let within = self.load(state, WITHIN, U64);
+        let starts = self.cmp(Cmp::Eq, within, self.int(0));
+        self.if_(starts, |e| {
+            let [id, offset] = e.python_entry(slot, first);
+            let called = e.cmp(Cmp::Eq, id, e.int(CALL_OF_LOOP));
+            e.if_(called, |e| {
+                // of a call further out
+                let other = e.cmp(Cmp::Uge, offset, end);
+                e.if_(other, |e| e.give(limit, state, itself, true));
+                let next = e.add(first, e.int(1));
+                e.store(index, 0, 8, next);
+                e.store(state, INTERPRETED_AT, 8, next);
+            });
+        });
+        let index = self.load(index, 0, U64);
+        let [id, offset] = self.python_entry(slot, index);
+        let none = self.or(self.cmp(Cmp::Eq, id, self.int(0)), self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP)));
+        self.if_(none, |e| e.give(limit, state, itself, true));
+        let next = self.add(index, self.int(1));
+        self.store(state, INTERPRETED_AT, 8, next);
+        let [after, _] = self.python_entry(slot, next);
+        let last = self.or(self.cmp(Cmp::Eq, after, self.int(0)), self.cmp(Cmp::Eq, after, self.int(CALL_OF_LOOP)));
+        let last = self.or(last, self.and(id, self.int(1)));
+        let going_on = self.cmp(Cmp::Eq, last, self.int(0));
+        self.store(state, WITHIN, 8, going_on);
+        let frame = self.python_word(id, offset);
+        self.if_else(last, |e| e.give(limit, state, frame, true), |e| e.give(limit, state, frame, false));
+        self.int(0)
+    }
+
+    /// The word of a Python frame, or of the reason why there is none.
+    fn python_word(&mut self, id: IntValue<'c>, offset: IntValue<'c>) -> IntValue<'c> {
+        let id = self.and(id, self.int(!1));
+        let offset = self.and(offset, self.int(u32::MAX.into()));
+        let before = self.cmp(Cmp::Ugt, offset, self.int(i32::MAX as u64));
+        let half = self.shr(offset, self.int(1), false);
+        let large = self.cmp(Cmp::Ugt, half, self.int(TOO_LARGE));
+        let half = self.select(large, self.int(TOO_LARGE), half);
+        let half = self.select(before, self.int(BEFORE_FIRST), half);
+        let minor = self.shl(self.and(offset, self.int(0xff)), self.int(8));
+        let reason = self.or(self.or(id, self.int(PYTHON_REASON)), minor);
+        let is_code = self.cmp(Cmp::Uge, id, self.int(CODE_ID));
+        let code = self.or(self.and(id, self.int(!OFFSETS)), half);
+        self.select(is_code, code, reason)
+    }
+
+    /// Puts out a frame, and leaves the step. `done`: the native frame had its turn.
+    fn give(&mut self, limit: u32, state: PointerValue<'c>, word: IntValue<'c>, done: bool) {
+        let merged = self.load(state, MERGED, U64);
+        let merged = self.opaque(merged);
+        let full = self.cmp(Cmp::Uge, merged, self.int(limit.into()));
+        self.if_(full, |e| e.leave());
+        let at = self.offset_by(state, self.mul(merged, self.int(8)));
+        self.store(at, SIZE, 8, word);
+        let next = self.add(merged, self.int(1));
+        self.store(state, MERGED, 8, next);
+        if done {
+            let next = self.add(self.load(state, NATIVE, U64), self.int(1));
+            self.store(state, NATIVE, 8, next);
+        }
+        self.go_on();
+    }
+}
+
+/// Bytes from a frame's word to where the frame ends, if it is the loop's; less those from the walk's memory to the first word.
+fn ends(limit: u32) -> u32 {
+    SIZE + (limit + 1) * 8
+}
+
+/// The same to a copy of the word.
+fn natives(limit: u32) -> u32 {
+    ends(limit) + limit * 8
+}
+
+/// Bytes that a walk with so many frames has: the frames, and what the merge takes.
+pub(super) fn walk_size(limit: u32) -> u32 {
+    natives(limit) + limit * 8
+}
+
+fn slot_of<'c>(numbers: &[IntValue<'c>]) -> IntValue<'c> {
+    match numbers.first() {
+        Some(slot) => *slot,
+        None => crate::bug!("the function gets a slot"),
+    }
+}
