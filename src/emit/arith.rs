@@ -61,23 +61,23 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_xor(a, b, ""))
     }
 
-    /// `a << b`; BPF uses the low six bits of `b`, and so does this (LLVM alone leaves more undefined).
+    /// `a << b`. Like BPF, it uses the low six bits of `b`; in LLVM, larger shifts are undefined.
     pub fn shl(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
         let b = self.and(b, self.int(63));
         ok(self.b.build_left_shift(a, b, ""))
     }
 
-    /// `a >> b`, of a signed value or not; low six bits of `b`.
+    /// `a >> b`, arithmetic if `signed`; uses the low six bits of `b`.
     pub fn shr(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool) -> IntValue<'c> {
         let b = self.and(b, self.int(63));
         ok(self.b.build_right_shift(a, b, signed, ""))
     }
 
-    /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
-    /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it or the divisor may be -1: of the
-    /// least number divided by -1, LLVM's `sdiv` is undefined and some kernels trap. Here it is itself, and the remainder 0.
+    /// `a / b` or `a % b`. The caller must ensure that `b` is not zero. Signed division is built from unsigned division,
+    /// truncating toward zero, if the CPU version lacks it or the divisor may be -1: for the minimum divided by -1, LLVM's
+    /// `sdiv` is undefined and some kernels trap. Here, the result is the minimum itself, and the remainder 0.
     pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
-        // Of `a * b / a != b` and `-1 / a < b` LLVM makes a multiplication of 128 bits, which BPF does not have.
+        // LLVM turns `a * b / a != b` and `-1 / a < b` into a 128-bit multiplication, which BPF does not have.
         let a = if remainder || (a.is_const() && b.is_const()) { a } else { self.opaque(a) };
         let has_sdiv = self.target.v4 && b.get_sign_extended_constant().is_some_and(|n| n != 0 && n != -1);
         match (signed, remainder) {
@@ -98,7 +98,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// `c != 0 ? a : b`, both already computed.
+    /// `c != 0 ? a : b`, where both are already computed.
     pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
         let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
         let BasicValueEnum::IntValue(v) = ok(self.b.build_select(bit, a, b, "")) else {
@@ -107,7 +107,7 @@ impl<'c> Builder<'_, 'c> {
         v
     }
 
-    /// Cuts a value to a width and extends it again by the sign: what a cast does.
+    /// Truncates a value to a width and extends it again, as a cast does.
     pub fn fit(&self, value: IntValue<'c>, int: Int) -> IntValue<'c> {
         if int.bytes >= 8 {
             return value;
@@ -133,8 +133,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The integer part of a floating-point number of 4 or 8 bytes, whose bits are `bits`. Of what no integer of 64 bits holds,
-    /// and of NaN, it is 2^63, as on x86.
+    /// The integer part of a floating-point number of 4 or 8 bytes with these bits. As on x86, the result is 2^63 for NaN and
+    /// for numbers outside the range of 64 bits.
     pub fn truncated_float(&self, bits: IntValue<'c>, bytes: u32) -> IntValue<'c> {
         let (fraction, bias) = if bytes == 4 { (23, 127) } else { (52, 1023) };
         let hidden_bit = 1 << fraction;
@@ -150,7 +150,7 @@ impl<'c> Builder<'_, 'c> {
         self.select(negative, self.sub(self.int(0), size), size)
     }
 
-    /// Hides a value's origin from LLVM, so that a bound put on it afterwards is kept where the verifier sees it.
+    /// Hides a value's origin from LLVM, so that a later check of its range remains where the verifier needs it.
     pub fn opaque(&self, value: IntValue<'c>) -> IntValue<'c> {
         let ty = self.i64t().fn_type(&[self.i64t().into()], false);
         let asm = self.llcx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
@@ -161,9 +161,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// An address as a number like others, so that the verifier lets the program calculate with it: it takes what comes out
-    /// of a change of the bytes' order for any number (`check_alu_op` of kernel/bpf/verifier.c). What it leads to can then be
-    /// had through helpers alone.
+    /// Turns an address into a plain number, so that the verifier allows arithmetic with it: the verifier treats the result of
+    /// a byte swap as unknown (`check_alu_op` of kernel/bpf/verifier.c). Only helpers can then read from this address.
     pub fn mere_number(&self, addr: IntValue<'c>) -> IntValue<'c> {
         let hidden = self.opaque(self.swap_bytes(addr, 8));
         self.swap_bytes(hidden, 8)

@@ -6,8 +6,8 @@ use super::{Cmp, CodegenCx, Helper, ProgramCx, Section, mem, ok};
 use crate::bug;
 
 impl CodegenCx<'_> {
-    /// A program that calls a function made by [`CodegenCx::begin_part`] as many times as its context's first word says,
-    /// or until that returns something else than 0, which it then returns itself.
+    /// A program that calls a function made by [`CodegenCx::begin_part`]. The first word of its context has the number of
+    /// calls. It stops early if the function returns a nonzero value, and returns that value.
     pub fn bench(&self, name: &str, section: Section, part: &str) {
         let mut e = self.begin_program(name, section, &[], ProgramCx::default());
         let times = e.load_ctx(0, mem::U64);

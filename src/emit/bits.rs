@@ -7,16 +7,16 @@ use super::{Builder, Cmp, ok};
 use crate::bug;
 
 impl<'c> Builder<'_, 'c> {
-    /// The low `bytes` (2, 4 or 8) in reverse order, the rest zero.
+    /// The low `bytes` (2, 4 or 8) in reverse order; the other bytes are zero.
     pub fn swap_bytes(&self, value: IntValue<'c>, bytes: u8) -> IntValue<'c> {
         let narrow = self.narrow(value, bytes);
         let swapped = self.intrinsic("llvm.bswap", narrow, &[narrow.into()]);
         if bytes == 8 { swapped } else { ok(self.b.build_int_z_extend(swapped, self.i64t(), "")) }
     }
 
-    /// Index of the highest bit that is set, of a value that is not zero.
+    /// Index of the highest set bit of a nonzero value.
     pub fn highest_bit(&self, value: IntValue<'c>) -> IntValue<'c> {
-        // BPF has no such instruction, and its back end's expansion is this
+        // BPF has no instruction for this, and the back end cannot expand LLVM's.
         let mut v = value;
         for by in [1, 2, 4, 8, 16, 32] {
             v = self.or(v, self.shr(v, self.int(by), false));
@@ -34,7 +34,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// `value`, but at most `most`, in a way that the verifier sees.
+    /// The smaller of `value` and `most`, in a form that the verifier understands.
     pub fn at_most(&mut self, value: IntValue<'c>, most: u64) -> IntValue<'c> {
         let value = self.opaque(value);
         let over = self.cmp(Cmp::Ugt, value, self.int(most));

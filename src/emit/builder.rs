@@ -41,17 +41,17 @@ impl<'c> Deref for Builder<'_, 'c> {
 pub struct ProgramCx {
     /// The number of the probe, for its counters.
     pub probe: u32,
-    /// The address space of this probe's pointers, unless their types tell it.
+    /// The address space of this probe's pointers, if their types do not determine it.
     pub space: Space,
     /// All of its sites are at the first instructions of functions, where the stack pointer points to the return address.
     pub at_entry: bool,
-    /// rbt itself runs it, at the start or the end. It sends nothing after a program has ended the run.
+    /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.
     pub test_run: bool,
     /// It is long, so code that occurs in many places becomes a function.
     pub long: bool,
-    /// Its reports have no reader.
+    /// Nothing reads its reports.
     pub quiet: bool,
-    /// Its type, which the builder sets; none for a part of a program.
+    /// Its type, which the builder sets; `None` for a part of a program.
     pub ty: Option<ProgramType>,
 }
 
@@ -83,9 +83,9 @@ impl Scope {
 pub(super) struct FunctionCx<'c> {
     pub function: FunctionValue<'c>,
     pub scope: DISubprogram<'c>,
-    /// The same in another file, by source.
+    /// The same for other source files.
     pub scopes: BTreeMap<u16, DIScope<'c>>,
-    /// Holds the allocas; branches to the body at the end.
+    /// The block with the allocas, which finally branches to the body.
     pub entry: BasicBlock<'c>,
     pub exit: BasicBlock<'c>,
     pub result: PointerValue<'c>,
@@ -108,13 +108,13 @@ pub(super) struct FunctionCx<'c> {
     pub own_frames: u64,
     /// The program to which it belongs; none for functions that several programs call.
     pub section: Option<Section>,
-    /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
+    /// The program may be sleepable, so that it can read memory that is not resident; and whether it is.
     pub can_sleep: bool,
     pub sleeps: bool,
 }
 
 impl<'c> FunctionCx<'c> {
-    /// A function that has these blocks, and none of a program's members.
+    /// Creates a function with these blocks.
     pub fn new(function: FunctionValue<'c>, scope: DISubprogram<'c>, blocks: Blocks<'c>, temporaries: Temporaries<'c>) -> Self {
         let Blocks { entry, exit, result, slot, acquire } = blocks;
         Self {
@@ -141,7 +141,7 @@ impl<'c> FunctionCx<'c> {
     }
 }
 
-/// The start of every function.
+/// The blocks at the start of a function.
 pub(super) struct Blocks<'c> {
     pub entry: BasicBlock<'c>,
     pub exit: BasicBlock<'c>,
@@ -156,10 +156,11 @@ impl<'c> CodegenCx<'c> {
         self.begin(name, Some(section), sites, program)
     }
 
-    /// Starts a function that a program of several parts calls: see [`CodegenCx::session`]. It ends as a program does.
+    /// Starts a function that a program of several parts calls: see [`CodegenCx::session`]. It ends in the same way as a
+    /// program.
     pub fn begin_part(&self, name: &str, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
         let e = self.begin(name, None, sites, program);
-        // of two parts, the caller's stack has no room
+        // If both parts were inlined, the stack would not suffice.
         self.never_inline(e.fun.function);
         e
     }
@@ -202,13 +203,13 @@ impl ProgramCx {
         self.ty.map(ProgramType::row)
     }
 
-    /// It may run on a CPU where it has begun and has not ended: its task was preempted, and another came by. The kernel
-    /// counts others as missed (`recursion_misses`) rather than let them.
+    /// Can it start on a CPU on which a previous run has not ended, because that run's task was preempted? For other programs,
+    /// the kernel skips such a run and counts it (`recursion_misses`).
     pub(super) fn overlaps(&self) -> bool {
         self.row().is_some_and(|row| row.overlaps)
     }
 
-    /// It may sleep on such a kernel: see `double_buffer.rs`.
+    /// Can it sleep on such a kernel? See `double_buffer.rs`.
     pub(super) fn sleeps_on(&self, cx: &CodegenCx) -> bool {
         self.row().is_some_and(|row| row.in_user_space) && cx.target.may_sleep && !cx.target.shared_stacks
     }
@@ -230,14 +231,14 @@ impl<'c> Builder<'_, 'c> {
         self.b.set_current_debug_location(here);
     }
 
-    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
-    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
-    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
-    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
-    /// that never happens.
+    /// Makes the program run on the stack of its task. Since Linux 6.13, the JIT may give a program one stack for each CPU
+    /// instead (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), because it assumes that a program of this type never runs
+    /// twice on a CPU at a time. A program on a uprobe does, if its task sleeps or is preempted and another task hits the
+    /// probe: the two overwrite each other's stack, and the kernel crashes. Programs with a tail call are exempt, so this adds
+    /// one that never happens.
     fn keep_own_stack(&mut self) {
         let never = self.start(std::mem::offset_of!(shared::Start, never));
-        // programs that share such a map must be attached in the same way
+        // Programs that share such a map must be attached in the same way.
         let name = if self.row().is_some_and(|row| row.multi) { "none_multi" } else { "none" };
         let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
         self.if_(never, |e| {
@@ -246,12 +247,12 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Claims scratch memory here if it is needed at all, so that a run that returns earlier does not pay for it.
+    /// Claims scratch memory here if the program needs it, so that a run that returns earlier does not pay for it.
     pub fn allow_scratch_here(&mut self) {
         if self.fun.temporaries.scratch_used {
             return;
         }
-        // the old place is passed through
+        // The old place becomes empty.
         let (old, after) = self.fun.acquire;
         let here = self.here();
         let acquire = self.new_block("acquire");

@@ -13,23 +13,23 @@ use super::{Builder, Cmp, Operand, ok};
 use crate::bug;
 use crate::types::Type;
 
-/// So many numbers are given in registers: BPF has five for arguments, and two are taken.
+/// Number of arguments that are passed in registers: BPF has five, and two are taken.
 pub const IN_NUMBERS: usize = 3;
-/// A frame starts with a word for the caller and the callee to agree about, and the number of the site that fired.
+/// A frame starts with a word for the use of caller and callee, and the number of the site that fired.
 const FRAME_HEAD: u32 = 16;
-/// Stack that a subprogram's own temporaries may take; all frames together have 512 bytes.
+/// Stack for the temporaries of a subprogram; all frames of a chain together have 512 bytes.
 const STACK: u32 = 32;
 
 /// A finished subprogram.
 #[derive(Clone, Copy)]
 pub struct Subprogram<'c> {
     function: FunctionValue<'c>,
-    /// Bytes of its frame; 0 when it needs none.
+    /// Size of its frame in bytes; 0 if it needs none.
     frame: u32,
 }
 
 impl<'a, 'c> Builder<'a, 'c> {
-    /// Starts a subprogram that gets so many numbers (at most [`IN_NUMBERS`]); gives it with these.
+    /// Starts a subprogram with this many numeric parameters (at most [`IN_NUMBERS`]), and returns it with them.
     pub fn begin_subprogram(&self, name: &str, numbers: usize) -> (Self, Vec<IntValue<'c>>) {
         let mut kinds = vec![false, false];
         kinds.resize(2 + numbers, true);
@@ -53,14 +53,14 @@ impl<'a, 'c> Builder<'a, 'c> {
         (inner, numbers.collect())
     }
 
-    /// Ends it.
+    /// Ends the subprogram.
     pub fn end_subprogram(self) -> Subprogram<'c> {
         let none = self.int(0);
         let Finished { function, scratch } = self.end_inner(none, false);
         Subprogram { function, frame: scratch.unwrap_or(0) }
     }
 
-    /// Memory for the frame of a call: its offset in the scratch memory, if one is needed.
+    /// Allocates the frame of a call and returns its offset in the scratch memory, if it needs a frame.
     pub fn frame(&mut self, of: &Subprogram<'c>) -> Option<u32> {
         if of.frame == 0 {
             return None;
@@ -75,14 +75,14 @@ impl<'a, 'c> Builder<'a, 'c> {
         Some(frame)
     }
 
-    /// A place in scratch memory that is made anew wherever it is used.
+    /// The address of an offset in scratch memory, computed anew at each use.
     pub fn place(&mut self, offset: u32) -> PointerValue<'c> {
         let at = self.scratch_at(offset);
         self.fun.temporaries.set_place(at, offset);
         at
     }
 
-    /// Calls it; gives the number that it returns.
+    /// Calls a subprogram and returns its result.
     pub fn call_subprogram(&mut self, of: &Subprogram<'c>, frame: Option<u32>, numbers: &[IntValue<'c>]) -> IntValue<'c> {
         let frame = match frame {
             Some(offset) => self.scratch_at(offset),
@@ -98,10 +98,10 @@ impl<'a, 'c> Builder<'a, 'c> {
         }
     }
 
-    /// Calls a function of numbers that the verifier looks at once, by itself, however often it is called: for what would
-    /// stand in many places. `body` makes it at its first call; it has no scratch memory and no context.
+    /// Calls a function of numbers that the verifier checks only once, separately: for code that would occur in many places.
+    /// `body` builds it at the first call; it has no scratch memory and no context.
     pub(super) fn outlined(&mut self, name: &str, args: &[IntValue<'c>], body: impl FnOnce(&mut Self, &[IntValue<'c>])) {
-        // one within another takes no frame of its own: there are few
+        // An outlined function within another one needs no frame; there are few.
         if self.scope.outlining {
             return body(self, args);
         }
@@ -111,7 +111,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         });
     }
 
-    /// Calls a function from numbers to a number that the verifier looks at once, by itself. `body` makes it at its first call;
+    /// Calls a function from numbers to a number that the verifier checks once, separately. `body` builds it at the first call;
     /// it has no scratch memory and no context.
     pub(super) fn global(
         &mut self,
@@ -134,9 +134,9 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.call_function(function, &args)
     }
 
-    /// Calls a function of two pieces of memory, given with their sizes, that the verifier looks at once, however often it is
-    /// called. `body` makes it at its first call, and gives the number that it returns. The memory must be such that may be
-    /// written to: the kernel asks that of what a function that it looks at by itself is given.
+    /// Calls a function of two memory areas, given with their sizes, that the verifier checks only once. `body` builds it at
+    /// the first call and returns its result. Both areas must be writable, because the kernel requires that of memory that is
+    /// passed to such a function.
     pub(super) fn of_memory(
         &mut self,
         name: &str,
@@ -147,7 +147,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             Some(f) => f,
             None => {
                 let types = args.map(|(_, size)| self.debug.bytes_at(size));
-                // pointers for such functions came with atomics that fetch, in Linux 5.12
+                // The kernel accepts pointers in such functions since Linux 5.12, which also brought atomics that fetch.
                 let seen = if self.target.fetches { Seen::OfMemory(types) } else { Seen::WithCaller };
                 let mut inner = self.begin_inner(name, &[false, false], seen);
                 let params = inner.fun.function.get_params();
@@ -155,7 +155,7 @@ impl<'a, 'c> Builder<'a, 'c> {
                     bug!("it gets two pointers")
                 };
                 let (a, b) = (*a, *b);
-                // which the verifier takes for possible
+                // The verifier considers null pointers possible.
                 for p in [a, b] {
                     let there = inner.not_null(p);
                     let none = inner.cmp(Cmp::Eq, there, inner.int(0));
@@ -176,7 +176,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         }
     }
 
-    /// Calls a function from a pointer to a pointer that the verifier looks at with its callers. `body` makes it at its first
+    /// Calls a function from a pointer to a pointer that the verifier checks with its callers. `body` builds it at the first
     /// call.
     pub(super) fn small(
         &mut self,

@@ -37,8 +37,8 @@ pub(super) struct Finished<'c> {
 }
 
 impl<'a, 'c> Builder<'a, 'c> {
-    /// A function for a helper to call: its parameters are numbers (true) or pointers. `body` gets them and gives what it
-    /// returns. In it there is no scratch memory, no context and no way out of the program.
+    /// Builds a function for a helper to call. Its parameters are numbers (true) or pointers. `body` receives them and returns
+    /// the result. The function has no scratch memory and no context, and cannot end the program.
     pub fn callback(
         &mut self,
         name: &str,
@@ -60,8 +60,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         (inner, params)
     }
 
-    /// Calls a function of a number and a pointer with each of 0 .. `times` until it gives 1, as `bpf_loop` does; gives the
-    /// number of calls.
+    /// Calls a function of a number and a pointer with each of 0 .. `times` until it returns 1, as `bpf_loop` does. The result
+    /// is the number of calls.
     pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
         if self.target.loops {
             let none = self.int(0);
@@ -71,7 +71,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let most = self.int(MOST_WALKED_ITERATIONS);
         let beyond = self.cmp(Cmp::Ugt, times, most);
         let times = self.select(beyond, most, times);
-        // out of LLVM's sight, or it would look for inequality: the verifier then finds no end
+        // Hidden from LLVM, which would otherwise compare for inequality, and the verifier could not prove that the loop ends.
         let made = self.entry_alloca();
         let zero = self.int(0);
         self.store_volatile(made, zero);
@@ -94,7 +94,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.load_volatile(made, U64)
     }
 
-    /// Starts another function, which is made for this one: of its program, and with what holds here.
+    /// Starts a function for the use of this one: it belongs to the same program and has the same properties.
     pub(super) fn begin_inner(&self, name: &str, numbers: &[bool], seen: Seen<'c>) -> Self {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let linkage = match seen {
@@ -103,7 +103,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         };
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
         let scope = match seen {
-            // without parameters, because the kernel would require names for them
+            // Without parameters, because the kernel would require names for them.
             Seen::WithCaller => self.describe_function(function, name, true, &[]),
             Seen::ByItself => {
                 self.never_inline(function);
@@ -129,7 +129,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let b = self.llcx.create_builder();
         b.position_at_end(entry);
         let result = ok(b.build_alloca(self.i64t(), "result"));
-        // a return without a value sets R0 as well: the verifier follows it, though the caller never looks
+        // A function without a result also sets R0: the verifier tracks it, though the caller ignores it.
         ok(b.build_store(result, self.int(0)));
         let slot = ok(b.build_alloca(self.ptrt(), "slot"));
         b.position_at_end(start);
@@ -141,9 +141,9 @@ impl<'a, 'c> Builder<'a, 'c> {
         inner
     }
 
-    /// Ends it; the function's address, as a helper takes it. What it returns is 0 or 1, and the verifier must see that: it
-    /// refuses a callback that may give more (`check_func_call` and `prepare_func_exit` of kernel/bpf/verifier.c), and LLVM,
-    /// which knows the range of a condition's byte, returns the byte as it is.
+    /// Ends the callback and returns its address for a helper. The result must be 0 or 1 in a form that the verifier
+    /// understands: it rejects a callback with another range (`check_func_call` and `prepare_func_exit` of
+    /// kernel/bpf/verifier.c), and LLVM knows the range of a condition and returns its byte without a mask.
     pub fn end_callback(&mut self, inner: Self, value: IntValue<'c>) -> PointerValue<'c> {
         let Finished { function, scratch } = inner.end_inner(value, true);
         if let Some(max) = scratch {
@@ -152,7 +152,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         function.as_global_value().as_pointer_value()
     }
 
-    /// Ends it. With `one_bit`, what it returns is cut to its lowest bit where LLVM cannot take that back.
+    /// Ends the function. With `one_bit`, its result is masked to the lowest bit, hidden from LLVM.
     pub(super) fn end_inner(mut self, value: IntValue<'c>, one_bit: bool) -> Finished<'c> {
         let FunctionCx { function, entry, exit, result, acquire: (_, start), .. } = self.fun;
         self.ret(Some(value));
@@ -167,8 +167,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         Finished { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
     }
 
-    /// Writes down what a callback needs of the program that it is called from: see [`Builder::borrow`]. `at` has
-    /// [`CALLBACK_ARGUMENTS`] bytes of stack.
+    /// Stores the state of the program that a callback needs: see [`Builder::borrow`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of
+    /// stack.
     pub fn lend(&mut self, at: PointerValue<'c>) {
         let slot = self.scratch_at(0);
         self.store_ptr(at, 0, slot);
@@ -178,7 +178,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.store(at, 16, 8, site);
     }
 
-    /// In a callback: the scratch memory, context and site of the program, and room above what `outer` has in use.
+    /// Gives a callback the scratch memory, context and site of the program; its scratch memory starts after that of `outer`.
     pub fn borrow(&mut self, outer: &Self, at: PointerValue<'c>) {
         let slot = self.load_ptr(at, 0);
         let home = self.fun.slot;
@@ -192,15 +192,15 @@ impl<'a, 'c> Builder<'a, 'c> {
         (f.context, f.site) = (Some(context), Some(site));
     }
 
-    /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned;
-    /// one after the other, all share them.
+    /// Stack for the arguments of a callback: 24 bytes, which are free again when the helper has returned, so all callbacks
+    /// share them.
     pub(super) fn handed(&mut self) -> PointerValue<'c> {
         self.alloc_known("handed", 24)
     }
 
     /// The current number of elements of a map.
     pub(super) fn count_elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
-        // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
+        // Counted in scratch memory: for a number on the stack, the verifier would follow each possible value.
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
             if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
                 let total = e.load_ptr(*at, 0);

@@ -14,7 +14,7 @@ use super::mem::U64;
 use super::{Builder, ok};
 use crate::bug;
 
-/// A piece under construction.
+/// A chunk under construction.
 pub struct Chunk<'a, 'c> {
     /// Builds the body. The offsets of values in scratch memory stay the same.
     pub builder: Builder<'a, 'c>,
@@ -23,7 +23,7 @@ pub struct Chunk<'a, 'c> {
 }
 
 impl<'a, 'c> Builder<'a, 'c> {
-    /// Starts a piece.
+    /// Starts a chunk.
     pub fn begin_chunk(&self, name: &str) -> Chunk<'a, 'c> {
         let first = self.debug.undecided();
         let mut inner = self.begin_inner(name, &[false, true, true], Seen::WithContext(first));
@@ -33,7 +33,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         else {
             bug!("a piece gets the context, a slot and a site")
         };
-        // or LLVM sees that it needs none of some, and callers leave their registers empty, which the verifier minds
+        // Otherwise LLVM drops unused parameters, and callers leave their registers uninitialized, which the verifier rejects.
         inner.opaque(inner.addr(*ctx));
         inner.opaque(*slot);
         inner.opaque(*site);
@@ -58,7 +58,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let Finished { function, scratch } = inner.end_inner(value, false);
         self.debug.decide(first, context.flatten());
         if context == Some(None) {
-            // libbpf tells the verifier to look at a hidden function with its callers
+            // libbpf makes the verifier check a hidden function with its callers.
             function.as_global_value().set_visibility(GlobalVisibility::Hidden);
         }
         if let Some(max) = scratch {

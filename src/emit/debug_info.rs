@@ -1,5 +1,5 @@
-//! Debug information: the places in the script, and the types by which the kernel and libbpf know functions, data and maps
-//! (LLVM makes BTF of them).
+//! Debug information: source positions in the script, and the types of functions, data and maps for the kernel and libbpf (LLVM
+//! converts them to BTF).
 
 use inkwell::AddressSpace;
 use inkwell::context::Context;
@@ -20,11 +20,11 @@ use super::{KernelType, MapDef};
 use crate::bug;
 use crate::diag::{Source, short_names};
 
-/// Of a longer script the object has the lines' numbers only, not their text.
+/// For a longer script, the object contains only the line numbers, not the text.
 const MOST_LINES: usize = 3000;
 
-/// The file of the debug information, with the script's text inside: otherwise LLVM opens a file of that name to print
-/// source lines. LLVM 19's C API cannot say this, its IR can.
+/// The file of the debug information, with the text of the script: otherwise LLVM opens a file of that name to print source
+/// lines. The C API of LLVM 19 cannot do this, but its IR can.
 fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
     let escape = |text: &str| {
         let mut out = String::with_capacity(text.len() + 16);
@@ -36,7 +36,7 @@ fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFil
         }
         out
     };
-    // LLVM's table of strings is searched from its start for each line (BTFStringTable::addString)
+    // LLVM searches its string table from the start for each line (BTFStringTable::addString).
     let text = if source.text.lines().nth(MOST_LINES).is_some() { "\n" } else { source.text.as_str() };
     let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
     let mut bytes = ir.into_bytes();
@@ -51,7 +51,7 @@ fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFil
     }
 }
 
-/// A scope's part that is in another file: what was imported.
+/// The scope of code in another file, which was imported.
 fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) -> DIScope<'c> {
     // SAFETY: both belong to the builder's module, and DIScope is a transparent wrapper of a metadata reference (inkwell 0.11)
     unsafe {
@@ -65,12 +65,12 @@ pub(super) struct DebugInfo<'c> {
     cx: &'c Context,
     di: DebugInfoBuilder<'c>,
     unit: DICompileUnit<'c>,
-    /// One for each of the script's sources.
+    /// The files of the script's sources.
     files: Vec<DIFile<'c>>,
 }
 
 impl<'c> DebugInfo<'c> {
-    /// That of a module for these sources.
+    /// Creates the debug information of a module with these sources.
     pub fn new(cx: &'c Context, module: &Module<'c>, sources: &[Source]) -> Self {
         let (di, unit) = module.create_debug_info_builder(
             true,
@@ -97,12 +97,12 @@ impl<'c> DebugInfo<'c> {
         Self { cx, di, unit, files }
     }
 
-    /// All of it is there.
+    /// Completes the debug information.
     pub fn finalize(&self) {
         self.di.finalize();
     }
 
-    /// Line and column, from 1, of the source of this index, within a function.
+    /// The position of a line and column, from 1, of the source with this index, within a function.
     pub fn location(&self, of: &mut FunctionCx<'c>, source: u16, line: u32, column: u32) -> DILocation<'c> {
         let own = of.scope.as_debug_info_scope();
         let scope = match self.files.get(usize::from(source)) {
@@ -112,24 +112,24 @@ impl<'c> DebugInfo<'c> {
         self.di.create_debug_location(self.cx, line, column, scope, None)
     }
 
-    /// A function's first line.
+    /// The first line of a function.
     pub fn start_of(&self, function: DISubprogram<'c>) -> DILocation<'c> {
         self.di.create_debug_location(self.cx, 1, 1, function.as_debug_info_scope(), None)
     }
 
-    /// The script's own file.
+    /// The file of the script itself.
     fn file(&self) -> DIFile<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
-    /// Says what a function is: one of such parameters, that gives a number. The kernel does not ask for the parameters of
-    /// programs and of functions that it looks at with their callers, so they are left out.
+    /// Describes a function with these parameters and a numeric result. The kernel does not need the parameters of programs and
+    /// of functions that it checks with their callers.
     pub fn describe_function(&self, function: FunctionValue<'c>, name: &str, internal: bool, params: &[DIType<'c>]) -> DISubprogram<'c> {
         let long = self.long();
         let ty = self.di.create_subroutine_type(self.file(), Some(long), params, 0);
         let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file(), 1, ty, internal, true, 1, 0, true);
         for (i, ty) in (0..).zip(params) {
-            // the kernel wants names for them in BTF
+            // The kernel requires names for them in BTF.
             let (name, file) = (format!("arg{i}"), self.file());
             self.di.create_parameter_variable(scope.as_debug_info_scope(), &name, i + 1, file, 1, *ty, true, 0);
         }
@@ -137,7 +137,7 @@ impl<'c> DebugInfo<'c> {
         scope
     }
 
-    /// Says what a function of the kernel's own is.
+    /// Describes a function of the kernel.
     pub fn describe_kernel_function(&self, function: FunctionValue<'c>, name: &str, result: KernelType, params: &[KernelType]) {
         let described: Vec<DIType> = params.iter().filter_map(|t| self.kernel_type(*t)).collect();
         let ty = self.di.create_subroutine_type(self.file(), self.kernel_type(result), &described, 0);
@@ -153,7 +153,7 @@ impl<'c> DebugInfo<'c> {
             KernelType::Anything => return Some(self.void_pointer()),
             KernelType::Struct(name) => name,
         };
-        // by name alone: libbpf and the kernel look at no more
+        // The name suffices: libbpf and the kernel check nothing else.
         let scope = self.unit.as_debug_info_scope();
         let target = self.di.create_struct_type(scope, name, self.file(), 1, 0, 8, 0, None, &[], 0, None, "");
         Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
@@ -168,7 +168,7 @@ impl<'c> DebugInfo<'c> {
         }
     }
 
-    /// A type that is decided later: see [`DebugInfo::decide`].
+    /// A placeholder for a type that is decided later: see [`DebugInfo::decide`].
     pub fn undecided(&self) -> DIType<'c> {
         const DW_TAG_STRUCTURE_TYPE: u32 = 0x13;
         let (name, file) = ("undecided", self.file());
@@ -193,7 +193,7 @@ impl<'c> DebugInfo<'c> {
         }
     }
 
-    /// Decides it: a number, or a pointer to a struct of this name.
+    /// Replaces the placeholder by a number, or by a pointer to a struct with this name.
     pub fn decide(&self, undecided: DIType<'c>, pointer_to: Option<&str>) {
         let ty = match pointer_to {
             Some(name) => {
@@ -203,7 +203,7 @@ impl<'c> DebugInfo<'c> {
             }
             None => self.long(),
         };
-        // SAFETY: the first is a temporary node that nothing else replaces, and is gone after this
+        // SAFETY: the first is a temporary node that nothing else replaces; it is not used afterwards.
         unsafe { LLVMMetadataReplaceAllUsesWith(undecided.as_mut_ptr(), ty.as_mut_ptr()) }
     }
 
@@ -215,7 +215,7 @@ impl<'c> DebugInfo<'c> {
         }
     }
 
-    /// A pointer to so many bytes.
+    /// A pointer to an area of this size in bytes.
     pub fn bytes_at(&self, size: u32) -> DIType<'c> {
         let of =
             self.di.create_array_type(self.basic("char", 8), u64::from(size) * 8, 8, std::slice::from_ref(&(0..i64::from(size)))).as_type();
@@ -226,7 +226,7 @@ impl<'c> DebugInfo<'c> {
         self.basic("long", 64)
     }
 
-    /// Says what a module's data is: words. libbpf lets only what BTF describes be mapped.
+    /// Describes the data of a module as words. libbpf can map only data that BTF describes.
     pub fn describe_data(&self, name: &str, global: GlobalValue<'c>, size: u32) {
         let words = i64::from(size.div_ceil(8));
         let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
@@ -235,8 +235,8 @@ impl<'c> DebugInfo<'c> {
         global.set_metadata(var.as_metadata_value(self.cx), 0);
     }
 
-    /// A map's definition as libbpf reads it: an anonymous struct whose members are pointers to arrays of as many
-    /// elements as the number says (`__uint` of libbpf's `bpf_helpers.h`).
+    /// Describes a map in the form that libbpf reads: an anonymous struct whose members are pointers to arrays, whose lengths
+    /// are the numbers (`__uint` of libbpf's `bpf_helpers.h`).
     pub fn describe_map(&self, name: &str, global: GlobalValue<'c>, def: MapDef) {
         let int = self.basic("int", 32);
         let scope = self.unit.as_debug_info_scope();

@@ -14,14 +14,14 @@ use crate::types::Int;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// A change of an element that is under way.
+/// A change of an element in progress.
 struct Change<'c> {
     map: PointerValue<'c>,
     announced: Option<PointerValue<'c>>,
 }
 
 impl CodegenCx<'_> {
-    /// Declares the second of the script's map of this number; false where there are as many as can be.
+    /// Declares the second copy of the script's map with this number; false if the maximum is reached.
     pub fn double_script_map(&self, id: usize, def: MapDef) -> bool {
         let n = self.doubles.borrow().len();
         if n >= MOMENTS {
@@ -32,14 +32,14 @@ impl CodegenCx<'_> {
         true
     }
 
-    /// Which of those that are there twice it is.
+    /// The index of the bit of a map that has two copies.
     pub fn double(&self, id: usize) -> Option<u32> {
         self.doubles.borrow().get(&id).copied()
     }
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// The script's map of this number; of one that is there twice, the one that is written to now.
+    /// The script's map with this number; if it has two copies, the one that programs currently write to.
     pub fn script_map(&mut self, id: usize) -> PointerValue<'c> {
         match self.double(id) {
             None => self.map(&first(id)),
@@ -50,7 +50,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Has `body` change an element of the script's map of this number, which it gets.
+    /// Runs `body`, which changes an element of the map that it receives.
     pub fn change<T>(&mut self, id: usize, body: impl FnOnce(&mut Self, PointerValue<'c>) -> T) -> T {
         let change = self.begin_change(id);
         let made = body(self, change.map);
@@ -64,8 +64,8 @@ impl<'c> Builder<'_, 'c> {
         let (Some(n), true) = (self.double(id), self.program.sleeps_on(self)) else {
             return Change { map: self.script_map(id), announced: None };
         };
-        // Announced and then found outdated: taken back, and announced anew. The bit is turned over once in tens of
-        // milliseconds at most, so three times will do.
+        // If the announced copy is outdated, the announcement is withdrawn and made again. The bit flips at most once in tens
+        // of milliseconds, so three attempts suffice.
         const TRIES: usize = 3;
         let mut bit = self.generation(n);
         let mut counter = self.announce(n, bit);
@@ -85,8 +85,8 @@ impl<'c> Builder<'_, 'c> {
         Change { map: self.one_of(id, bit), announced: Some(counter) }
     }
 
-    /// Has a helper go over all elements of the script's map of this number: `call` gets the map. Where there are two, the
-    /// two calls stay two: the verifier wants one map for each.
+    /// Iterates over all elements of the script's map with this number by a helper; `call` receives the map. For two copies,
+    /// the two calls must not be merged: the verifier requires one map for each call.
     pub fn over_script_map(&mut self, id: usize, mut call: impl FnMut(&mut Self, PointerValue<'c>) -> IntValue<'c>) -> IntValue<'c> {
         let Some(n) = self.double(id) else {
             let map = self.map(&first(id));
@@ -107,7 +107,7 @@ impl<'c> Builder<'_, 'c> {
         self.load(home, 0, U64)
     }
 
-    /// 0 or 1.
+    /// The current copy: 0 or 1.
     fn generation(&mut self, n: u32) -> IntValue<'c> {
         let word = self.state(std::mem::offset_of!(State, generations));
         let word = self.load_volatile(word, U64);
@@ -136,36 +136,36 @@ impl<'c> Builder<'_, 'c> {
         self.ordered_add(counter, u64::MAX);
     }
 
-    /// Adds to the number of programs at work that may sleep ([`State::sleepers`]).
+    /// Adds to the number of running sleepable programs ([`State::sleepers`]).
     pub(super) fn count_sleeper(&mut self, more: u64) {
         let counter = self.state(std::mem::offset_of!(State, sleepers));
         self.ordered_add(counter, more);
     }
 
-    /// Adds, in order with all around it.
+    /// Adds to a counter, as a full memory barrier.
     fn ordered_add(&mut self, counter: PointerValue<'c>, more: u64) {
         let more = self.int(more);
         if !self.target.fetches {
             self.atomic_add(counter, more);
             return;
         }
-        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
+        // An atomic operation that returns the old value is a full barrier; one that does not is not (for example on ARM).
         let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, more, AtomicOrdering::SequentiallyConsistent));
         self.opaque(old);
     }
 
-    /// How many elements the script's map of this number holds now.
+    /// The current number of elements in the script's map with this number.
     pub fn elements(&mut self, id: usize) -> IntValue<'c> {
         self.over_script_map(id, |e, map| e.count_elements(map))
     }
 }
 
-/// The names of the two in the object.
+/// The name of the first copy in the object.
 fn first(id: usize) -> String {
     format!("map_{id}")
 }
 
-/// See `first`; the loader finds it by this.
+/// The name of the second copy, by which the loader finds it.
 pub fn second(id: usize) -> String {
     format!("map_{id}_second")
 }

@@ -133,7 +133,7 @@ impl<'c> Builder<'_, 'c> {
         self.end_choose(branch, b)
     }
 
-    /// `ptr` as it is when it is not null (a map's element), with its value; else the other.
+    /// `ptr` if it is not null (an element of a map), else the other value.
     pub fn if_found(
         &mut self,
         ptr: PointerValue<'c>,
@@ -144,13 +144,13 @@ impl<'c> Builder<'_, 'c> {
         self.choose(is, found, missing)
     }
 
-    /// 1 when the pointer is not null.
+    /// 1 if the pointer is not null.
     pub fn not_null(&self, ptr: PointerValue<'c>) -> IntValue<'c> {
         let bit = ok(self.b.build_is_not_null(ptr, ""));
         ok(self.b.build_int_z_extend(bit, self.i64t(), ""))
     }
 
-    /// Leaves the program.
+    /// Returns from the program.
     pub fn ret(&mut self, value: Option<IntValue<'c>>) {
         let f = &self.fun;
         let (result, exit) = (f.result, f.exit);
@@ -291,8 +291,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// A value that cannot change within one run of the program, computed at its first use and kept for all that this
-    /// use comes before.
+    /// A value that cannot change within one run of the program. It is computed at its first use, and later uses that the first
+    /// one dominates share it.
     pub fn once(&mut self, name: &str, f: impl FnOnce(&mut Self) -> IntValue<'c>) -> IntValue<'c> {
         match self.known(name) {
             Some(BasicValueEnum::IntValue(v)) => v,
@@ -316,8 +316,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Memory that no [`Builder::release`] gives back, for what is the same wherever in the program it is computed: it has one
-    /// place, though branches may each fill it. At most 32 bytes.
+    /// Memory that [`Builder::release`] does not free, for a value that is the same wherever it is computed: it has one place,
+    /// which different branches may fill. At most 32 bytes.
     pub fn alloc_known(&mut self, name: &str, size: u32) -> PointerValue<'c> {
         if let Some(at) = self.fun.temporaries.kept.get(name) {
             return *at;

@@ -11,7 +11,7 @@ use crate::types::{Int, Space};
 const U64: Int = Int { bytes: 8, signed: false };
 const I32: Int = Int { bytes: 4, signed: true };
 
-/// Where a task's members are, in bytes.
+/// Offsets of a task's members in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskOffsets {
     /// `task_struct.tgid`
@@ -23,7 +23,7 @@ pub struct TaskOffsets {
 }
 
 impl<'c> CodegenCx<'c> {
-    /// Does anybody ask?
+    /// Does a program look up followed processes?
     pub fn asks_followed(&self) -> bool {
         self.maps.borrow().contains_key(FOLLOWED)
     }
@@ -37,7 +37,7 @@ impl<'c> CodegenCx<'c> {
         let followed = e.or_first(followed);
         e.if_(followed, |e| {
             let child = e.member(child, of.tgid);
-            // a new thread has the process's
+            // A new thread has the ID of its process.
             let other = e.cmp(Cmp::Ne, child, parent);
             e.if_(other, |e| {
                 let (map, key, value) = (e.followed_map(), e.alloc(8), e.alloc(8));
@@ -81,13 +81,13 @@ impl<'c> CodegenCx<'c> {
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// The current process's id as the kernel numbers it, whatever namespace rbt is in.
+    /// The ID of the current process in the initial namespace.
     pub fn tgid(&mut self) -> IntValue<'c> {
         let both = self.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
         self.shr(both, self.int(32), false)
     }
 
-    /// Leaves when the current process is this one of ours.
+    /// Returns if the current process is this process of rbt.
     pub fn leave_own(&mut self) {
         let own = self.start(std::mem::offset_of!(Start, own));
         let tgid = self.tgid();
@@ -95,7 +95,7 @@ impl<'c> Builder<'_, 'c> {
         self.if_(ours, |e| e.ret(None));
     }
 
-    /// Is the current process one of those that are followed? Where there are none, all are.
+    /// Is the current process followed? If none is, all are.
     pub fn followed(&mut self) -> IntValue<'c> {
         if !self.options.follows {
             return self.int(1);
@@ -107,7 +107,7 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// Leaves when other threads of the task's process go on.
+    /// Returns if other threads of the task's process are still running.
     pub(super) fn leave_unless_last(&mut self, task: IntValue<'c>, of: TaskOffsets) {
         let at = self.add(task, self.int(of.signal.into()));
         let signal = self.read_int(Space::Kernel, at, U64);
@@ -116,21 +116,20 @@ impl<'c> Builder<'_, 'c> {
         self.if_(more, |e| e.ret(None));
     }
 
-    /// An `int` member of a kernel's structure.
+    /// Reads an `int` member of a kernel structure.
     pub(super) fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
         let at = self.add(of, self.int(offset.into()));
         self.read_int(Space::Kernel, at, I32)
     }
 
-    /// Or is the current process one of those with which all begins? In a pid namespace their numbers are only known as they
-    /// are there.
+    /// Also true for the first followed processes. In a PID namespace, only their numbers in that namespace are known.
     fn or_first(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
         let Some(id) = self.id_of_there() else { return followed };
-        // of two look-ups whose results are joined, LLVM would join the pointers
+        // LLVM would merge the pointers of two lookups whose results are combined.
         self.choose(followed, |e| e.int(1), |e| e.is_followed(id))
     }
 
-    /// In a pid namespace, the current process's key by its number there.
+    /// In a PID namespace, the key of the current process by its number in that namespace.
     pub(super) fn id_of_there(&mut self) -> Option<IntValue<'c>> {
         self.options.namespace?;
         let ids = self.own_ids();

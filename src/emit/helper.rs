@@ -16,13 +16,13 @@ macro_rules! helpers {
         pub enum Helper { $($variant = $number,)* }
 
         impl Helper {
-            /// Without `bpf_`.
+            /// The name without `bpf_`.
             pub fn name(self) -> &'static str {
                 match self { $(Helper::$variant => $name,)* }
             }
         }
 
-        /// The name of the helper of this number, without `bpf_`: of those that are used here.
+        /// The name of the helper with this number, without `bpf_`, if rbt uses it.
         pub fn helper_name(number: u32) -> Option<&'static str> {
             match number { $($number => Some($name),)* _ => None }
         }
@@ -86,7 +86,7 @@ impl<'c> Builder<'_, 'c> {
         v
     }
 
-    /// Calls a helper that returns an address the program may use (after a null check).
+    /// Calls a helper that returns a pointer, which may be null.
     pub fn call_ptr(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
         let BasicValueEnum::PointerValue(v) = self.call_any(helper, args, true) else {
             bug!("helper {} returns a pointer", helper.name());

@@ -8,7 +8,7 @@ use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, Int
 use super::{Builder, CodegenCx, ok};
 use crate::bug;
 
-/// A parameter or result as BTF has it; the kinds must agree with the kernel's.
+/// The type of a parameter or result in BTF, which must agree with the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelType {
     /// No result.
@@ -22,7 +22,7 @@ pub enum KernelType {
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// Calls a function that returns a pointer. Whether the program may was asked before.
+    /// Calls a function that returns a pointer. The caller has checked that the program can call it.
     pub fn call_kernel_ptr(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
         match self.kernel_call(name, types, args) {
             Some(BasicValueEnum::PointerValue(p)) => p,
@@ -30,7 +30,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Calls a function that returns a number, of which its type's bytes count.
+    /// Calls a function that returns a number; only the bytes of its type count.
     pub fn call_kernel_number(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
         match self.kernel_call(name, types, args) {
             Some(BasicValueEnum::IntValue(v)) => v,
@@ -43,7 +43,7 @@ impl<'c> Builder<'_, 'c> {
         self.kernel_call(name, types, args);
     }
 
-    /// `types` are the result's and the parameters'.
+    /// `types` are those of the result and of the parameters.
     fn kernel_call(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> Option<BasicValueEnum<'c>> {
         let function = match self.module.get_function(name) {
             Some(f) => f,

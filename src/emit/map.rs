@@ -38,7 +38,7 @@ impl MapKind {
         (Self::Ringbuf, "BPF_MAP_TYPE_RINGBUF", false),
     ];
 
-    /// Of the kind with this number, the constant and whether it is per processor; none: no object of ours has such.
+    /// The constant of the kind with this number, and whether it is per-CPU; `None` if rbt does not use it.
     pub fn numbered(number: u32) -> Option<(&'static str, bool)> {
         Self::ROWS.iter().find(|(kind, ..)| *kind as u32 == number).map(|(_, constant, per_cpu)| (*constant, *per_cpu))
     }
@@ -49,9 +49,9 @@ impl MapKind {
 pub struct MapDef {
     /// Its kind.
     pub kind: MapKind,
-    /// Bytes; 0 for a ring buffer.
+    /// Size of a key in bytes; 0 for a ring buffer.
     pub key_size: u32,
-    /// Bytes; 0 for a ring buffer.
+    /// Size of a value in bytes; 0 for a ring buffer.
     pub value_size: u32,
     /// Entries; bytes for a ring buffer.
     pub max_entries: u32,
@@ -59,17 +59,17 @@ pub struct MapDef {
     pub flags: u32,
 }
 
-/// Where in an element's value the slots are that an aggregation has in place of per-CPU values. A processor writes to the slot
-/// of its number, modulo their count.
+/// The slots within an element of an aggregation, which replace per-CPU values. A CPU writes to the slot with its number,
+/// modulo the number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
-    /// Offset of the first, in bytes.
+    /// Offset of the first slot, in bytes.
     pub first: u32,
-    /// Bytes from one to the next.
+    /// Distance between slots, in bytes.
     pub stride: u32,
-    /// How many: a power of two.
+    /// Number of slots: a power of two.
     pub count: u32,
-    /// Bytes of the whole value.
+    /// Size of the entire value, in bytes.
     pub size: u32,
 }
 
@@ -136,13 +136,13 @@ impl<'c> CodegenCx<'c> {
     }
 
     pub(super) fn scratch_map(&self) -> PointerValue<'c> {
-        // value_size is known when all programs are done: see `object.rs`
+        // value_size is known when all programs are complete: see `object.rs`.
         self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })
     }
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// Of an element of the script's map of this number, which is there, the memory that this processor adds to.
+    /// The memory of the current CPU in an existing element of the script's map with this number.
     pub fn own_slot(&mut self, id: usize, element: PointerValue<'c>) -> PointerValue<'c> {
         let Some(slots) = self.slots(id) else { return element };
         if slots.count == 1 {
@@ -165,24 +165,24 @@ impl<'c> Builder<'_, 'c> {
 
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
-        // only the place of the call determines which of the two maps it is
+        // The position of the call determines which of the two copies it uses.
         if !self.program.long || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }
-        // the kernel puts several instructions in place of each such call, and moves all that are behind it every time
-        // (bpf_patch_insn_data): many calls of one function are better then
+        // The kernel replaces each such call by several instructions and moves everything after it (bpf_patch_insn_data), so
+        // many calls of one function are faster.
         let name = format!("lookup_{}", map.get_name().to_string_lossy());
         self.small(&name, key, |e, key| e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]))
     }
 
-    /// Sets an element; 0 or a negative error.
+    /// Sets an element. Returns 0 or a negative error.
     pub fn update(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, value: PointerValue<'c>) -> IntValue<'c> {
         let any = self.int(0);
         let r = self.call(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), any.into()]);
         self.result_of_map_call(r)
     }
 
-    /// Adds an element whose key is not there yet; 0 or a negative error.
+    /// Adds an element with a new key. Returns 0 or a negative error.
     pub fn insert_new(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, value: PointerValue<'c>) -> IntValue<'c> {
         const NOEXIST: u64 = 1;
         let flags = self.int(NOEXIST);
@@ -190,19 +190,19 @@ impl<'c> Builder<'_, 'c> {
         self.result_of_map_call(r)
     }
 
-    /// Removes an element; 0 or a negative error.
+    /// Removes an element. Returns 0 or a negative error.
     pub fn delete(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> IntValue<'c> {
         let r = self.call(Helper::MapDeleteElem, &[map.into(), key.into()]);
         self.result_of_map_call(r)
     }
 
-    /// Before Linux 6.4 these helpers' calls go to functions that return an `int`, and the register's upper half is
-    /// anything ("bpf: return long from bpf_map_ops funcs").
+    /// Before Linux 6.4, these helpers call functions that return an `int`, so the upper half of the register is undefined
+    /// ("bpf: return long from bpf_map_ops funcs").
     fn result_of_map_call(&self, r: IntValue<'c>) -> IntValue<'c> {
         self.fit(r, crate::types::Int { bytes: 4, signed: true })
     }
 
-    /// A key in memory: the operand as `ty`, gaps and rests zero. Scalars' maps have the key 0.
+    /// Writes a key to memory: the operand converted to `ty`, with padding zeroed. A scalar's map has the key 0.
     pub fn key(&mut self, op: Option<&Operand<'c>>, ty: Option<&Type>) -> PointerValue<'c> {
         match (op, ty) {
             (Some(op), Some(ty)) => {
@@ -225,8 +225,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The address of an element of an aggregation's map, which is made, all zero, when it is not there; null when the map
-    /// is full, which is counted and reported. `size`: of the value, on one processor.
+    /// The address of an element of an aggregation; if it does not exist, it is added, zeroed. Null if the map is full, which
+    /// is counted and reported. `size` is that of the value on one CPU.
     pub fn element_of(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
         let home = self.scalar_home();
         let first = self.lookup(map, key);

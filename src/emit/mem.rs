@@ -9,9 +9,9 @@ use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
 
-/// Bytes of the smallest page.
+/// Size of the smallest page in bytes.
 const PAGE: u64 = 4096;
-/// Up to so many stores or loads a copy is written out; above, a helper does it.
+/// Maximum number of loads or stores that a copy is expanded to; larger copies use a helper.
 const INLINE_OPS: u32 = 16;
 
 pub(super) const U64: Int = Int { bytes: 8, signed: false };
@@ -19,7 +19,8 @@ pub(super) const U64: Int = Int { bytes: 8, signed: false };
 impl<'c> Builder<'_, 'c> {
     // --- allocation ---------------------------------------------------------------------------------------------
 
-    /// Memory of `size` bytes, aligned to eight, not initialized: on the stack when small, else in the scratch arena.
+    /// Allocates `size` bytes of uninitialized memory, aligned to eight: on the stack if it is small, else in the scratch
+    /// arena.
     pub fn alloc(&mut self, size: u32) -> PointerValue<'c> {
         let size = size.max(1).next_multiple_of(8);
         if size <= self.options.on_stack_limit.next_multiple_of(8) {
@@ -40,8 +41,8 @@ impl<'c> Builder<'_, 'c> {
         self.place(offset)
     }
 
-    /// The same address, made anew where it is used: one that is kept from where it was allocated takes eight bytes of
-    /// stack, and LLVM does not compute an address twice.
+    /// Computes the same address again at its use: an address that is kept since its allocation takes eight bytes of stack, and
+    /// LLVM does not compute an address twice by itself.
     pub fn rematerialize(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
         match self.fun.temporaries.place_of(ptr) {
             Some(offset) => self.place(offset),
@@ -49,7 +50,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// A number put away in scratch memory until it is wanted.
+    /// Keeps a number in scratch memory until it is used.
     pub fn spill(&mut self, op: Operand<'c>) -> Operand<'c> {
         let Repr::Reg(v) = op.repr else { return op };
         if v.is_const() {
@@ -62,12 +63,12 @@ impl<'c> Builder<'_, 'c> {
         Operand::mem(op.ty, at)
     }
 
-    /// Scratch memory for as long as the program runs: its offset, for [`Builder::scratch_at`].
+    /// Allocates scratch memory until the end of the program. Returns its offset for [`Builder::scratch_at`].
     pub fn alloc_scratch(&mut self, size: u32) -> u32 {
         self.fun.temporaries.scratch(size)
     }
 
-    /// The address of an offset of the scratch memory, here.
+    /// The address of an offset in scratch memory, computed here.
     pub fn scratch_at(&mut self, offset: u32) -> PointerValue<'c> {
         self.fun.temporaries.scratch_used = true;
         let slot = self.fun.slot;
@@ -80,17 +81,17 @@ impl<'c> Builder<'_, 'c> {
         self.offset(base.into_pointer_value(), offset)
     }
 
-    /// What is allocated now.
+    /// The current state of the allocations.
     pub fn mark(&self) -> Mark {
         self.fun.temporaries.mark()
     }
 
-    /// Gives back all that was allocated since the mark.
+    /// Frees all memory that was allocated since the mark.
     pub fn release(&mut self, mark: &Mark) {
         self.fun.temporaries.release(mark);
     }
 
-    /// Has `body` build code whose temporaries are free again after it.
+    /// Runs `body` and frees its temporaries.
     pub fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let mark = self.mark();
         let made = body(self);
@@ -98,13 +99,13 @@ impl<'c> Builder<'_, 'c> {
         made
     }
 
-    /// Leaves only so much stack to temporaries from here on: functions that are called need some, too.
+    /// Limits the stack for temporaries from here on, because called functions need some, too.
     pub fn spare_stack(&mut self, bytes: u32) {
         let budget = self.options.room.temporaries;
         self.fun.temporaries.use_stack_up_to(budget.saturating_sub(bytes));
     }
 
-    /// Memory that no [`Builder::release`] gives back: see [`Builder::alloc_known`] too. At most 32 bytes.
+    /// Allocates memory that [`Builder::release`] does not free; see also [`Builder::alloc_known`]. At most 32 bytes.
     pub fn alloc_kept(&mut self, size: u32) -> PointerValue<'c> {
         let words = size.max(1).div_ceil(8);
         self.fun.temporaries.use_stack(words * 8);
@@ -118,12 +119,12 @@ impl<'c> Builder<'_, 'c> {
         self.in_entry(|e| ok(e.b.build_alloca(e.i64t(), "")))
     }
 
-    /// A scalar variable's home: a register, once LLVM has looked at it.
+    /// Memory for a scalar variable, which LLVM turns into a register.
     pub fn scalar_home(&mut self) -> PointerValue<'c> {
         self.entry_alloca()
     }
 
-    /// Allocas stand in the entry block, or the back end calls them dynamic and gives up.
+    /// Adds code to the entry block, where allocas must be: LLVM's back end does not support dynamic ones.
     fn in_entry<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let here = self.here();
         let entry = self.fun.entry;
@@ -133,8 +134,8 @@ impl<'c> Builder<'_, 'c> {
         value
     }
 
-    /// Takes a free slot of this CPU's scratch arena: a probe can fire inside a probe, and a task can be preempted on the
-    /// way, so slots are claimed by exchange rather than counted.
+    /// Claims a free slot of this CPU's scratch arena. A probe can fire inside a probe, and a task can be preempted in one, so
+    /// an exchange claims the slot, not a counter.
     pub(super) fn acquire_scratch(&mut self, after: inkwell::basic_block::BasicBlock<'c>) {
         let map = self.scratch_map();
         let key = self.entry_alloca_in_entry_tail();
@@ -149,7 +150,7 @@ impl<'c> Builder<'_, 'c> {
             let found = ok(self.b.build_is_not_null(elem, ""));
             ok(self.b.build_conditional_branch(found, there, next));
             self.b.position_at_end(there);
-            // its number, from 1, says that it is taken: see [`Builder::slot_number`]
+            // The number of the slot, from 1, marks it as claimed: see [`Builder::slot_number`].
             let taken = self.add(index, self.int(1));
             if self.target.fetches {
                 let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
@@ -157,8 +158,8 @@ impl<'c> Builder<'_, 'c> {
                 ok(self.b.build_conditional_branch(free, got, next));
                 self.b.position_at_end(got);
             } else {
-                // Kernels without an exchange run programs with preemption off: what comes between the two is an
-                // interrupt's, which has given the slot back when it returns.
+                // Kernels without an atomic exchange run programs with preemption disabled. Only an interrupt can come in
+                // between, and it frees the slot before it returns.
                 let old = self.load_volatile(elem, U64);
                 let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
                 ok(self.b.build_conditional_branch(free, got, next));
@@ -173,13 +174,13 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_unconditional_branch(exit));
     }
 
-    /// Leaves where a program of a trampoline is at work on this CPU already, for kernels that call it all the same: a
-    /// function that a helper calls would lead back to the helper without end. Gives the CPU's mark, to be cleared at the
-    /// exit. Such kernels run these programs with preemption off, so what comes in between is an interrupt's, which has
-    /// cleared the mark when it returns.
+    /// Returns if a program of a trampoline is already running on this CPU, on kernels that do not check this: a function that
+    /// a helper calls would lead back to the helper endlessly. The result is the CPU's mark, which must be cleared at the exit.
+    /// Such kernels run these programs with preemption disabled, so only an interrupt can come in between, and it clears the
+    /// mark before it returns.
     pub(super) fn enter_alone(&mut self) -> PointerValue<'c> {
         let marks = self.data_global("busy", BUSY_SECTION, MOST_CPUS * 8);
-        // takes no trampoline: see `system/kernel/trampolines.rs`
+        // This helper cannot have a trampoline: see `system/kernel/trampolines.rs`.
         let cpu = self.call(Helper::GetSmpProcessorId, &[]);
         let cpu = self.opaque(cpu);
         let cpu = self.and(cpu, self.int(u64::from(MOST_CPUS) - 1));
@@ -198,7 +199,7 @@ impl<'c> Builder<'_, 'c> {
         mark
     }
 
-    /// The entry block already ends in a branch here, so the key's alloca goes before it.
+    /// The entry block already ends in a branch, so the alloca of the key must precede it.
     fn entry_alloca_in_entry_tail(&mut self) -> PointerValue<'c> {
         let here = self.here();
         let entry = self.fun.entry;
@@ -218,7 +219,7 @@ impl<'c> Builder<'_, 'c> {
         let zero = self.int(0);
         self.if_(taken, |e| {
             let store = ok(e.b.build_store(base, zero));
-            // a plain store would do on x86, and BPF has no release store before v4: volatile keeps it last
+            // A plain store would suffice on x86, and BPF has no release store before v4; volatile keeps it last.
             if store.set_volatile(true).is_err() {
                 bug!("a store can be volatile");
             }
@@ -238,7 +239,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// `ptr` plus a bounded register.
     pub fn offset_by(&self, ptr: PointerValue<'c>, by: IntValue<'c>) -> PointerValue<'c> {
-        // SAFETY: a GEP only computes; whether the address may be used is the verifier's to say
+        // SAFETY: a GEP only computes an address; the verifier decides whether the program can use it.
         ok(unsafe { self.b.build_gep(self.llcx.i8_type(), ptr, &[by], "") })
     }
 
@@ -249,19 +250,19 @@ impl<'c> Builder<'_, 'c> {
         self.extend(v, int)
     }
 
-    /// The same from the context.
+    /// Loads an integer from the context.
     pub fn load_ctx(&self, offset: u32, int: Int) -> IntValue<'c> {
         self.load_typed(self.own_ctx(), offset, int)
     }
 
-    /// A pointer from the context, of which the verifier knows what it leads to.
+    /// Loads a pointer of known type from the context.
     pub fn load_ctx_pointer(&self, offset: u32) -> PointerValue<'c> {
         let at = self.offset(self.own_ctx(), offset);
         ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
     }
 
-    /// The context for one load alone: LLVM would compute `context + offset` once for several, in a register from which the
-    /// verifier lets nothing be loaded.
+    /// A copy of the context for a single load. LLVM would compute `context + offset` once for several loads, and the verifier
+    /// rejects loads from such a register.
     fn own_ctx(&self) -> PointerValue<'c> {
         let ty = self.ptrt().fn_type(&[self.ptrt().into()], false);
         let asm = self.llcx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
@@ -272,8 +273,8 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The same from memory whose type the verifier knows (the context, a task): loads must stay as written, one for each
-    /// member, at constant offsets.
+    /// Loads an integer from memory whose type the verifier knows (the context, a task). Such loads must remain as they are:
+    /// one for each member, at constant offsets.
     pub fn load_typed(&self, ptr: PointerValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
         let at = self.offset(ptr, offset);
         let v = ok(self.b.build_load(self.width(int.bytes), at, ""));
@@ -282,7 +283,8 @@ impl<'c> Builder<'_, 'c> {
         {
             bug!("a load can be volatile");
         }
-        // what stands behind asm is not merged with another branch's load into one at an address chosen at run time
+        // LLVM does not merge a value that goes through asm with the load of another branch, whose address would depend on the
+        // branch.
         self.opaque(self.extend(v.into_int_value(), int))
     }
 
@@ -294,32 +296,32 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The low `bytes` of a register to memory.
+    /// Stores the low `bytes` of a register.
     pub fn store(&self, ptr: PointerValue<'c>, offset: u32, bytes: u8, value: IntValue<'c>) {
         let at = self.offset(ptr, offset);
         ok(self.b.build_store(at, self.narrow(value, bytes)));
     }
 
-    /// A pointer from memory.
+    /// Loads a pointer.
     pub fn load_ptr(&self, ptr: PointerValue<'c>, offset: u32) -> PointerValue<'c> {
         let at = self.offset(ptr, offset);
         ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
     }
 
-    /// A pointer to memory: the stack, where the verifier still knows it when it is loaded.
+    /// Stores a pointer on the stack, where the verifier still knows its type when it is loaded.
     pub fn store_ptr(&self, ptr: PointerValue<'c>, offset: u32, value: PointerValue<'c>) {
         let at = self.offset(ptr, offset);
         ok(self.b.build_store(at, value));
     }
 
-    /// `*ptr += value` for all CPUs to see.
+    /// `*ptr += value`, atomically.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
-        // of a 0 that it can see, LLVM makes another operation, which came with those that fetch
+        // For a constant 0, LLVM uses another operation, which came with those that fetch.
         let value = if self.target.fetches { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 
-    /// Puts `new` where `old` is; the value is what was there. For kernels whose atomic instructions say that: see
+    /// Atomically replaces `old` by `new` and returns the previous value. Only for kernels with
     /// [`TargetFeatures::fetches`](super::TargetFeatures).
     pub fn compare_exchange(&self, ptr: PointerValue<'c>, old: IntValue<'c>, new: IntValue<'c>) -> IntValue<'c> {
         let order = AtomicOrdering::SequentiallyConsistent;
@@ -336,13 +338,13 @@ impl<'c> Builder<'_, 'c> {
             let byte = self.llcx.i8_type().const_zero();
             ok(self.b.build_memset(ptr, align, byte, self.int(size.into())));
         } else {
-            // a failed read zeroes its destination: kernel/trace/bpf_trace.c, bpf_probe_read_kernel_common()
+            // A failed read zeroes its destination: kernel/trace/bpf_trace.c, bpf_probe_read_kernel_common().
             let (n, nowhere) = (self.int(size.into()), self.int(0));
             self.call(Helper::ProbeReadKernel, &[ptr.into(), n.into(), nowhere.into()]);
         }
     }
 
-    /// Copies memory the program may read.
+    /// Copies readable memory.
     pub fn copy(&mut self, to: PointerValue<'c>, from: PointerValue<'c>, size: u32, align: u32) {
         if size == 0 || to == from {
             return;
@@ -378,14 +380,14 @@ impl<'c> Builder<'_, 'c> {
 
     // --- other address spaces -----------------------------------------------------------------------------------
 
-    /// Is this a program that may sleep? Asked where it matters: the program is made one that does.
+    /// Can this program sleep? The first use makes it sleepable.
     fn may_sleep(&mut self) -> bool {
         let f = &mut self.fun;
         f.sleeps |= f.can_sleep;
         f.can_sleep
     }
 
-    /// Reads `size` bytes at `addr`; where that fails they are zero.
+    /// Reads `size` bytes at `addr`; if this fails, they are zero.
     pub fn read(&mut self, space: Space, to: PointerValue<'c>, size: u32, addr: IntValue<'c>) {
         if size == 0 {
             return;
@@ -394,7 +396,7 @@ impl<'c> Builder<'_, 'c> {
         self.read_bounded(space, to, n, addr);
     }
 
-    /// The same with a size that is known to be bounded.
+    /// The same with a size that has a known bound.
     pub fn read_bounded(&mut self, space: Space, to: PointerValue<'c>, size: IntValue<'c>, addr: IntValue<'c>) {
         let helper = match space {
             Space::User if self.may_sleep() => Helper::CopyFromUser,
@@ -405,7 +407,7 @@ impl<'c> Builder<'_, 'c> {
         self.check(helper, r, 2);
     }
 
-    /// Where a value is: an address and its space. Integers lead where the probe says.
+    /// The address of a value, and its address space. Integers are addresses in the probe's space.
     pub fn address(&self, op: &Operand<'c>) -> (IntValue<'c>, Space) {
         match (op.repr, &op.ty) {
             (Repr::At(addr, space), _) => (addr, space),
@@ -416,13 +418,13 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Reads a string of at most `cap` bytes, NUL included; its length with NUL, or a negative error.
+    /// Reads a string of at most `cap` bytes, including the NUL. Returns its length including the NUL, or a negative error.
     pub fn read_str(&mut self, space: Space, to: PointerValue<'c>, cap: u32, addr: IntValue<'c>) -> IntValue<'c> {
         let n = self.int(cap.into());
         self.read_str_bounded(space, to, n, addr)
     }
 
-    /// The same with a capacity that is known to be bounded.
+    /// The same with a capacity that has a known bound.
     pub fn read_str_bounded(&mut self, space: Space, to: PointerValue<'c>, cap: IntValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         let helper = match space {
             Space::User => Helper::ProbeReadUserStr,
@@ -430,7 +432,7 @@ impl<'c> Builder<'_, 'c> {
         };
         let r = self.call(helper, &[to.into(), cap.into(), addr.into()]);
         let r = if space == Space::User && self.may_sleep() {
-            // text that nobody has looked at yet is not in memory: have it brought there, and read again
+            // Text that was never accessed may not be resident: make it resident and read it again.
             let failed = self.cmp(Cmp::Slt, r, self.int(0));
             self.choose(
                 failed,
@@ -462,7 +464,7 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// A string at `addr`, into memory of `cap` bytes and one for the NUL, all zero behind it: good as a key.
+    /// Reads a string at `addr` into memory of `cap` bytes and one for the NUL. The rest is zeroed, so it can be a key.
     pub fn read_string(&mut self, space: Space, addr: IntValue<'c>, cap: u32) -> Operand<'c> {
         let to = self.alloc(cap + 1);
         if self.scope.pad {
@@ -472,9 +474,9 @@ impl<'c> Builder<'_, 'c> {
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
-    /// Reads the text in an array of `cap` bytes and nothing behind it: as [`Builder::read_str`], and `cap + 1` where it has no
-    /// NUL. Of `asked` bytes, NUL included, where the script says so. `to` has room for `cap` bytes; a NUL behind them is
-    /// the caller's.
+    /// Reads the text in an array of `cap` bytes, and nothing after it: like [`Builder::read_str`], with the result `cap + 1`
+    /// if it has no NUL. `asked` is the number of bytes, including the NUL, that the script requests. `to` has room for `cap`
+    /// bytes; the caller adds a NUL after them.
     pub fn read_text(
         &mut self,
         space: Space,
@@ -491,12 +493,12 @@ impl<'c> Builder<'_, 'c> {
             let more = self.cmp(Cmp::Ugt, asked, most);
             full = self.and(full, more);
         }
-        // the helper wrote a NUL over the last byte, which may be one itself
+        // The helper wrote a NUL over the last byte, which may itself be one.
         self.choose(
             full,
             |e| {
                 let last = e.int(u64::from(cap) - 1);
-                // of an aligned place on the stack LLVM would make `|`, which the verifier has no pointer take
+                // For an aligned address on the stack, LLVM would use `|`, which the verifier rejects for pointers.
                 let addr = e.opaque(addr);
                 let (from, at) = (e.add(addr, last), e.offset(to, cap - 1));
                 e.read(space, at, 1, from);
@@ -508,13 +510,13 @@ impl<'c> Builder<'_, 'c> {
         )
     }
 
-    /// The text in an array of `cap` bytes, in memory of one more for a NUL, all zero behind it: good as a key.
+    /// Reads the text in an array into memory with one more byte for a NUL. The rest is zeroed, so it can be a key.
     pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, asked: Option<IntValue<'c>>) -> Operand<'c> {
         let to = self.alloc(cap + 1);
         if self.scope.pad {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
         } else {
-            // a length of 0 reads nothing
+            // A length of 0 means that nothing is read.
             let nul = self.int(0);
             self.store(to, 0, 1, nul);
             self.store(to, cap, 1, nul);
@@ -528,7 +530,7 @@ impl<'c> Builder<'_, 'c> {
         Operand { ty: op.ty.clone(), repr }
     }
 
-    /// The same value in memory the program may read.
+    /// Copies a value to readable memory, unless it is there already.
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
             Repr::Mem(ptr, _) => self.rematerialize(ptr),
@@ -558,7 +560,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Writes a value of `ty` at an address that is aligned to `align`; a string's rest is zeroed, and so are gaps.
+    /// Writes a value of type `ty` at an address that is aligned to `align`; zeroes the rest of strings, and padding.
     pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
         let (op, to) = (&self.rematerialize_operand(op), self.rematerialize(to));
@@ -581,7 +583,7 @@ impl<'c> Builder<'_, 'c> {
                     self.zero(rest, size - n, common_align(n, align));
                 }
             }
-            // its length and bytes, and nothing of what is behind it
+            // Only its length and bytes.
             (Type::Buf(_), Repr::Mem(ptr, _)) if op.ty.size() < size => {
                 let n = op.ty.size();
                 self.copy(to, ptr, n, align);
@@ -589,7 +591,7 @@ impl<'c> Builder<'_, 'c> {
                 self.zero(rest, size - n, common_align(n, align));
             }
             (Type::Tuple(from), Repr::Mem(ptr, _)) if op.ty != *ty => {
-                // the same shape with other widths: element by element
+                // A tuple with other widths: convert element by element.
                 let Type::Tuple(elems) = ty else { bug!("a tuple is stored as a tuple") };
                 self.zero(to, size, align);
                 let (a, b) = (Type::tuple_offsets(from), Type::tuple_offsets(elems));
@@ -602,14 +604,14 @@ impl<'c> Builder<'_, 'c> {
             (_, Repr::Mem(ptr, _)) => self.copy(to, ptr, size, align),
             (_, Repr::At(addr, space)) => self.read(space, to, size, addr),
             (_, Repr::Reg(v)) => {
-                // an integer as the bytes of an array
+                // An integer becomes the bytes of an array.
                 self.zero(to, size, align);
                 self.store(to, 0, size.clamp(1, 8) as u8, v);
             }
         }
     }
 
-    /// The value of type `ty` at an offset of memory the program may read.
+    /// Loads a value of type `ty` at an offset in readable memory.
     pub fn element(&mut self, ptr: PointerValue<'c>, offset: u32, ty: &Type) -> Operand<'c> {
         match ty.as_int() {
             Some(int) => Operand::reg(ty.clone(), self.load(ptr, offset, int)),
@@ -622,12 +624,12 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// What an address is known to be a multiple of: on the stack, a word must not be read at an odd place.
+    /// The known alignment of an address: on the stack, words must be aligned.
     pub(super) fn aligned(&self, ptr: PointerValue<'c>) -> u32 {
         self.fun.temporaries.alignment(ptr)
     }
 
-    /// Is it known to lie in scratch memory?
+    /// Is it known to be in scratch memory?
     pub(super) fn is_scratch(&self, ptr: PointerValue<'c>) -> bool {
         self.fun.temporaries.place_of(ptr).is_some()
     }
@@ -640,17 +642,17 @@ impl<'c> Builder<'_, 'c> {
         self.offset(g, offset as u32)
     }
 
-    /// Not zero when the loops of programs are to end ([`State::interrupted`]). None where the verifier walks each turn: what has few turns
-    /// is soon over, and the verifier would have two ways to walk from each.
+    /// Nonzero if loops of programs must end ([`State::interrupted`]). `None` if the verifier follows each iteration: such
+    /// loops are short, and a check would double the paths of the verifier in each iteration.
     pub fn interrupted(&mut self) -> Option<IntValue<'c>> {
         let flag = self.target.loops.then(|| self.state(std::mem::offset_of!(State, interrupted)))?;
         Some(self.load(flag, 0, U64))
     }
 
-    /// The same number, of which the verifier knows nothing anymore. Sides of a branch that leave different numbers behind stay
-    /// apart for the verifier as long as it knows them, and each further branch of that kind doubles the states it visits. A
-    /// word of memory, applied twice by exclusive or, leaves the number as it was; a change of the bytes' order no longer serves,
-    /// since newer kernels follow it (`check_alu_op` of kernel/bpf/verifier.c).
+    /// Returns the same number without the verifier's knowledge of it. As long as the verifier knows that the sides of a branch
+    /// leave different numbers, it follows both separately, and each further such branch doubles the number of states. Two
+    /// exclusive ors with a word of memory leave the number unchanged. A byte swap no longer works, because newer kernels track
+    /// it (`check_alu_op` of kernel/bpf/verifier.c).
     pub fn forget(&mut self, number: IntValue<'c>) -> IntValue<'c> {
         let state = self.state(std::mem::offset_of!(State, stacks));
         let unknown = self.opaque(self.load(state, 0, U64));
@@ -658,7 +660,7 @@ impl<'c> Builder<'_, 'c> {
         self.xor(hidden, unknown)
     }
 
-    /// Ends the program's run when the whole run is over ([`State::stopped`]).
+    /// Ends the program if the run is over ([`State::stopped`]).
     pub fn leave_when_stopped(&mut self) {
         let flag = self.state(std::mem::offset_of!(State, stopped));
         let stopped = self.load(flag, 0, Int { bytes: 4, signed: false });
@@ -673,12 +675,12 @@ impl<'c> Builder<'_, 'c> {
     }
 }
 
-/// Alignment of an offset within something aligned to `align`.
+/// The alignment of an offset in memory that is aligned to `align`.
 pub(super) fn common_align(offset: u32, align: u32) -> u32 {
     if offset == 0 { align } else { align.min(1 << offset.trailing_zeros().min(3)) }
 }
 
-/// Alignment of an offset in memory that starts at a multiple of eight.
+/// The alignment of an offset in memory that is aligned to eight bytes.
 pub fn align_at(offset: u32) -> u32 {
     common_align(offset, 8)
 }

@@ -86,21 +86,21 @@ use crate::types::{Space, Type};
 pub struct Operand<'c> {
     /// Its type.
     pub ty: Type,
-    /// Where it is.
+    /// Its representation.
     pub repr: Repr<'c>,
 }
 
-/// Where a value is.
+/// The representation of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Repr<'c> {
-    /// Nowhere: no value.
+    /// No value.
     None,
-    /// In a register of 64 bits, extended by the type's sign.
+    /// In a 64-bit register, extended by the sign of its type.
     Reg(IntValue<'c>),
-    /// In memory the program may read directly, `Type::size()` bytes; for strings and buffers that were just read, how
-    /// many bytes of it matter (a string's NUL included).
+    /// In readable memory of `Type::size()` bytes. For strings and buffers that were just read, the number of valid bytes
+    /// (including the NUL of a string).
     Mem(PointerValue<'c>, Option<IntValue<'c>>),
-    /// At an address of this space, not read yet (structs, arrays, and strings inside them).
+    /// At an address of this space, not yet read (structs, arrays, and strings in them).
     At(IntValue<'c>, Space),
 }
 
@@ -110,7 +110,7 @@ impl<'c> Operand<'c> {
         Self { ty: Type::Void, repr: Repr::None }
     }
 
-    /// A scalar; the caller has extended it by the type's sign.
+    /// A scalar that is already extended by the sign of its type.
     pub fn reg(ty: Type, value: IntValue<'c>) -> Self {
         Self { ty, repr: Repr::Reg(value) }
     }
@@ -125,7 +125,7 @@ impl<'c> Operand<'c> {
         Self { ty, repr: Repr::Mem(ptr, None) }
     }
 
-    /// A value not read yet.
+    /// A value that is not yet read.
     pub fn at(ty: Type, addr: IntValue<'c>, space: Space) -> Self {
         Self { ty, repr: Repr::At(addr, space) }
     }

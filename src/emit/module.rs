@@ -1,4 +1,4 @@
-//! The module under construction, and what is fixed for all of it.
+//! The module under construction, and its fixed properties.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,28 +18,28 @@ use super::{Errors, Helper, MapDef, Problem, Slots};
 use crate::diag::Diagnostic;
 use crate::system::machine::arch::{Arch, HERE};
 
-/// What the kernel that the programs are for has, as far as their code depends on it.
+/// The features of the target kernel that affect code.
 #[derive(Clone, Debug)]
 pub struct TargetFeatures {
-    /// What its processor is.
+    /// Its processor.
     pub arch: &'static Arch,
-    /// It takes instructions of BPF's CPU version 4.
+    /// It accepts instructions of BPF CPU version 4.
     pub v4: bool,
-    /// Its atomic instructions give back what was there: see `acquire_scratch`.
+    /// Its atomic instructions can return the old value: see `acquire_scratch`.
     pub fetches: bool,
-    /// Its trampolines do not keep a program from calling itself, so programs do: see `enter_alone`.
+    /// Its trampolines do not prevent recursion, so programs do: see `enter_alone`.
     pub checks_recursion: bool,
-    /// Helpers that it has not, each with what would have it.
+    /// Helpers that it lacks, each with the requirement.
     pub lacks: Vec<(Helper, &'static str)>,
-    /// Maps may get memory for elements wherever a program runs.
+    /// Programs can add map elements in any context.
     pub allocates: bool,
-    /// It makes a loop's turns: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
+    /// It has a helper for loops: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
     pub loops: bool,
-    /// It lets programs in user space sleep.
+    /// It supports sleepable programs in user space.
     pub may_sleep: bool,
-    /// It may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    /// It may give programs per-CPU stacks, even those on uprobes: see `keep_own_stack`.
     pub shared_stacks: bool,
-    /// What unwinding user stacks by tables needs to know; none where they follow frame pointers.
+    /// Parameters of unwinding with tables; `None` if user stacks follow frame pointers.
     pub unwind: Option<UnwindTarget>,
 }
 
@@ -60,36 +60,36 @@ impl Default for TargetFeatures {
     }
 }
 
-/// What is done to keep a program within its 512 bytes of stack. How much LLVM spills is known only when the object is made:
-/// a program that turns out to take too much is compiled again with less room.
+/// Limits that keep a program within its 512 bytes of stack. How much LLVM spills is known only when the object is complete; a
+/// program that exceeds the stack is compiled again with lower limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that the temporaries of a function may take; others lie in the scratch arena.
+    /// Maximum stack for the temporaries of a function; others are in the scratch arena.
     pub temporaries: u32,
-    /// LLVM is not to keep values for reuse, which it would have to spill: the code is longer, and takes less stack.
+    /// LLVM must not keep values for reuse, which it might spill: the code is longer and uses less stack.
     pub lean: bool,
 }
 
-/// What the run asks of the code.
+/// The options of the run that affect code.
 #[derive(Clone, Debug)]
 pub struct CodegenOptions {
-    /// The license that the kernel is told.
+    /// The license that the kernel sees.
     pub license: String,
-    /// The pid namespace in which process ids are meant, by device and inode: see [`Builder::own_ids`](super::Builder::own_ids).
+    /// The PID namespace of process IDs, by device and inode: see [`Builder::own_ids`](super::Builder::own_ids).
     pub namespace: Option<(u64, u64)>,
-    /// Values over so many bytes live in the scratch arena.
+    /// Larger values are in the scratch arena.
     pub on_stack_limit: u32,
-    /// How the stack is shared between temporaries and what LLVM spills.
+    /// The limits for the stack.
     pub room: Room,
-    /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
+    /// Which failures of helpers are reported: 0 none, 1 those that lose data, 2 all.
     pub warning_level: u8,
-    /// Reads of memory that fail are counted.
+    /// Count failed reads of memory.
     pub counts_unread: bool,
-    /// There are processes to follow.
+    /// Some processes are followed.
     pub follows: bool,
-    /// How many probes there are: for what is counted of each.
+    /// Number of probes, for their counters.
     pub probes: u32,
-    /// Stacks that a table holds; 0: as many as are cheap.
+    /// Capacity of a stack map; 0 for the default.
     pub max_stacks: u64,
 }
 
@@ -109,28 +109,28 @@ impl Default for CodegenOptions {
     }
 }
 
-/// The module under construction. Functions are built by a [`Builder`](super::Builder) each, which share it.
+/// The module under construction, which the [`Builder`](super::Builder)s of its functions share.
 pub struct CodegenCx<'c> {
     pub(super) llcx: &'c Context,
     pub(super) machine: TargetMachine,
     pub(super) module: Module<'c>,
     pub(super) debug: DebugInfo<'c>,
-    /// What LLVM's back end complains of. A box, since LLVM is given its address.
+    /// Errors of LLVM's back end. Boxed, because LLVM stores the address.
     pub(super) errors: Box<Errors>,
-    /// What the kernel has.
+    /// The features of the kernel.
     pub target: TargetFeatures,
-    /// What the run asks for.
+    /// The options of the run.
     pub options: CodegenOptions,
     pub(super) maps: RefCell<BTreeMap<String, (GlobalValue<'c>, MapDef)>>,
     pub(super) data: RefCell<BTreeMap<String, GlobalValue<'c>>>,
     pub(super) texts: RefCell<HashMap<Vec<u8>, GlobalValue<'c>>>,
     /// By number of the script's map.
     pub(super) slots: RefCell<BTreeMap<usize, Slots>>,
-    /// The script's maps that are there twice, and their bits.
+    /// The script's maps with two copies, and the indices of their bits.
     pub(super) doubles: RefCell<BTreeMap<usize, u32>>,
-    /// Limits of the stack maps asked for.
+    /// The limits of the stack maps in use.
     pub(super) stacks: RefCell<BTreeSet<u32>>,
-    /// The most that a program takes of a slot of the scratch arena.
+    /// The largest size that a program needs of a slot of the scratch arena.
     pub(super) scratch_size: Cell<u32>,
     pub(super) problems: RefCell<Vec<Problem>>,
     /// Calls of helpers that the kernel has not.

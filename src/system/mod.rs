@@ -1,4 +1,4 @@
-//! Questions about a kernel and binaries that checking a script asks.
+//! What a script is checked against: the questions about a kernel and binaries.
 //!
 //! [`TargetInfo`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, and `Fake` from the text of a test. Answers are facts, never guesses from a version number.
@@ -28,53 +28,54 @@ use kernel_types::{KernelTypes, Prototype};
 pub struct Tracepoint {
     /// `perf_event_attr.config`.
     pub id: u64,
-    /// All but the `common_` ones. Offsets are from the record's start.
+    /// All fields except the `common_` ones. Offsets are from the start of the record.
     pub fields: Vec<TracepointField>,
 }
 
 /// A field of a tracepoint's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracepointField {
-    /// Name, offset and type. A `char[N]` is a string; a `__data_loc`/`__rel_loc char[]` is a string whose capacity is 0 (not known).
+    /// Name, offset and type. A `char[N]` is a string; a `__data_loc`/`__rel_loc char[]` is a string with the capacity 0
+    /// (unknown).
     pub field: Field,
     /// The declaration as the file has it: `const char * filename`.
     pub decl: String,
-    /// The data are elsewhere in the record.
+    /// How the field refers to its data, if these are elsewhere in the record.
     pub loc: Option<DataLoc>,
 }
 
-/// How a variable-length field is referred to: a `u32` of length << 16 | offset.
+/// A reference to variable-length data: a `u32` of length << 16 | offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataLoc {
-    /// `__data_loc`: the offset counts from the record's start.
+    /// `__data_loc`: the offset is relative to the start of the record.
     Absolute,
-    /// `__rel_loc`: from the end of the `u32`.
+    /// `__rel_loc`: the offset is relative to the end of the `u32`.
     Relative,
 }
 
-/// A function of a binary that a uprobe may sit on.
+/// A function of a binary on which a uprobe can be placed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
-    /// As in the symbol table (mangled, where it is), without a version suffix.
+    /// Its name in the symbol table (mangled, if it is), without a version suffix.
     pub name: String,
     /// Virtual address in the file.
     pub addr: u64,
-    /// Bytes; 0 when the symbol does not say.
+    /// Size in bytes; 0 if the symbol does not record it.
     pub size: u64,
-    /// Offset in the file, which is what a uprobe is placed by.
+    /// File offset, by which uprobes are placed.
     pub offset: u64,
-    /// How it is called.
+    /// Its calling convention.
     pub abi: Abi,
 }
 
-/// How a function is given its arguments and gives back its result.
+/// A calling convention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Abi {
-    /// As C has it (System V ABI).
+    /// That of C (System V ABI).
     SystemV,
-    /// As Go has it since 1.17: in registers of its own choice. Stacks move, so that a return address must not be changed.
+    /// That of Go since 1.17, in registers. Stacks move, so the return address must not be changed.
     Go,
-    /// As Go had it: all on the stack.
+    /// That of older Go, on the stack.
     GoStack,
 }
 
@@ -87,14 +88,14 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Data objects: name, address, size. For `uaddr`.
     pub objects: Vec<(String, u64, u64)>,
-    /// What is loaded into memory.
+    /// The loadable segments.
     pub segments: Vec<binary::elf::Segment>,
-    /// Position independent: `uaddr` must add the load address.
+    /// Position-independent: `uaddr` must add the load address.
     pub pie: bool,
 }
 
 impl Binary {
-    /// Functions of this exact name (several for local duplicates).
+    /// The functions with this name; several if local functions share it.
     pub fn functions_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Function> {
         let from = self.functions.partition_point(|f| f.name.as_str() < name);
         self.functions[from..].iter().take_while(move |f| f.name == name)
@@ -111,7 +112,7 @@ impl Binary {
     }
 }
 
-/// Things a kernel may or may not do, found by trying.
+/// Features that kernels may lack, determined by trying them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// `BPF_LINK_TYPE_UPROBE_MULTI`.
@@ -120,21 +121,21 @@ pub enum Feature {
     PerfCookie,
     /// A cookie on raw tracepoints.
     RawTracepointCookie,
-    /// Instructions of BPF CPU v4 (signed division among them).
+    /// Instructions of BPF CPU v4, such as signed division.
     CpuV4,
-    /// BTF of the kernel can be read.
+    /// The kernel's BTF is readable.
     Btf,
     /// `bpf_loop`.
     Loop,
-    /// Atomic instructions that give back what was there (`BPF_FETCH`, Linux 5.12).
+    /// Atomic instructions that return the old value (`BPF_FETCH`, Linux 5.12).
     Fetch,
-    /// Programs of uprobes may sleep (Linux 6.0; those of multi links came with it).
+    /// Sleepable uprobe programs (Linux 6.0; those of multi links from the beginning).
     SleepingUprobes,
-    /// Arguments that are pointers to numbers can be read by tracing programs (Linux 5.18).
+    /// Tracing programs can read arguments that point to numbers (Linux 5.18).
     NumberPointers,
     /// `bpf_for_each_map_elem`.
     ForEach,
-    /// A map's elements may be allocated by a program that runs in an interrupt (Linux 6.1).
+    /// Programs that run in interrupts can allocate map elements (Linux 6.1).
     AllocatesAnywhere,
     /// `bpf_map_lookup_percpu_elem`.
     PercpuLookup,
@@ -144,19 +145,19 @@ pub enum Feature {
     AncestorCgroup,
     /// `bpf_override_return` (CONFIG_BPF_KPROBE_OVERRIDE).
     Override,
-    /// Maps' keys have [`SHORT_KEY`] bytes at most (until Linux 5.11).
+    /// Keys of maps are limited to [`SHORT_KEY`] bytes (until Linux 5.11).
     ShortKeys,
-    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Builder::keep_own_stack`.
+    /// The JIT may give programs of any type a per-CPU stack: see `Builder::keep_own_stack`.
     SharedStacks,
     /// `BPF_LINK_TYPE_KPROBE_MULTI`.
     KprobeMulti,
-    /// One program for a function's entry and its return (`BPF_TRACE_KPROBE_SESSION`).
+    /// One program for the entry and the return of a function (`BPF_TRACE_KPROBE_SESSION`).
     KprobeSession,
-    /// Probes on any instruction of the kernel's functions.
+    /// Probes on any instruction of kernel functions.
     Kprobe,
-    /// Programs that a function of the kernel calls at its entry and exit.
+    /// Programs that a kernel function calls at its entry and exit.
     Trampoline,
-    /// The code around such a program leaves it out while it runs on that CPU already (Linux 5.12).
+    /// A trampoline skips a program that is already running on the same CPU (Linux 5.12).
     RecursionCheck,
     /// Trampolines pass structs of up to 16 bytes (Linux 6.1).
     StructArguments,
@@ -165,7 +166,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Every one.
+    /// All features.
     pub const ALL: [Feature; 24] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
@@ -193,108 +194,108 @@ impl Feature {
         Feature::ManyArguments,
     ];
 
-    /// By its name in this program's text, as snapshots and tests have it.
+    /// Finds a feature by the name of its variant, which snapshots and tests use.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|f| format!("{f:?}") == name)
     }
 }
 
-/// Most bytes of a key where a kernel has a limit: `MAX_BPF_STACK` of `include/linux/filter.h`.
+/// Maximum size of a key on kernels that limit it: `MAX_BPF_STACK` of `include/linux/filter.h`.
 pub const SHORT_KEY: u32 = 512;
 
-/// Why a question has no answer: text for a diagnostic, and its remedy.
+/// Why a question has no answer, as text for a diagnostic, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What is missing, naming it.
+    /// The missing thing.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 
-/// Where a function of the kernel is.
+/// The location of a kernel function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The module; `vmlinux` for the kernel itself.
+    /// Its module; `vmlinux` for the kernel itself.
     pub module: String,
-    /// The name by which the kernel's list has it, which need not be the one asked for.
+    /// Its name in the kernel's list, which may differ from the requested one.
     pub function: String,
 }
 
-/// The questions.
+/// The questions about a kernel and binaries.
 pub trait TargetInfo {
-    /// The kind of processor that the kernel is for.
+    /// The processor architecture of the kernel.
     fn arch(&self) -> &'static machine::arch::Arch {
         machine::arch::HERE
     }
-    /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
+    /// Looks up a struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
-    /// The same, of a binary's own types (its debug information).
+    /// Looks up a type in a binary's debug information.
     fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
         None
     }
-    /// Why types of a binary's own may be unknown though it has debug information.
+    /// Why a type may be missing although the binary has debug information.
     fn types_missing_in_binary(&self, _path: &Path) -> Option<Missing> {
         None
     }
-    /// See [`TargetInfo::enumerator`], for a binary's own.
+    /// Like [`TargetInfo::enumerator`], in a binary's debug information.
     fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
         None
     }
-    /// The arguments of a binary's function: none where its debug information does not know the function.
+    /// The arguments of a binary's function; `None` if the debug information does not have the function.
     fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
-    /// Where the code of a source line is, by its number and perhaps its column, both from 1.
+    /// Finds the code of a source line by its number and optionally its column, both from 1.
     fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
-    /// Where a binary's function went that has no code of its own: none where the debug information knows no such function, or
-    /// is not there.
+    /// Finds the inlined copies of a function that has no code of its own; `None` if the debug information is absent or does
+    /// not have the function.
     fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
         None
     }
-    /// Does a binary's debug information say that this function never returns?
+    /// Does the debug information declare this function `noreturn`?
     fn never_returns(&self, _path: &Path, _function: &Function) -> bool {
         false
     }
-    /// The pid namespace that rbt is in: device and inode, as `bpf_get_ns_current_pid_tgid` takes them. None in the initial one.
+    /// The PID namespace of rbt for `bpf_get_ns_current_pid_tgid`: device and inode; `None` in the initial namespace.
     fn pid_namespace(&self) -> Option<(u64, u64)> {
         None
     }
-    /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
+    /// Finds a member, including those of anonymous structs and unions; its offset is relative to the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
-    /// All members, anonymous ones flattened: for printing by value and for suggestions.
+    /// All members, with anonymous ones flattened, for printing and for suggestions.
     fn expand(&self, of: &Struct) -> Option<Record>;
-    /// An enum that has this variant, and the variant's value.
+    /// Finds an enum with this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
-    /// What a macro of C headers stands for, wholly expanded.
+    /// The value of a C macro, fully expanded.
     fn c_macro(&self, _name: &str) -> Option<CMacro> {
         None
     }
-    /// Why a type, constant or function of this name may be unknown, where there is a particular reason.
+    /// A particular reason why a type, constant or function of this name may be unknown.
     fn why_unknown(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
+    /// Visits the names of all types of this kind, unsorted and with duplicates, for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
-    /// Why there are no kernel types, when there are none.
+    /// Why there are no kernel types, if there are none.
     fn types_missing(&self) -> Option<Missing>;
 
-    /// A header's text, if there is such a file.
+    /// The text of a header, if it exists.
     fn file(&self, _path: &Path) -> Option<String> {
         None
     }
-    /// Where C headers are sought, in order: the kernel's and the platform's.
+    /// The directories of C headers, in the order of the search.
     fn header_folders(&self) -> Vec<HeaderFolder> {
         Vec::new()
     }
 
     /// Events as (category, name), sorted.
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
-    /// Is there such an event? Cheaper than listing all.
+    /// Does this event exist? Cheaper than listing all events.
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing>;
-    /// Was it made at run time, by whoever wrote to `dynamic_events` of tracefs? Such a one may bear another's name, and has no
-    /// raw form. True where that cannot be told.
+    /// Was it created at run time through `dynamic_events` of tracefs? Such an event may have the name of another one, and has
+    /// no raw form. True if unknown.
     fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool;
     /// A tracepoint's record.
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
@@ -302,121 +303,121 @@ pub trait TargetInfo {
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing>;
     /// A raw tracepoint's arguments.
     fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>>;
-    /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
+    /// The number of a system call by the name in its tracepoint (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
 
-    /// BTF id of a function of the kernel proper (not of a module) that BPF programs may call (a kfunc).
+    /// The BTF ID of a kernel function (not of a module) that BPF programs can call (a kfunc).
     fn kernel_function(&self, _name: &str) -> Option<u32> {
         None
     }
-    /// Has the kernel's BTF a function of this name, whether or not BPF programs may call it?
+    /// Does the kernel's BTF describe a function of this name?
     fn describes_function(&self, _name: &str) -> bool {
         false
     }
-    /// The section of a global variable of the kernel that its BTF describes.
+    /// The section of a global variable of the kernel in its BTF.
     fn kernel_variable(&self, _name: &str) -> Option<String> {
         None
     }
-    /// May a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
+    /// Can a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
     fn may_call(&self, _function: &str, _program_type: u32) -> bool {
         false
     }
-    /// The kernel's functions that can be traced. Reads a long list the first time.
+    /// The traceable kernel functions. The first call reads a long list.
     fn functions(&self) -> Result<&Functions, Missing>;
-    /// Where a function of this name can be traced; without reading the long list where the types or an index tell.
+    /// Where a function of this name can be traced. Avoids reading the long list if BTF or an index suffice.
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing>;
-    /// The kernel's types as its debug information spells them: for `-lv`.
+    /// The kernel's types with the names of its debug information, for `-lv`.
     fn kernel_types(&self) -> Option<&KernelTypes> {
         None
     }
-    /// A function as BTF describes it: of this module, or of the first that has one.
+    /// The prototype of a function in BTF: in this module, or in the first that has it.
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype>;
-    /// Names of all functions that BTF describes, with their modules, in no order.
+    /// Visits the names of all functions in BTF, with their modules, unsorted.
     fn described_functions(&self, each: &mut dyn FnMut(&str, &str));
-    /// What the symbol table has of a function's name.
+    /// The entries of the symbol table for a function name.
     fn text_symbols(&self, name: &str) -> Symbols;
-    /// May this function be made to return at once (`ALLOW_ERROR_INJECTION`)? None where the kernel does not tell.
+    /// Can this function be made to return at once (`ALLOW_ERROR_INJECTION`)? `None` if unknown.
     fn error_injectable(&self, _function: &str) -> Option<bool> {
         None
     }
-    /// Functions of the BPF programs that run now, by program.
+    /// The functions of the loaded BPF programs, by program.
     fn running_programs(&self) -> Result<Vec<machine::programs::ProgramFunction>, Missing> {
         Err(Missing { what: "the loaded BPF programs are unknown here".into(), help: None })
     }
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;
-    /// Is it not known whether this module is loaded, only that the kernel comes with it?
+    /// The kernel has this module, but it is unknown whether it is loaded.
     fn loads_on_demand(&self, _module: &str) -> bool {
         false
     }
 
-    /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
+    /// Why the kernel hides the addresses of its symbols, and the remedy; `None` if it does not.
     fn hidden_symbols(&self) -> Option<String>;
-    /// What is so many bytes from the start of a function of this module.
+    /// What is at an offset from the start of a function of this module.
     fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<binary::instructions::Placed, Missing> {
         Ok(binary::instructions::Placed::Unknown)
     }
-    /// Address of a kernel symbol (`/proc/kallsyms`).
+    /// The address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 
-    /// Files that `name` means: a path (relative to the working directory or, where `pid` is given, found in that
-    /// process's file system), a glob, a command on PATH, `libc`, `libc.so.6`.
+    /// The files with this name: a path (relative to the working directory or, with `pid`, in the file system of that process),
+    /// a glob, a command on PATH, `libc`, `libc.so.6`.
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
-    /// The whole path of a file that need be no ELF, if there is one of this name.
+    /// The full path of a regular file, which need not be ELF.
     fn regular_file(&self, _name: &str) -> Option<PathBuf> {
         None
     }
-    /// Opens and indexes an ELF file; later calls share the first one's work.
+    /// Opens and indexes an ELF file, once.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
 
-    /// A binary's markers (USDT), in the order in which it has them.
+    /// The markers (USDT) of a binary, in the order of its notes.
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
         Err(Missing { what: format!("{} has no markers", path.display()), help: None })
     }
 
-    /// Asks the kernel, once per run.
+    /// Tests a feature, once per run.
     fn has(&self, feature: Feature) -> bool;
-    /// Does the machine count this perf event (`type` and `config` of perf_event_open(2))? None if that is unknown.
+    /// Does the machine support this perf event (`type` and `config` of perf_event_open(2))? `None` if unknown.
     fn counts(&self, _ty: u32, _config: u64) -> Option<bool> {
         None
     }
-    /// Maximum rate of perf samples per second, if it is known.
+    /// Maximum rate of perf samples per second, if known.
     fn most_samples(&self) -> Option<u64> {
         None
     }
-    /// CPUs that may ever be there.
+    /// The number of possible CPUs.
     fn possible_cpus(&self) -> u32;
-    /// CPUs that are online, by number.
+    /// The numbers of online CPUs.
     fn online_cpus(&self) -> Vec<u32>;
-    /// The id of the cgroup (v2) at a path: `cgroupid()`.
+    /// The ID of the cgroup (v2) at a path, for `cgroupid()`.
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
 }
 
-/// A macro of C.
+/// A C macro.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CMacro {
-    /// An integer: its bits and its type.
+    /// An integer and its type.
     Int(i64, Int),
-    /// A string literal's bytes.
+    /// The bytes of a string literal.
     Text(Vec<u8>),
-    /// Another name.
+    /// A name.
     Name(String),
-    /// It takes arguments.
+    /// A macro with parameters.
     Function,
-    /// What cannot be used as a value: its text.
+    /// The text of a macro that is not a value.
     Other(String),
 }
 
-/// A folder of C headers.
+/// A directory of C headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderFolder {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// The kernel's own, not its interface for user space.
+    /// It has the kernel's internal headers rather than its interface for user space.
     pub kernel: bool,
 }
 
-/// Which name space of C a type's name is in.
+/// The C namespace of a type's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeName {
     /// `struct x`
@@ -429,7 +430,7 @@ pub enum TypeName {
     Plain,
 }
 
-/// Does a name match a pattern in which `*` is any run of characters? As scripts have it: nothing else is special.
+/// Does a name match a pattern in which `*` is any text? No other character is special.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(head) else { return false };

@@ -31,27 +31,27 @@ use crate::system::{
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
-/// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
+/// The first ID of binaries' types (see `kernel_types`), with this many bits for each binary.
 const BINARY_IDS: u32 = 0xf800_0000;
 const BINARY_SHIFT: u32 = 21;
-/// The most binaries whose types are read.
+/// Limit for the number of binaries whose types are read.
 const BINARIES: u32 = 64;
 
-/// What names the kernel's uncompressed image.
+/// Environment variables with the path of the uncompressed kernel image.
 const IMAGES: [&str; 2] = ["RBT_VMLINUX", "BPFTRACE_VMLINUX"];
 
-/// A binary's own types, or why there are none.
+/// The types of a binary, or the reason why there are none.
 type OwnTypes = Result<Rc<BinaryTypes>, Missing>;
 
-/// Sorted pairs of names, or why there are none.
+/// Sorted pairs of names, or the reason why there are none.
 type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
 
-/// The machine that this process runs on.
+/// The running machine.
 #[derive(Default)]
 pub struct Live {
     types: OnceCell<Result<KernelTypes, Missing>>,
     tracefs: OnceCell<Result<Tracefs, Missing>>,
-    /// None when they cannot be read.
+    /// `None` if they cannot be read.
     dynamic_events: OnceCell<Option<Vec<(String, String)>>>,
     tracepoints: Names,
     raw_tracepoints: Names,
@@ -62,56 +62,56 @@ pub struct Live {
     functions: OnceCell<Result<Functions, Missing>>,
     /// `--debuginfo`
     debug_dirs: Vec<String>,
-    /// Where binaries are, if not on this machine.
+    /// A file tree with the binaries, instead of this machine's.
     tree: Option<PathBuf>,
-    /// Binaries that stand for all of their file name.
+    /// Files that replace all binaries with the same file name.
     stand_ins: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
-    /// What BPF can do is told by types and symbols where it may not be asked; false: see `may_ask`.
+    /// If BPF features cannot be tested (see `may_ask`), infer them from types and symbols.
     attaches_nothing: bool,
     may_ask: OnceCell<bool>,
-    /// Binaries' own types, in the order that they were opened, which their ids tell.
+    /// The types of binaries, in the order of opening, which determines their IDs.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
 }
 
 impl Live {
-    /// Reads nothing yet.
+    /// Creates it without reading anything.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The kernel's types, or why there are none.
+    /// The kernel's types, or the reason why there are none.
     pub fn types(&self) -> Result<&KernelTypes, Missing> {
         self.types.get_or_init(KernelTypes::open).as_ref().map_err(Clone::clone)
     }
 
-    /// tracefs, mounted or not: for event ids and the runtime's own files.
+    /// tracefs, mounted or not, for event IDs and the runtime's files.
     pub fn tracefs(&self) -> Result<&Tracefs, Missing> {
         self.tracefs.get_or_init(Tracefs::open).as_ref().map_err(Clone::clone)
     }
 
-    /// With a file to read instead of the kernel's list of functions that can be traced: lines `name` or `name [module]`.
+    /// Reads this list of traceable functions instead of the kernel's: lines `name` or `name [module]`.
     pub fn with_functions(list: Option<PathBuf>) -> Self {
         Self { function_list: list, ..Self::default() }
     }
 
-    /// Looks for separate debug files in these folders before the usual ones: see `debug_files`.
+    /// Searches these directories for separate debug files before the usual ones: see `debug_files`.
     pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
         Self { debug_dirs: dirs.to_vec(), ..self }
     }
 
-    /// Where BPF may not be asked what it can do, types and symbols tell. For whoever means to run nothing.
+    /// Infers BPF features from types and symbols if they cannot be tested, for callers that do not run programs.
     pub fn attaching_nothing(self) -> Self {
         Self { attaches_nothing: true, ..self }
     }
 
-    /// Takes binaries from a file tree, and before all these for what has their file names.
+    /// Takes binaries from a file tree; `stand_ins` come first, for binaries with their file names.
     pub fn with_files(self, tree: Option<PathBuf>, stand_ins: Vec<PathBuf>) -> Self {
         Self { tree, stand_ins, ..self }
     }
 
-    /// A binary's own types, or why there are none.
+    /// The types of a binary, or the reason why there are none.
     fn types_of(&self, path: &Path) -> OwnTypes {
         let mut all = self.debug_info.borrow_mut();
         if let Some((_, known)) = all.iter().find(|(p, _)| p == path) {
@@ -125,18 +125,18 @@ impl Live {
         opened
     }
 
-    /// Whose struct this is: none for the kernel's.
+    /// The binary that a struct belongs to; `None` for the kernel.
     fn owner(&self, of: &Struct) -> Option<Rc<BinaryTypes>> {
         let n = of.id.checked_sub(BINARY_IDS)? >> BINARY_SHIFT;
         self.debug_info.borrow().get(n as usize)?.1.clone().ok()
     }
 
-    /// Is this struct one of a binary's?
+    /// Does this struct belong to a binary?
     pub(in crate::system) fn owns(&self, of: &Struct) -> bool {
         of.id >= BINARY_IDS
     }
 
-    /// The index of functions, if that is what there is to read.
+    /// The index of functions, if the list has one.
     fn indexed(&self) -> Option<&Functions> {
         if self.function_list.is_some() {
             return self.functions().ok();
@@ -170,7 +170,7 @@ impl Live {
         });
         match listed.and_then(|text| if text.is_empty() { Err(no_functions()) } else { Ok(text) }) {
             Ok(text) => {
-                // a line: first and last address, a tab, the name (kernel/kprobes.c); without permission none are left out
+                // A line: first and last address, a tab, the name (kernel/kprobes.c). Without permission, the list is empty.
                 let blacklist = tracefs::read_debugfs("kprobes/blacklist").unwrap_or_default();
                 let blocked = blacklist.lines().filter_map(|l| l.split('\t').nth(1)).collect();
                 let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
@@ -180,7 +180,7 @@ impl Live {
                 }
                 Ok(all)
             }
-            // the symbol table has more than can be traced, but what can be is in it
+            // The symbol table also has functions that cannot be traced, but all that can.
             Err(why) => {
                 let index = index.map(Index::of_symbols);
                 if let Some(kept) = index.as_ref().and_then(Index::load) {
@@ -232,7 +232,7 @@ impl TargetInfo for Live {
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
         let types = self.types_of(path)?;
         let found = types.line(file, line, column);
-        // which of a function's places is its first is not known then
+        // With a missing unit, the first address of a function is unknown.
         let absent = |all: &[u64]| all.iter().find_map(|at| types.absent_at(*at)).cloned();
         match &found {
             Line::Code(all) => absent(all).map_or(Ok(found), Err),
@@ -339,13 +339,13 @@ impl TargetInfo for Live {
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
         let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
         if self.attaches_nothing {
-            // nothing will be attached, which would tell; where the list cannot be read it is as below
+            // Nothing will be attached, which would show the error. If the list cannot be read, continue as below.
             let _ = self.functions();
         }
         if let Some(all) = self.indexed() {
             return Ok(homes(all));
         }
-        // what is described may be untraceable: attaching tells
+        // A described function may be untraceable; attaching to it will show that.
         if let Some(described) = self.prototype(None, name) {
             return Ok(vec![Home { module: described.module, function: name.to_owned() }]);
         }
@@ -371,13 +371,13 @@ impl TargetInfo for Live {
     }
 
     fn error_injectable(&self, function: &str) -> Option<bool> {
-        // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+        // A line: name+offset/size, perhaps [module], and a tab before the kind of result (lib/error-inject.c).
         let list = tracefs::read_debugfs("error_injection/list").ok().filter(|l| !l.is_empty())?;
         Some(list.lines().any(|l| l.split(['+', '\t', ' ']).next() == Some(function)))
     }
 
     fn has_module(&self, name: &str) -> bool {
-        // a file name that leads elsewhere is no module's
+        // A name that is a path is not that of a module.
         name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())
     }
 
@@ -386,7 +386,7 @@ impl TargetInfo for Live {
     }
 
     fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
-        // an image of the kernel, without its modules
+        // An image of the kernel, without its modules.
         if let Some(path) = IMAGES.iter().find_map(std::env::var_os).filter(|p| !p.is_empty() && module == functions::KERNEL) {
             let image = self.binary(Path::new(&path)).map_err(|m| Missing {
                 what: format!("the kernel's image cannot be read: {}", m.what),
@@ -415,7 +415,7 @@ impl TargetInfo for Live {
 
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         let last = Path::new(name).file_name().unwrap_or_default().as_bytes();
-        // a library goes without its ending, too
+        // A library matches without its extension, too.
         let stands = |path: &&PathBuf| {
             let rest = path.file_name().and_then(|own| own.as_bytes().strip_prefix(last));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
@@ -457,7 +457,7 @@ impl TargetInfo for Live {
             return inferred_features::has(&known, feature);
         }
         if feature == Feature::SharedStacks {
-            // where nothing is known, what is safe everywhere
+            // If the types are unknown, assume what is safe everywhere.
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
         if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
@@ -465,14 +465,14 @@ impl TargetInfo for Live {
         }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {
-                // made for tests of just this (net/bpf/test_run.c): nothing else calls it
+                // A function for tests of trampolines (net/bpf/test_run.c), which nothing else calls.
                 let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
                 test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
             });
         }
         if feature == Feature::NumberPointers {
             return *self.number_pointers.get_or_init(|| {
-                // its last argument is a `loff_t *`, and has been since long before BPF
+                // Its last argument has always been a `loff_t *`.
                 self.prototype(Some(functions::KERNEL), "vfs_read")
                     .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
             });
@@ -508,8 +508,8 @@ impl TargetInfo for Live {
     }
 }
 
-/// Looks for ` name` at the end of a line, or before the tab of a module's: `ffffffff81000000 T name\t[module]`. The kernel
-/// makes the text as it is read, so that stopping early is what saves time.
+/// Searches lines for ` name` at the end, or before the tab of a module: `ffffffff81000000 T name\t[module]`. The kernel
+/// generates the text while it is read, so stopping early saves time.
 fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
     let needle = format!(" {name}");
     let finder = memchr::memmem::Finder::new(needle.as_bytes());
@@ -530,13 +530,13 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
             }
             let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
             let address = std::str::from_utf8(text.get(start..at)?).ok()?.split(' ').next()?;
-            // All zero: kptr_restrict hides them from this user.
+            // All zero: kptr_restrict hides addresses from this user.
             return u64::from_str_radix(address, 16).ok().filter(|a| *a != 0);
         }
         if n == 0 {
             return None;
         }
-        // The last line may go on: search it again.
+        // The last line may be incomplete: search it again.
         let line = text.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
         buffer.copy_within(line..filled, 0);
         kept = filled - line;
@@ -546,7 +546,7 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
     }
 }
 
-/// `0-3,8` of `/sys/devices/system/cpu/<which>`, number by number. Without the file, as many as the C library counts.
+/// Parses `0-3,8` of `/sys/devices/system/cpu/<which>` into numbers. Without the file, the C library provides the count.
 fn cpus(which: &str) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"));
     let list = text.map(|t| cpu_list(&t)).unwrap_or_default();
@@ -579,7 +579,7 @@ mod tests {
         value
     }
 
-    /// Run with `--nocapture` for the times.
+    /// Run it with `--nocapture` to see the times.
     #[test]
     fn this_machine_answers() {
         let live = timed("new", Live::new);
@@ -621,7 +621,7 @@ mod tests {
             Err(missing) => return eprintln!("skipped: needs tracefs: {}", missing.what),
         };
         assert!(all.is_sorted() && all.len() > 100);
-        // Slow (20 ms), but the kernel's own list.
+        // The kernel's own list, which takes 20 ms.
         let listed = live.tracefs().unwrap().read("available_events").unwrap();
         let mut listed: Vec<(String, String)> =
             listed.lines().filter_map(|l| l.split_once(':')).map(|(c, n)| (c.into(), n.into())).collect();
@@ -639,7 +639,7 @@ mod tests {
                 let event = live.tracepoint(category, name).unwrap().unwrap_or_else(|| panic!("{category}:{name} has no format"));
                 for f in &event.fields {
                     assert!(!f.field.name.is_empty() && !f.field.name.contains([' ', '*', '[']), "{category}:{name}: {f:?}");
-                    // What is not known is named by no more than its size.
+                    // The type of an unknown typedef shows only its size.
                     if let (Type::Array(elem, _), false) = (&f.field.ty, f.decl.contains('[')) {
                         assert!(f.loc.is_some() || elem.size() == 1, "{category}:{name}: {f:?}");
                     }
@@ -698,7 +698,7 @@ mod tests {
         assert!(unknown.is_empty(), "of {}: {unknown:?}", calls.len());
     }
 
-    /// The kernel itself says which event a number leads to: this thread's count of the event grows by its call.
+    /// The kernel itself confirms each number: the count of the event grows in this thread after the call.
     #[test]
     #[allow(unsafe_code)] // makes the calls that it counts
     fn numbers_lead_to_their_events() {
@@ -707,7 +707,7 @@ mod tests {
         use std::os::fd::FromRawFd;
         let live = Live::new();
         let Ok(tracefs) = live.tracefs() else { return eprintln!("skipped: needs tracefs") };
-        // All fail, or do nothing: every argument is -1.
+        // All calls fail or do nothing: every argument is -1.
         let calls = ["newfstat", "newstat", "newlstat", "newuname", "sendfile64", "umount", "statmount", "mseal", "file_getattr", "uprobe"];
         let mut counted = 0;
         for call in calls {

@@ -1,28 +1,28 @@
-//! Operands of instructions, as assemblers write them: what the rows of processors share.
+//! Assembler operands: the part that processors share.
 
-/// Where a value is. Registers are offsets in a probe's context.
+/// The location of a value. Registers are offsets in a probe's context.
 #[derive(Clone, Debug, PartialEq)]
 pub enum At {
-    /// It is this number.
+    /// A constant.
     Number(i64),
     /// In a register.
     Register(u32),
-    /// The sum of what is there; an index is scaled.
+    /// In memory, at the sum of these parts; the index is scaled.
     Memory {
-        /// A symbol's address.
+        /// The address of a symbol.
         symbol: Option<String>,
-        /// A register.
+        /// The base register.
         base: Option<u32>,
-        /// A register and what it is multiplied by.
+        /// The index register and its scale.
         index: Option<(u32, u32)>,
-        /// Bytes.
+        /// The displacement in bytes.
         by: i64,
     },
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// A number, or a symbol and a number of bytes from it.
+/// Parses a number, or a symbol with an offset in bytes.
 pub(super) fn displacement(text: &str) -> Option<(Option<String>, i64)> {
     if let Some(by) = number(text) {
         return Some((None, by));
@@ -34,7 +34,7 @@ pub(super) fn displacement(text: &str) -> Option<(Option<String>, i64)> {
         .then(|| (Some(name.to_owned()), by))
 }
 
-/// Decimal or hexadecimal.
+/// Parses a decimal or hexadecimal number.
 pub(super) fn number(text: &str) -> Option<i64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |t| (true, t));
     let value = match digits.strip_prefix("0x") {

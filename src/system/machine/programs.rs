@@ -14,9 +14,9 @@ use crate::system::kernel_types::btf::{Blob, Kind};
 /// A function of a BPF program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProgramFunction {
-    /// The program's id, as `bpftool prog` shows it.
+    /// The ID of the program, as in `bpftool prog`.
     pub program: u32,
-    /// Its name in the program's types: the program's own, or that of a function that it calls.
+    /// Its name in the program's BTF: the program itself, or a function that it calls.
     pub name: String,
 }
 
@@ -25,11 +25,11 @@ const PROG_GET_FD_BY_ID: u32 = 13;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
 const BTF_GET_FD_BY_ID: u32 = 19;
 
-/// Bounds on what is believed of the kernel's answers.
+/// Limits for values from the kernel.
 const MOST_FUNCTIONS: u32 = 1 << 16;
 const MOST_BTF: u32 = 16 << 20;
 
-/// `union bpf_attr` of the commands by id.
+/// `union bpf_attr` for commands that take an ID.
 #[repr(C)]
 #[derive(Default)]
 struct ById {
@@ -38,7 +38,7 @@ struct ById {
     flags: u32,
 }
 
-/// The same of `BPF_OBJ_GET_INFO_BY_FD`.
+/// `union bpf_attr` for `BPF_OBJ_GET_INFO_BY_FD`.
 #[repr(C)]
 struct InfoByFd {
     fd: u32,
@@ -81,8 +81,7 @@ struct BtfInfo {
     id: u32,
 }
 
-/// All functions of all programs that have types, by program. Needs CAP_SYS_ADMIN (`bpf_prog_get_next_id` of
-/// kernel/bpf/syscall.c).
+/// The functions of all programs with BTF, by program. Needs CAP_SYS_ADMIN (`bpf_prog_get_next_id` of kernel/bpf/syscall.c).
 pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
     let mut all = Vec::new();
     let mut last = 0;
@@ -100,7 +99,7 @@ pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
     Ok(all)
 }
 
-/// The next program's id.
+/// The ID of the next program.
 fn next(after: u32) -> io::Result<Option<u32>> {
     let mut attr = ById { id: after, ..ById::default() };
     match call(PROG_GET_NEXT_ID, &mut attr) {
@@ -110,7 +109,7 @@ fn next(after: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// Names of a program's functions; none without types.
+/// Names of a program's functions; empty without BTF.
 fn of_program(id: u32) -> io::Result<Vec<String>> {
     let program = open(id)?;
     let mut about = ProgInfo::default();
@@ -131,9 +130,9 @@ fn of_program(id: u32) -> io::Result<Vec<String>> {
     Ok(names.collect())
 }
 
-/// A descriptor of the program of this id.
+/// Opens the program with this ID.
 ///
-/// Errors: no such program (any more), or no right to it.
+/// Errors: the program does not exist (any more), or permission is missing.
 pub fn open(id: u32) -> io::Result<OwnedFd> {
     descriptor(PROG_GET_FD_BY_ID, id)
 }
@@ -152,19 +151,19 @@ fn types(id: u32) -> io::Result<Option<Blob>> {
 
 fn descriptor(command: u32, id: u32) -> io::Result<OwnedFd> {
     let fd = call(command, &mut ById { id, ..ById::default() })?;
-    // SAFETY: these commands return a new descriptor
+    // SAFETY: these commands return a new descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Fills `about`, whose buffers must be as long as it says.
+/// Fills `about`, whose buffers must have the declared sizes.
 fn info<T>(of: &OwnedFd, about: &mut T) -> io::Result<()> {
     let mut attr = InfoByFd { fd: of.as_raw_fd() as u32, length: size_of::<T>() as u32, info: std::ptr::from_mut(about) as u64 };
     call(OBJ_GET_INFO_BY_FD, &mut attr).map(|_| ())
 }
 
 fn call<T>(command: u32, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: `attr` begins as the kernel's union for this command does, and is as long as is said; what it points to lives in
-    // the callers' frames and is as long as they say.
+    // SAFETY: `attr` begins as the kernel's union for this command does and has the given size; the memory that it points to is
+    // in the callers' frames and has the declared sizes.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

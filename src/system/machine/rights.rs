@@ -2,17 +2,17 @@
 
 use crate::input::line;
 
-/// A capability that tracing wants.
+/// A capability that tracing needs.
 pub struct Capability {
-    /// As `capabilities(7)` spells it.
+    /// Its name in `capabilities(7)`.
     pub name: &'static str,
     /// Its bit (include/uapi/linux/capability.h).
     pub bit: u32,
-    /// What it is for here.
+    /// What rbt needs it for.
     pub doc: &'static str,
 }
 
-/// Those that matter to a tracer.
+/// The capabilities that rbt uses.
 pub const CAPABILITIES: &[Capability] = &[
     Capability { name: "CAP_SYS_ADMIN", bit: 21, doc: "all of BPF and perf; mounting tracefs" },
     Capability { name: "CAP_BPF", bit: 39, doc: "loading programs and maps" },
@@ -24,12 +24,12 @@ pub const CAPABILITIES: &[Capability] = &[
     Capability { name: "CAP_SYS_RESOURCE", bit: 24, doc: "raising limits (needed for maps before Linux 5.11)" },
 ];
 
-/// The effective capabilities, as bits (capget(2)): there need not be a /proc.
+/// The effective capabilities, as bits. capget(2) works without /proc.
 pub fn effective() -> u64 {
     rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits())
 }
 
-/// The command that lets whoever may run this program trace without being root: what is held already, with what is missing.
+/// The command that grants capabilities to rbt: those that it already has, and the missing ones.
 pub fn grant(missing: &[&str]) -> String {
     let held = effective();
     let wanted = CAPABILITIES.iter().filter(|c| held >> c.bit & 1 == 1 || missing.contains(&c.name));
@@ -38,12 +38,12 @@ pub fn grant(missing: &[&str]) -> String {
     format!("sudo setcap {}=ep {program}", names.join(","))
 }
 
-/// What to do about a capability that this process has not.
+/// The remedy for a missing capability.
 pub fn lacking(capability: &str) -> String {
     format!("{capability} is missing: run as root, or {}", grant(&[capability]))
 }
 
-/// Has the kernel's own names' addresses zeroed for this process? Then why, and what would help (`kallsyms_show_value` in
+/// If the kernel hides the addresses of its symbols from this process, the reason and the remedy (`kallsyms_show_value` in
 /// kernel/ksyms_common.c).
 pub fn hidden_symbols() -> Option<String> {
     hidden(effective(), number("/proc/sys/kernel/kptr_restrict")?, paranoid())
@@ -59,8 +59,8 @@ fn hidden(held: u64, restrict: i64, paranoid: Option<i64>) -> Option<String> {
     }
 }
 
-/// How much of perf this kernel keeps from the unprivileged. Debian's and Ubuntu's know levels above 2, at which they ask
-/// for CAP_SYS_ADMIN where the mainline is content with CAP_PERFMON.
+/// The restriction of perf for unprivileged users. Debian and Ubuntu have levels above 2, which need CAP_SYS_ADMIN where
+/// mainline needs CAP_PERFMON.
 pub fn paranoid() -> Option<i64> {
     number("/proc/sys/kernel/perf_event_paranoid")
 }
@@ -69,14 +69,14 @@ fn number(path: &str) -> Option<i64> {
     line(path)?.parse().ok()
 }
 
-/// The lockdown mode in force: `none`, `integrity` or `confidentiality`; none where the kernel has no lockdown or
-/// securityfs is not mounted.
+/// The lockdown mode: `none`, `integrity` or `confidentiality`; `None` if the kernel has no lockdown or securityfs is not
+/// mounted.
 pub fn lockdown() -> Option<String> {
     let text = std::fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
     Some(chosen(&text)?.to_string())
 }
 
-/// The word in brackets of `none [integrity] confidentiality`.
+/// Returns the word in brackets of `none [integrity] confidentiality`.
 fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))
 }

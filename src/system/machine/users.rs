@@ -1,7 +1,6 @@
 //! Names of users.
 //!
-//! Without getpwuid_r(3): a C library looks users up through shared libraries that it loads at run time, and a static binary
-//! has none.
+//! getpwuid_r(3) is not used: a C library looks up users through shared libraries, which a static binary cannot load.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,13 +9,13 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::input;
 
-/// Where the machine's own users are.
+/// The file with the machine's local users.
 const PASSWD: &str = "/etc/passwd";
 
-/// The program that looks users up wherever the machine has them (LDAP, SSSD, systemd).
+/// The program that looks up users in all databases of the machine (LDAP, SSSD, systemd).
 const GETENT: &[&str] = &["/usr/bin/getent", "/bin/getent"];
 
-/// Each name is looked up once.
+/// A cache of names.
 static NAMES: LazyLock<Mutex<HashMap<u32, String>>> = LazyLock::new(Mutex::default);
 
 /// The name of a user in the user database; empty if there is none.
@@ -36,12 +35,12 @@ fn elsewhere(uid: u32) -> Option<String> {
     named(&getent.output().ok()?.stdout, uid)
 }
 
-/// The name in the first line of passwd(5) with this ID.
+/// Finds the name with this ID in lines of passwd(5).
 fn named(lines: &[u8], uid: u32) -> Option<String> {
     String::from_utf8_lossy(lines).lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, id) = (fields.next()?, fields.nth(1)?);
-        // names with these signs include other databases
+        // Entries that start with these characters include other databases.
         (id.parse() == Ok(uid) && !name.is_empty() && !name.starts_with(['+', '-'])).then(|| name.into())
     })
 }

@@ -14,7 +14,7 @@ use crate::system::{
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
-/// Stands for the address of a symbol, which differs from one start of a kernel to the next.
+/// Stands for the address of any symbol, because addresses differ between boots.
 const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
 
 impl TargetInfo for Snapshot {
@@ -97,7 +97,7 @@ impl TargetInfo for Snapshot {
         Ok(self.event(category, name)?.is_some())
     }
 
-    /// Such events are not kept.
+    /// Snapshots do not contain such events.
     fn is_dynamic_tracepoint(&self, _category: &str, _name: &str) -> bool {
         false
     }
@@ -155,7 +155,7 @@ impl TargetInfo for Snapshot {
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
         match self.functions() {
             Ok(all) => Ok(all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect()),
-            // what is described may be untraceable
+            // A described function may be untraceable.
             Err(missing) => match self.prototype(None, name) {
                 Some(described) => Ok(vec![Home { module: described.module, function: name.to_owned() }]),
                 None => Err(missing),
@@ -206,7 +206,7 @@ impl TargetInfo for Snapshot {
         None
     }
 
-    /// Whether there is one is known, and where it is not.
+    /// The existence of a symbol is known, but not its address.
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         let read = || self.sections.text("variables").ok().flatten().map(|text| self.list(text));
         let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
@@ -248,7 +248,7 @@ impl TargetInfo for Snapshot {
         (0..self.possible_cpus().min(1 << 16)).collect()
     }
 
-    /// Cgroups are made while a machine runs: any path may be one there.
+    /// Cgroups are created at run time, so any path may exist.
     fn cgroup_id(&self, _path: &str) -> Result<u64, Missing> {
         Ok(SOMEWHERE)
     }
@@ -259,7 +259,7 @@ impl TargetInfo for Snapshot {
 }
 
 impl Snapshot {
-    /// The kernel's types, or why there are none.
+    /// The kernel's types, or the reason why there are none.
     pub fn types(&self) -> Result<&KernelTypes, Missing> {
         let read = || {
             let vmlinux = format!("{}{KERNEL}", parts::BTF);
@@ -276,7 +276,7 @@ impl Snapshot {
         self.types.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    /// Of a module that is not listed, what was read of it tells.
+    /// If the list of modules is incomplete, a module with other data is known.
     pub(super) fn knows_module(&self, name: &str) -> bool {
         let read = || self.sections.text("modules").ok().flatten().map(|text| Functions::from_index(text, 0));
         if let Some(all) = self.modules.get_or_init(read) {
@@ -306,7 +306,7 @@ impl Snapshot {
         self.events.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    /// Where an event's format is.
+    /// The range of an event's format.
     fn event(&self, category: &str, name: &str) -> Result<Option<(usize, usize)>, Missing> {
         let all = self.events()?;
         let at = all.names.binary_search_by(|(c, n)| (c.as_str(), n.as_str()).cmp(&(category, name)));
@@ -318,12 +318,12 @@ impl Snapshot {
         self.untraceable.get_or_init(read).as_ref()
     }
 
-    /// Does it hold all names of the kernel's code?
+    /// Does it contain all names of kernel code?
     pub(super) fn knows_symbols(&self) -> bool {
         self.functions().is_ok() && self.untraceable().is_some()
     }
 
-    /// What an option of the configuration is set to; empty: it is not set. None: the configuration is not known.
+    /// The value of a configuration option; empty if it is not set. `None` if the configuration is unknown.
     pub fn config(&self, option: &str) -> Option<&str> {
         self.note(|a| {
             a.options.insert(option.to_owned());

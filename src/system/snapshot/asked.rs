@@ -1,6 +1,6 @@
 //! Reduces a snapshot to what some scripts need, with the same answers.
 //!
-//! Suggestions are not answers: names similar to a missing one are not kept.
+//! Names that are similar to a missing one are not kept, so suggestions may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,41 +9,41 @@ use crate::system::kernel::functions::Functions;
 use crate::system::kernel_types::btf::Kind;
 use crate::system::{Feature, Missing, TargetInfo};
 
-/// What was asked for, but for types and lists of functions, which note that themselves.
+/// The queries so far, except for types and lists of functions, which record their own.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// Events by category and name, and whether their records were asked for.
+    /// Events by category and name, and whether their records were read.
     pub events: BTreeMap<(String, String), bool>,
     pub all_events: bool,
     pub all_raw_tracepoints: bool,
-    /// Names of types were gone through.
+    /// The names of types were listed.
     pub type_names: bool,
-    /// Names of described functions were gone through.
+    /// The names of described functions were listed.
     pub described: bool,
     pub modules: BTreeSet<String>,
-    /// Of the configuration.
+    /// Configuration options.
     pub options: BTreeSet<String>,
-    /// Digests of those that asked.
+    /// Digests of the scripts.
     pub scripts: BTreeSet<u64>,
 }
 
-/// Enums of what BPF has: types of programs, maps and links, and helpers.
+/// The enums of BPF: types of programs, maps and links, and helpers.
 const BPF: &[&str] = &["bpf_attach_type", "bpf_func_id", "bpf_link_type", "bpf_map_type", "bpf_prog_type"];
 
 impl Snapshot {
-    /// From here on, notes what is asked.
+    /// Records queries from now on.
     pub fn noting(self) -> Self {
         Self { asked: Some(Default::default()), ..self }
     }
 
-    /// A script of this digest has asked.
+    /// Records a script by its digest.
     pub fn note_script(&self, digest: u64) {
         self.note(|a| {
             a.scripts.insert(digest);
         });
     }
 
-    /// What was asked since. `of` is told in what it was made from: `2 scripts ask`.
+    /// Returns what the recorded queries need. `of` becomes part of the description: `2 scripts ask`.
     pub fn noted(&self, of: &str) -> Result<Contents, Missing> {
         let Some(asked) = &self.asked else { return self.contents() };
         let asked = asked.take();
@@ -53,7 +53,7 @@ impl Snapshot {
             list.map(|l| l.noted().all().map(|f| f.name.to_owned()).collect()).unwrap_or_default()
         };
         if let Ok(types) = self.types() {
-            // what an object needs is looked for among these
+            // These show what the kernel can load.
             types.note_all(Kind::Enum.bit(), &|name| BPF.contains(&name));
             if asked.all_raw_tracepoints {
                 types.note_all(Kind::Typedef.bit(), &|name| name.starts_with("btf_trace_"));
@@ -62,7 +62,7 @@ impl Snapshot {
                 let all = functions.clone().unwrap_or_default();
                 types.note_all(Kind::Func.bit(), &|name| all.named(name).next().is_some());
             }
-            // those whose names are gone through are the iterators'
+            // The names of types are only listed for iterators.
             if asked.type_names {
                 types.note_all(Kind::Struct.bit(), &|name| name.starts_with("bpf_iter__"));
             }
@@ -76,7 +76,7 @@ impl Snapshot {
         let config = whole.config.map(|text| text.lines().filter(is_asked).flat_map(|l| [l, "\n"]).collect());
         let modules = asked.modules.iter().filter(|m| self.knows_module(m)).cloned().collect();
         let btf = self.types().map_or(Ok(Vec::new()), |types| types.noted()).map_err(|e| self.damaged(&e))?;
-        // last, since they look for what tells them; their answers are kept, and not that
+        // Last, because these queries use other data, whose answers are kept instead of that data.
         let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
         let mut about = whole.about;
         about.source = format!("{}; no more than {of}", about.source);
@@ -92,7 +92,7 @@ impl Snapshot {
             features,
             callable: whole.callable,
             config,
-            // where it was not whole, only those are answered that it was made for
+            // If the snapshot was already reduced, keep only the scripts for which it was made.
             scripts: Some(match whole.scripts {
                 Some(before) => before.intersection(&asked.scripts).copied().collect(),
                 None => asked.scripts,
@@ -102,7 +102,7 @@ impl Snapshot {
     }
 }
 
-/// Of all events only their names, where that is what was asked.
+/// Drops the record of an event if only its name was used.
 fn event(event: Event, asked: &Asked) -> Option<Event> {
     let key = (event.category.clone(), event.name.clone());
     match asked.events.get(&key) {

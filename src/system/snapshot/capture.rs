@@ -14,13 +14,13 @@ use crate::system::kernel::functions::{self, KERNEL};
 use crate::system::machine::live::Live;
 use crate::system::{Feature, TargetInfo, events::headers, kernel::function_cache, kernel_types};
 
-/// What [`About::source`] says of a kernel that ran when it was described.
+/// The value of [`About::source`] for a running kernel.
 pub(super) const THIS_MACHINE: &str = "this machine";
 
-/// No configuration is as long.
+/// Limit for the size of a configuration.
 const MOST_CONFIG: u64 = 16 << 20;
 
-/// Reads all that this user may. `report` hears what is being read.
+/// Reads all parts that this user can read. `report` receives the name of each part.
 pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
     let live = Live::new();
     let (release, machine) = headers::uname().unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
             names.sort_unstable();
             all.modules = Some(names);
         }
-        // a kernel without modules
+        // A kernel without modules.
         Err(_) if !Path::new("/proc/modules").exists() => all.modules = Some(Vec::new()),
         Err(why) => lacks(&mut all, "modules", why),
     }
@@ -93,14 +93,14 @@ fn types(all: &mut Contents) {
     for name in names {
         match std::fs::read(folder.join(&name)) {
             Ok(bytes) => all.btf.push((name, bytes)),
-            // it has just gone
+            // It was just unloaded.
             Err(e) if e.kind() == io::ErrorKind::NotFound && name != KERNEL => {}
             Err(e) => lacks(all, &format!("{}{name}", parts::BTF), format!("{}: {}", folder.join(&name).display(), reason(&e))),
         }
     }
 }
 
-/// Without those that somebody made at run time: they are not the kernel's.
+/// Reads events, without those created at run time, which are not part of the kernel.
 fn events(tracefs: &Tracefs, live: &Live) -> Result<Vec<Event>, String> {
     let names = tracefs.events().map_err(|missing| missing.what)?;
     let mut all = Vec::with_capacity(names.len());
@@ -115,7 +115,7 @@ fn events(tracefs: &Tracefs, live: &Live) -> Result<Vec<Event>, String> {
 }
 
 fn functions(all: &mut Contents, live: &Live) {
-    // where the list is not there or must not be read, the symbol table stands in for it, as it does for whoever traces
+    // If the list is absent or unreadable, use the symbol table, as for tracing.
     let listed = live.tracefs().map_err(|missing| missing.what).and_then(|t| {
         let opened = t.open_file("available_filter_functions", rustix::fs::OFlags::RDONLY);
         opened.map(|_| ()).map_err(|e| format!("tracefs's available_filter_functions: {}", reason(&e)))
@@ -145,20 +145,20 @@ fn functions(all: &mut Contents, live: &Live) {
         }
     }
     all.functions = list.ok().cloned();
-    // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+    // A line: name+offset/size, perhaps [module], and a tab before the kind of result (lib/error-inject.c).
     match tracefs::read_debugfs("error_injection/list") {
         Ok(text) => {
             let names = text.lines().filter_map(|l| l.split(['+', '\t', ' ']).next());
             let names: BTreeSet<String> = names.map(str::to_owned).collect();
             all.error_injectable = Some(names.into_iter().collect());
         }
-        // CONFIG_FUNCTION_ERROR_INJECTION is not set
+        // CONFIG_FUNCTION_ERROR_INJECTION is not set.
         Err(e) if e.kind() == io::ErrorKind::NotFound => all.error_injectable = Some(Vec::new()),
         Err(e) => lacks(all, "injectable", format!("debugfs's error_injection/list: {}", reason(&e))),
     }
 }
 
-/// The kernel's configuration, where a kernel or a distribution keeps it.
+/// Reads the kernel's configuration from the places where kernels and distributions keep it.
 fn config(release: &str) -> Result<String, String> {
     let packed = Path::new("/proc/config.gz");
     if let Ok(file) = File::open(packed) {

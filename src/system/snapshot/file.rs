@@ -1,4 +1,4 @@
-//! The form of the file: named sections, each compressed and digested by itself.
+//! The file format: named sections, each with its own compression and digest.
 //!
 //! All numbers are little-endian.
 //!
@@ -13,8 +13,8 @@
 //! | | the table; for each section: 1 byte and so many of its name, 1 byte for how it is stored (0: as it is, 1: zstd), then 8 bytes each: offset in the file, bytes there, bytes as they were, digest of what is there |
 //! | | the sections |
 //!
-//! Whoever reads it does not trust it: sizes are bounded before anything is allocated, and what a section says it will be
-//! is bounded by what it is.
+//! The reader does not trust the file: it checks sizes before it allocates memory, and limits the unpacked size of a section by
+//! its packed size.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -30,18 +30,19 @@ const MAGIC: &[u8; 8] = b"\x89rbts\r\n\x1a";
 pub const VERSION: (u16, u16) = (1, 1);
 const HEAD: usize = 48;
 const WRITER: usize = 16;
-/// The most bytes of a file: a distribution's kernel with all its modules has a twentieth.
+/// Limit for the size of a file; a distribution's kernel with all modules needs a twentieth of it.
 pub const MOST_FILE: u64 = 256 << 20;
-/// The most bytes of one section as it was.
+/// Limit for the unpacked size of a section.
 pub const MOST_SECTION: u64 = 256 << 20;
-/// The most bytes of all together.
+/// Limit for the unpacked size of all sections.
 const MOST_ALL: u64 = 1 << 30;
-/// The most bytes of a table: 100,000 sections with short names.
+/// Limit for the size of the table: 100,000 sections with short names.
 const MOST_TABLE: usize = 6 << 20;
-/// How many times its size a section may come to, and how many bytes may in any case.
+/// Limit for the compression ratio, and the unpacked size that is always accepted.
 const MOST_RATIO: u64 = 100;
 const SLACK: u64 = 1 << 20;
-/// By measure, of a kernel's types (5.5 MB): 9 takes 0.7 s for 1.6 MB, 19 takes 8 s for 1.4 MB. What is small packs as well as it can.
+/// Measured for a kernel's types (5.5 MB): level 9 takes 0.7 s for 1.6 MB, level 19 takes 8 s for 1.4 MB. Small sections use
+/// the highest level.
 const LEVEL: i32 = 9;
 const LEVEL_OF_SMALL: i32 = 19;
 const SMALL: usize = 256 << 10;
@@ -57,18 +58,18 @@ struct Section {
     raw: usize,
 }
 
-/// A file that was read and is whole.
+/// A valid file.
 pub struct Sections {
     bytes: Vec<u8>,
     table: Vec<Section>,
-    /// Names, and their places in the table.
+    /// Indices in the table by name.
     index: BTreeMap<String, usize>,
     /// The version of rbt that wrote it.
     pub writer: String,
 }
 
 impl Sections {
-    /// Reads all of a file and looks whether it is as it was written. Nothing is decompressed yet.
+    /// Reads a file and checks its digests. Sections are unpacked later.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let shown = path.display();
         let read = input::read(path, MOST_FILE);
@@ -79,7 +80,7 @@ impl Sections {
         Self::of(bytes).map_err(|wrong| wrong.of(path))
     }
 
-    /// Of sections that are in no file.
+    /// Creates sections that are not from a file.
     pub fn unpacked(sections: Vec<(String, Vec<u8>)>) -> Self {
         let (mut bytes, mut table) = (Vec::new(), Vec::new());
         for (name, raw) in sections {
@@ -94,7 +95,7 @@ impl Sections {
     fn of(bytes: Vec<u8>) -> Result<Self, Wrong> {
         let length = bytes.len() as u64;
         if !bytes.starts_with(MAGIC) {
-            // a cut so early that not even this is whole
+            // The file is truncated within the magic number.
             let begun = !bytes.is_empty() && MAGIC.starts_with(&bytes);
             return Err(if begun { Wrong::Cut { is: length, was: None } } else { Wrong::Other });
         }
@@ -126,18 +127,18 @@ impl Sections {
         Ok(Self { bytes, table, index, writer })
     }
 
-    /// Names, in the order of the file.
+    /// Names in the order of the file.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.table.iter().map(|s| s.name.as_str())
     }
 
-    /// Bytes of a section in the file, and as they were.
+    /// Packed and unpacked size of a section.
     pub fn sizes(&self, name: &str) -> Option<(usize, usize)> {
         let section = self.find(name)?;
         Some((section.to - section.from, section.raw))
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -146,7 +147,7 @@ impl Sections {
         self.table.get(*self.index.get(name)?)
     }
 
-    /// A section as it was. None: there is none of this name. Errors name the section.
+    /// Unpacks a section; `None` if it does not exist. Errors name the section.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(section) = self.find(name) else { return Ok(None) };
         let stored = self.bytes.get(section.from..section.to).unwrap_or_default();
@@ -160,7 +161,7 @@ impl Sections {
         Ok(Some(raw))
     }
 
-    /// The same of one that is text.
+    /// Unpacks a section of text.
     pub fn text(&self, name: &str) -> Result<Option<String>, String> {
         let Some(raw) = self.get(name)? else { return Ok(None) };
         String::from_utf8(raw).map(Some).map_err(|_| format!("its section `{name}` is not text"))
@@ -178,7 +179,7 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, Wrong> {
         let (Some(from), Some(stored), Some(raw), Some(sum)) = (fields.u64(), fields.u64(), fields.u64(), fields.u64()) else {
             return Err(damaged(""));
         };
-        // sections that lie over one another would be more than the file is
+        // The sum of overlapping sections exceeds the size of the file.
         stored_sum = stored_sum.saturating_add(stored);
         raw_sum = raw_sum.saturating_add(raw);
         let most = stored.saturating_mul(MOST_RATIO).saturating_add(SLACK);
@@ -198,18 +199,18 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, Wrong> {
 
 const ANEW: &str = "copy it again, or create it again: `rbt snapshot -o FILE` on the machine with that kernel";
 
-/// Why bytes are no snapshot that can be read.
+/// Why a file is not a valid snapshot.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong {
-    /// Something else.
+    /// It is not a snapshot.
     Other,
-    /// Its end is not there: its size, and what it was.
+    /// It is truncated: its size, and the original size.
     Cut { is: u64, was: Option<u64> },
-    /// A section is not as it was written; the empty name: the table.
+    /// This section is damaged; the empty name stands for the table.
     Damaged(String),
-    /// Of a format that came after this.
+    /// Its format is newer than this version of rbt.
     Newer { has: (u16, u16), writer: String },
-    /// A section would be larger than can be.
+    /// A section would be too large.
     Large { name: String, raw: u64 },
 }
 
@@ -245,7 +246,7 @@ impl Wrong {
     }
 }
 
-/// Reads numbers off the front.
+/// Reads numbers from the start of a slice.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -268,7 +269,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes sections, in this order. `packed` is told of each that is done.
+/// Writes sections in this order. `packed` receives the name of each one when it is done.
 pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dyn FnMut(&str)) -> io::Result<()> {
     let stored: Vec<(u8, Vec<u8>)> = sections
         .iter()
@@ -325,7 +326,7 @@ fn pack(raw: &[u8]) -> io::Result<(u8, Vec<u8>)> {
     Ok(if fine { (ZSTD, packed) } else { (STORED, raw.to_vec()) })
 }
 
-/// Makes the digests of a changed file right again, as far as its table can be read.
+/// Corrects the digests of a modified file, as far as its table can be read.
 #[cfg(test)]
 pub fn sign(bytes: &mut [u8]) {
     let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
