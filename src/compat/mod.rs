@@ -17,6 +17,8 @@ mod seen;
 mod subjects;
 mod uses;
 
+pub use needs::large_maps_of;
+
 #[cfg(test)]
 mod tests;
 

@@ -8,30 +8,31 @@ use crate::system::kernel::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, TargetInfo};
 use crate::value::Pos;
 
-/// Something that the kernel has not, or that is beyond a limit.
+/// A feature that the kernel lacks, or a limit that the script exceeds.
 pub struct Lack {
-    /// A row of the rules.
+    /// The diagnostic code.
     pub rule: &'static str,
-    /// What.
+    /// The message.
     pub message: String,
     /// The remedy.
     pub help: Option<String>,
-    /// The probe, by the name that `probe` has.
+    /// The name of the probe.
     pub site: Option<String>,
 }
 
-/// All of it.
+/// What a script needs from a kernel.
 pub struct Unmet {
-    /// What is not there.
+    /// Features that are missing, and limits.
     pub lacks: Vec<Lack>,
-    /// What is known besides.
+    /// Other facts.
     pub facts: Vec<(String, String)>,
 }
 
-/// Instructions that the kernel lets a program have: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
+/// Maximum number of instructions of a program: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
 const MOST_INSTRUCTIONS: usize = 1_000_000;
-/// Bytes of maps over which a script is likely mistaken.
+/// Maps that may take more bytes than this are reported.
 const MUCH_MEMORY: u64 = 1 << 30;
+const LARGE_MAPS_REMEDY: &str = "lower max_map_keys, or declare the size of a map: `let @map = hash(N)`";
 /// Helpers that some supported kernels lack: the version that introduced each (history of include/uapi/linux/bpf.h), and the
 /// feature of a script that needs it.
 const SINCE: &[(&str, &str, &str)] = &[
@@ -45,12 +46,12 @@ const SINCE: &[(&str, &str, &str)] = &[
     ("loop", "5.17", "a loop of unknown length"),
     ("map_lookup_percpu_elem", "5.19", "reading the values of other CPUs"),
 ];
-/// The helper that a kernel may know and refuse to all programs.
+/// A helper that a kernel may have but reject in all programs.
 const OVERRIDE: &str = "override_return";
-/// So many sites of a program are named.
+/// Maximum number of sites that a message names.
 const MOST_NAMED: usize = 3;
 
-/// Looks at a compiled script.
+/// Compares a compiled script with a kernel.
 pub fn unmet_needs(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Unmet {
     let mut unmet = Unmet { lacks: Vec::new(), facts: Vec::new() };
     let programs = &artifact.manifest.programs;
@@ -154,28 +155,44 @@ fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn Target
         let help = Some("do less in one probe".into());
         unmet.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
-    let cpus = u64::from(sys.possible_cpus().max(1));
-    let bytes: u64 = needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum();
-    if bytes > MUCH_MEMORY {
-        let message = format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20);
-        let help = Some("lower max_map_keys, or declare the size of a map: `let @map = hash(N)`".into());
-        unmet.lacks.push(Lack { rule: "large-maps", message, help, site: None });
+    if let Some(message) = large_maps(needs, sys) {
+        unmet.lacks.push(Lack { rule: "large-maps", message, help: Some(LARGE_MAPS_REMEDY.into()), site: None });
     }
     let total: usize = needs.instructions.values().sum();
     unmet.facts.push(("instructions".into(), total.to_string()));
     if !artifact.manifest.maps.is_empty() {
-        unmet.facts.push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), bytes.div_ceil(1024))));
+        unmet
+            .facts
+            .push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), size_of_maps(needs, sys).div_ceil(1024))));
     }
 }
 
-/// Bytes of a map that is full, without what the kernel adds to each element.
+/// Size of the script's maps in bytes when they are full.
+fn size_of_maps(needs: &Needs, sys: &dyn TargetInfo) -> u64 {
+    let cpus = u64::from(sys.possible_cpus().max(1));
+    needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum()
+}
+
+/// The warning for maps that may take too much memory.
+fn large_maps(needs: &Needs, sys: &dyn TargetInfo) -> Option<String> {
+    let (bytes, cpus) = (size_of_maps(needs, sys), sys.possible_cpus().max(1));
+    (bytes > MUCH_MEMORY).then(|| format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20))
+}
+
+/// The same for a run, with the remedy.
+pub fn large_maps_of(elf: &[u8], sys: &dyn TargetInfo) -> Option<String> {
+    let message = large_maps(&needs(elf).ok()?, sys)?;
+    Some(format!("{message}: {LARGE_MAPS_REMEDY}"))
+}
+
+/// Size of a full map in bytes, without the kernel's overhead for each element.
 fn memory(map: &NeededMap, cpus: u64) -> u64 {
     let per_cpu = MapKind::numbered(map.kind).is_some_and(|(_, per_cpu)| per_cpu);
     let value = u64::from(map.value.next_multiple_of(8)) * if per_cpu { cpus } else { 1 };
     u64::from(map.entries).saturating_mul(u64::from(map.key.next_multiple_of(8)) + value)
 }
 
-/// What serves a program's probes.
+/// The mechanism of a program's probes.
 fn mechanism(program: &Program) -> Option<(String, String)> {
     let first: &Site = program.sites.first()?;
     let by = match (&first.attach, program.ty) {

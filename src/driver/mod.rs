@@ -160,6 +160,9 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     }
 }
 
+/// A map with fewer entries takes little memory.
+const LARGE_MAP: u32 = 1 << 16;
+
 fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Result<Compiled, Failure> {
     let run = front.run;
     let wants = |stage: &str| run.dumps.contains(&stage);
@@ -174,6 +177,10 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
     if compiled.without_tables {
         to_stderr("warning: user stacks follow frame pointers, because a probe uses too many maps for unwind tables\n");
+    }
+    let may_be_large = script.maps.iter().any(|m| m.max_entries >= LARGE_MAP);
+    if let Some(message) = compat::large_maps_of(&compiled.artifact.elf, sys).filter(|_| run.warnings && may_be_large) {
+        to_stderr(&format!("warning: {message}\n"));
     }
     if run.verbose && compiled.compilations > 1 {
         to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.compilations));

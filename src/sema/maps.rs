@@ -203,10 +203,11 @@ impl Maps {
         here.chain(self.given.keys()).map(|n| format!("@{n}")).collect()
     }
 
-    /// The finished table, and what is wrong with declarations.
-    pub fn finish(&self, settings: &Settings, diags: &mut Vec<Diagnostic>) -> Vec<hir::Map> {
+    /// Returns the finished table, and reports errors of declarations. `mentions`: does the script use this map anywhere, even in
+    /// code that `comptime` leaves out?
+    pub fn finish(&self, settings: &Settings, mentions: impl Fn(&str) -> bool, diags: &mut Vec<Diagnostic>) -> Vec<hir::Map> {
         for (name, d) in &self.declared {
-            if !self.known.contains_key(name) {
+            if !self.known.contains_key(name) && !mentions(name) {
                 diags.push(Diagnostic::warning("unused-map", d.span, format!("`@{name}` is declared but never used")));
             }
         }

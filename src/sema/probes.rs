@@ -421,7 +421,7 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
     n
 }
 
-/// May a `comptime` condition depend on the site? The words of the probe and of all macros and functions decide.
+/// Can a `comptime` condition depend on the site? True if the probe, or any macro or function, has such words.
 fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> bool {
     let (mut comptime, mut asks) = (false, false);
     let mut each = |e: &ast::Expr| {
@@ -436,9 +436,7 @@ fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> b
         asks |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Either(..)));
     };
     uses::expressions(probe, &mut each);
-    for body in world.macros.iter().chain(&world.defines).map(|m| &m.body).chain(world.functions.iter().map(|f| &f.body)) {
-        uses::in_block(body, &mut each);
-    }
+    uses::in_own_code(world, &mut each);
     comptime && asks
 }
 

@@ -1,14 +1,34 @@
 //! Determines from the shape of a body which parts of its context it may use, and thus whether each site needs a separate
 //! check.
 
-use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Probe, Stmt, StmtKind};
+use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Item, Probe, Script, Stmt, StmtKind};
 
-/// Calls `each` for every expression of a probe, outermost first, types' expressions left out.
+/// Calls `each` for every expression of a probe, outermost first, except those in types.
 pub fn expressions<'a>(probe: &'a Probe, each: &mut dyn FnMut(&'a Expr)) {
     if let Some(p) = &probe.predicate {
         expr(p, each);
     }
     block(&probe.body, each);
+}
+
+/// Does a probe, a macro or a function use the map with this name?
+pub fn mentions_map(world: &super::CheckContext, script: &Script, name: &str) -> bool {
+    let mut found = false;
+    let mut each = |e: &Expr| found |= matches!(&e.kind, ExprKind::Map { name: used, .. } if used == name);
+    for item in &script.items {
+        if let Item::Probe(probe) = item {
+            expressions(probe, &mut each);
+        }
+    }
+    in_own_code(world, &mut each);
+    found
+}
+
+/// Calls `each` for every expression of the script's macros and functions.
+pub fn in_own_code(world: &super::CheckContext, each: &mut dyn FnMut(&Expr)) {
+    for body in world.macros.iter().chain(&world.defines).map(|m| &m.body).chain(world.functions.iter().map(|f| &f.body)) {
+        in_block(body, each);
+    }
 }
 
 /// The same for a block.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! RBT_TEST_BPFTRACE=/path/to/bpftrace cargo test --test oracle              the tables in this folder
-//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 those whose name contains operators
-//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       so many statements made up at random
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 the tables whose name contains operators
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       1000 random statements
 //! ```
 //!
-//! Without a bpftrace nothing is compared, and that is said. Standard output and exit status must be the same, as text and
-//! as JSON. What bpftrace answered is kept in target/tmp/oracle, as long as it is the same program.
+//! Without a bpftrace, the test is skipped with a message. Standard output and exit status must be equal, as text and as
+//! JSON. The answers of bpftrace are cached in target/tmp/oracle until the file of bpftrace changes.
 //!
 //! # A table
 //!
@@ -37,7 +37,7 @@ use batch::Verdict;
 use row::Row;
 use run::Tracers;
 
-/// How many are compared at a time.
+/// Number of rows that are compared at a time.
 const AT_ONCE: usize = 2;
 
 fn main() -> ExitCode {
@@ -46,6 +46,10 @@ fn main() -> ExitCode {
         println!("skipped: RBT_TEST_BPFTRACE names no bpftrace to compare with");
         return ExitCode::SUCCESS;
     };
+    if !run::fixtures().join("args").exists() {
+        println!("{} is empty: run `cargo test --test cases -- stacks` first, which compiles the fixtures", run::fixtures().display());
+        return ExitCode::FAILURE;
+    }
     let tracers = match Tracers::new(&theirs) {
         Ok(tracers) => tracers,
         Err(e) => {
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All rows of all tables.
+/// The rows of all tables.
 fn tables() -> Result<Vec<Row>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
     let files = std::fs::read_dir(&folder).map_err(|e| e.to_string())?;

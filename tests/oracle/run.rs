@@ -1,11 +1,11 @@
-//! Runs a tracer, and remembers what the other one said.
+//! Runs a tracer, and caches the results of bpftrace.
 
 use super::row::{Kind, Row};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run left.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Said {
     pub status: i32,
@@ -13,15 +13,15 @@ pub struct Said {
     pub err: String,
 }
 
-/// The two.
+/// The two tracers.
 pub struct Tracers {
     theirs: PathBuf,
-    /// Which build it is.
+    /// Identifies the build of bpftrace.
     version: String,
     kept: PathBuf,
 }
 
-/// Seconds that a run may take.
+/// Maximum duration of a run in seconds.
 const PATIENCE: &str = "60";
 
 impl Tracers {
@@ -71,13 +71,18 @@ fn without_warnings(out: &str) -> String {
     kept
 }
 
+/// The directory of the compiled fixtures.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+}
+
 fn unpack(text: &str) -> Option<Said> {
     let mut parts = text.splitn(3, '\u{1}');
     Some(Said { status: parts.next()?.parse().ok()?, out: parts.next()?.into(), err: parts.next()?.into() })
 }
 
 fn run(tracer: &Path, row: &Row, text: &str, json: bool) -> Said {
-    let fixtures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures");
+    let fixtures = fixtures();
     let format = if json { "-f json" } else { "" };
     let mut c = Command::new("timeout");
     let shell = match row.kind {

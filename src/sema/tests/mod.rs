@@ -368,6 +368,7 @@ fn maps_and_aggregations() {
     assert_eq!(codes("begin { @count = 1; if (@coun > 1) { exit(); } }"), ["undefined-map"], "a warning");
     assert_eq!(codes("begin { $x = count(); }"), ["misplaced-aggregation"]);
     assert_eq!(codes("let @m = hash(5); begin { exit(); }"), ["unused-map"]);
+    assert!(codes("let @m = hash(5); begin { if comptime (1 == 2) { @m[1] = 1; } }").is_empty());
 }
 
 #[test]
