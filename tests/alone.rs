@@ -1,6 +1,6 @@
 //! The binary needs nothing from the machine it runs on, and its packages leave nothing on it.
 //!
-//! So it is with LLVM in the binary: with LLVM's shared library these tests are ignored.
+//! They apply with LLVM in the binary; with LLVM's shared library they are ignored.
 
 #![cfg_attr(not(feature = "static-llvm"), allow(dead_code, unused_imports))]
 
@@ -15,7 +15,7 @@ fn rbt() -> PathBuf {
     env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), PathBuf::from)
 }
 
-/// A folder that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,7 +25,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Everything below it, package managers' own notes aside.
+    /// All files below it, except the records of package managers.
     fn contents(&self) -> String {
         let script = "cd \"$1\" && find . \\( -path ./var/lib/dpkg -o -path ./rpmdb \\) -prune -o -print | sort";
         said(Command::new("sh").args(["-c", script, "sh"]).arg(&self.0))
@@ -38,26 +38,26 @@ impl Drop for Folder {
     }
 }
 
-/// What a command prints; a failure of it is one of the test.
+/// Returns the output of a command; if the command fails, the test fails.
 fn said(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// Runs a program of a folder that has become the root, where all else is /proc, /sys and /dev.
+/// Runs a program with a directory as the root, which has only /proc, /sys and /dev besides.
 fn in_root(root: &Path, program: &[&str]) -> String {
     let script = "root=$1; shift; for d in proc sys dev; do mkdir -p \"$root/$d\"; mount --rbind \"/$d\" \"$root/$d\"; done
         exec chroot \"$root\" \"$@\"";
     let out = said(Command::new("unshare").args(["--mount", "sh", "-ec", script, "sh"]).arg(root).args(program));
     for made in ["proc", "sys", "dev"] {
-        // what was mounted there went with the program
+        // The mounts end with the program.
         fs::remove_dir(root.join(made)).unwrap_or_else(|e| panic!("{made}: {e}"));
     }
     out
 }
 
-/// A script that asks for what a C library would look for in files: a user's name, the local time.
+/// A script that needs data for which a C library would read files: a user's name, the local time.
 const SCRIPT: &str = "begin { printf(\"<%s> %s\\n\", username, strftime(\"%Z\", nsecs)); }
     tracepoint:syscalls:sys_enter_write /pid == cpid/ { @writes = count(); }";
 
@@ -99,7 +99,7 @@ fn packages_install_and_leave_nothing() {
     for end in [".deb", ".rpm", ".tar.gz"] {
         let path = package(end);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // on a machine of another kind, README's names are not these
+        // On another architecture, the names in README differ.
         assert!(readme.contains(&*name) || !cfg!(target_arch = "x86_64"), "README.md does not say how to install {name}");
     }
 
@@ -126,11 +126,11 @@ fn packages_install_and_leave_nothing() {
         rpm.arg("--root").arg(&root.0).args(["--dbpath", "/rpmdb"]);
         rpm
     };
-    // on a machine of Debian's, nothing provides even what every RPM needs
+    // On Debian, nothing provides what every RPM needs.
     said(rpm().args(["--nodeps", "-i"]).arg(package(".rpm")));
     check_installed(&root, "usr/share/zsh/site-functions/_rbt");
     said(rpm().args(["--nodeps", "-e", "rbt"]));
-    // folders that every system has belong to no package
+    // No package owns the directories that every system has.
     let left = root.contents().lines().filter(|l| !root.0.join(l).is_dir()).collect::<Vec<_>>().join("\n");
     assert_eq!((left.as_str(), before.as_str()), ("", ".\n"));
 
@@ -140,7 +140,7 @@ fn packages_install_and_leave_nothing() {
     }
 }
 
-/// The files of a package are there, and the binary among them runs.
+/// Checks that the files of a package exist and that its binary runs.
 fn check_installed(root: &Folder, zsh: &str) {
     let all = [
         "usr/share/man/man1/rbt.1.gz",

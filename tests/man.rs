@@ -1,7 +1,7 @@
-//! Keeps the pages of man/ true: what their tables say is what the tables of the program say.
+//! Keeps the pages in man/ consistent with the tables of the program.
 //!
-//! Between `.\" from the tables: NAME` and `.\" end` a page is written by this test; all else is written by hand.
-//! `UPDATE=1 cargo test --test man` writes it anew.
+//! This test generates the text between `.\" from the tables: NAME` and `.\" end`; the rest is written by hand. `UPDATE=1 cargo
+//! test --test man` renews it.
 
 use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const FROM: &str = ".\\\" from the tables: ";
 const END: &str = ".\\\" end";
 
-/// Which tables are on which page.
+/// The tables on each page.
 const PAGES: &[(&str, &[&str])] = &[
     ("rbt-check.1", &["check", "rules", "reports"]),
     (
@@ -61,7 +61,7 @@ fn the_pages_say_what_the_tables_say() {
     }
 }
 
-/// groff, where it is installed, has nothing to complain of, and the pages read as they should.
+/// groff, if it is installed, reports no problems, and the pages read as they should.
 #[test]
 fn the_pages_are_well_formed() {
     for (name, _) in PAGES {
@@ -90,7 +90,7 @@ fn nothing_is_left_out() {
     }
 }
 
-/// A page that another one sends its readers to is there, and so is the section.
+/// Pages and sections that other pages refer to exist.
 #[test]
 fn references_lead_somewhere() {
     for (name, _) in PAGES {
@@ -108,7 +108,7 @@ fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(name)
 }
 
-/// The page with its sections from the tables written anew.
+/// Generates the sections of a page from the tables.
 fn filled(page: &str) -> String {
     let mut out = String::new();
     let mut lines = page.lines();
@@ -157,13 +157,13 @@ fn subcommand(name: &str) -> clap::Command {
     (row.command)()
 }
 
-/// What it finds, and how bad that is.
+/// The finding and its level.
 fn rule(rule: &verdict::Rule) -> String {
     let level = format!("{:?}", rule.level).to_lowercase();
     format!("{} ({level}).", sentence(rule.doc).trim_end_matches('.'))
 }
 
-/// A term, sentences about it, and a script in type of one width.
+/// A term, sentences about it, and a script in a fixed-width font.
 fn item(term: &str, about: &[String], example: &str) -> String {
     let mut out = format!(".TP\n.B \"{}\"\n", escaped(term).replace('"', "\\(dq"));
     for sentence in about {
@@ -179,7 +179,7 @@ fn options(command: &clap::Command) -> String {
     let mut headings: Vec<&str> = command.get_arguments().filter_map(|a| a.get_help_heading()).collect();
     headings.dedup();
     let mut out = String::new();
-    // clap adds its own two, without a heading, at the end
+    // clap adds two options without a heading at the end.
     for heading in headings.iter().copied().map(Some).chain([None]) {
         if !headings.is_empty() {
             out += &format!(".SS {}\n", heading.unwrap_or("About rbt"));
@@ -203,7 +203,7 @@ fn options(command: &clap::Command) -> String {
     out
 }
 
-/// Neighbours of the same description are one item.
+/// Adjacent items with the same description become one.
 fn builtins() -> String {
     let rows: Vec<&'static Builtin> = builtins::all().collect();
     rows.chunk_by(|a, b| a.doc == b.doc).map(|same| builtin(same[0], &same[1..])).collect()
@@ -252,12 +252,12 @@ fn verb_option(o: &VerbOption) -> String {
     item(&format!("{short}--{}{value}", o.name), &[sentence(o.doc)], "")
 }
 
-/// Of the prompt.
+/// The commands of the prompt.
 fn command(c: &Command) -> String {
     item(format!(":{} {}", c.name, c.takes).trim_end(), &[sentence(c.doc)], "")
 }
 
-/// The scripts that are listed under a subject; nothing where there are none.
+/// The tools of a subject; empty if there are none.
 fn subject(name: &str, asked: &str) -> String {
     let of_subject = |s: &&Script| Header::of(s.text).subject() == name;
     let scripts: String = SCRIPTS.iter().filter(of_subject).map(script).collect();
@@ -267,7 +267,7 @@ fn subject(name: &str, asked: &str) -> String {
     format!(".SH \"{}\"\n{}\n{scripts}", escaped(&name.to_uppercase()), guarded(&escaped(&sentence(asked))))
 }
 
-/// What a script's head says of it, its options, and a sample of what it prints.
+/// The description in the comment at the top of a tool, its options, and sample output.
 fn script(script: &Script) -> String {
     let header = Header::of(script.text);
     let mut out = format!(".SS \"{}\"\n{}\n", escaped(script.name), guarded(&escaped(header.purpose)));
@@ -277,7 +277,7 @@ fn script(script: &Script) -> String {
             apart = true;
             continue;
         }
-        // what is indented there is set as it stands
+        // Indented text remains as it is.
         let verbatim = line.starts_with(' ');
         out += if apart { ".PP\n" } else { "" };
         out += if verbatim && !apart { ".br\n" } else { "" };
@@ -298,7 +298,7 @@ fn script(script: &Script) -> String {
     out + &format!(".PP\n.nf\n\\f(CR{sample}\\fP\n.fi\n")
 }
 
-/// With a capital at its start and a stop at its end.
+/// Adds a capital at the start and a period at the end.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return String::new() };
@@ -306,7 +306,7 @@ fn sentence(text: &str) -> String {
     format!("{}{}{stop}", first.to_uppercase(), chars.as_str())
 }
 
-/// As roff has it: what it would set as typographic quotes, hyphens and escapes is meant as typed.
+/// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

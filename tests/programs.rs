@@ -1,8 +1,7 @@
-//! What the checker accepts, the verifier accepts, and what scripts print is right: scripts made up at random, the same
-//! ones in every run. `cargo bench --bench generate` tries as many as are wanted. `stress` ones come from
-//! a second generator, whose author had not read the first.
+//! The verifier accepts what sema accepts, and the output of scripts is right: random scripts, the same ones in every run.
+//! `cargo bench --bench generate` tries any number of them. The `stress` ones come from a second, independent generator.
 //!
-//! Scripts that compare what is known before the run with what the program computes: `gen/constants.rs`.
+//! Scripts that compare constant folding with the compiled program: `gen/constants.rs`.
 //!
 //! And the scripts of `bpftrace.list` through bpftrace, where that is installed (`RBT_TEST_BPFTRACE` may name it).
 //!
@@ -18,7 +17,7 @@ mod constants;
 #[path = "gen/mod.rs"]
 mod generate;
 
-/// How many of a kind, and how many at a time: each time is a process of its own.
+/// Number of scripts of a kind, and the number that one process runs.
 const KINDS: &[(&str, u64, u64)] = &[("wild", 500, 125), ("stress", 250, 125), ("exact", 250, 125)];
 
 fn main() -> ExitCode {
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args, trials).exit_code()
 }
 
-/// The scripts, each with why its output differs, where it does.
+/// The scripts, each with the reason if its output differs.
 fn scripts() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     for line in include_str!("bpftrace.list").lines() {
@@ -61,7 +60,7 @@ fn scripts() -> Vec<(String, String)> {
 fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     let bpftrace = std::env::var("RBT_TEST_BPFTRACE").unwrap_or_else(|_| "bpftrace".into());
     let Ok(theirs) = Command::new(&bpftrace).args(["-q", "-e", script]).output() else {
-        // one that is asked for by name must be there; the usual one need not
+        // If the user names a bpftrace, it must exist; the default one need not.
         return Ok(Completion::ignored_with("needs bpftrace"));
     };
     let ours = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["-q", "-e", script]).output().map_err(|e| e.to_string())?;
@@ -73,15 +72,15 @@ fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     };
     let (a, b) = (lines(&theirs.stdout), lines(&ours.stdout));
     match (a == b, differs.is_empty()) {
-        // versions differ: what is said to differ may be the same in another one
+        // In another version, a known difference may be gone.
         (true, _) | (false, false) => Ok(Completion::Completed),
         (false, true) => Err(format!("{script}\nbpftrace: {a:#?}\nrbt: {b:#?}\n{}", String::from_utf8_lossy(&ours.stderr)).into()),
     }
 }
 
-/// What keeps a program from running here.
+/// The reason why programs cannot run here.
 fn without_root() -> Option<Result<Completion, Failed>> {
-    // SAFETY: takes nothing and cannot fail
+    // SAFETY: takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {
         return None;
     }
@@ -89,7 +88,7 @@ fn without_root() -> Option<Result<Completion, Failed>> {
     Some(if required { Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()) } else { Ok(Completion::ignored_with("needs root")) })
 }
 
-/// What is computed before the run and what the program computes: all comparisons hold.
+/// Constant folding and the program agree in all comparisons.
 fn agree(script: &constants::Script) -> Result<Completion, Failed> {
     if let Some(answer) = without_root() {
         return answer;

@@ -1,5 +1,5 @@
-//! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it; each
-//! diagnostic code's wrong script is reported under that code, and its mended one is not reported at all.
+//! The example of every row works: those of builtins and probe kinds attach to this kernel without complaint; the wrong script
+//! of each diagnostic code is reported with that code, and the corrected one causes no report.
 //!
 //! Unsafe: a system call that has no safe wrapper here.
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args, rows.chain(codes).collect()).exit_code()
 }
 
-/// The wrong script is reported under the code, and nothing at all is reported of the mended one.
+/// The wrong script is reported with its code, and the corrected one without any report.
 fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
     if let Some(skipped) = needs_root()? {
         return Ok(skipped);
@@ -42,9 +42,9 @@ fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
-/// How a test without root ends.
+/// The result of a test without root.
 fn needs_root() -> Result<Option<Completion>, Failed> {
-    // SAFETY: takes nothing and cannot fail
+    // SAFETY: takes no arguments and cannot fail.
     match unsafe { libc::geteuid() } {
         0 => Ok(None),
         _ if std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all") => Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()),
@@ -57,9 +57,9 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         return Ok(skipped);
     }
     let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
-    // a builtin may ask for the command, for a process, or for parameters
+    // A builtin may require the command, a process, or parameters.
     rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
-    // those that are no traces are run in their own way
+    // Scripts that do not trace run in other ways.
     for (kind, option) in [("test:", "--test"), ("bench:", "--bench")] {
         if example.starts_with(kind) {
             rbt.arg(option);
@@ -67,7 +67,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     }
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
-    // a virtual machine has no counters of its own, and a kernel may keep things to itself; that is found late
+    // A virtual machine has no hardware counters, and a kernel may restrict access, which shows only late.
     let unable = [
         "this machine does not count that event",
         "this machine has no hardware breakpoints",
@@ -75,13 +75,13 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         "this kernel is locked down",
     ];
     let unable = unable.iter().any(|t| said.contains(t));
-    // one builtin is for looking into programs, and says so; one loop has a successor
+    // One builtin inspects programs, which causes a warning; one loop is deprecated.
     let expected = ["warning[debugging]", "warning[deprecated]"].iter().any(|warning| said.starts_with(warning));
     let fine = said.is_empty() || expected && said.matches("warning[").count() == 1 && !said.contains("\nerror");
     if unable || (out.status.success() && fine) {
         return Ok(Completion::Completed);
     }
-    // a kernel without such probes: the cases that run in a virtual machine attach them
+    // A kernel without such probes: the cases in virtual machines attach them.
     let lacking =
         ["this kernel has no kprobes", "policy forbids loading", "CONFIG_BPF_KPROBE_OVERRIDE"].iter().any(|what| said.contains(what));
     if lacking {

@@ -1,13 +1,13 @@
-//! Keeps the house in order by reading the sources: layers, homes of foreign libraries, sizes, names,
-//! formatting, heads of tools. It compiles nothing of them.
+//! Checks the sources without compiling them: layers, homes of foreign libraries, sizes, names, formatting, and the comments at
+//! the top of tools.
 
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The layers, lowest first. A module may use lower layers, and its own where `peers` says so. A
-/// stage is used by no other stage: what passes between two stages is data, which has rows of its own.
+/// The layers, lowest first. A module may use lower layers, and its own if `peers` is set. Stages do not use one another: they
+/// exchange data, which has rows of its own.
 const LAYERS: &[Layer] = &[
     Layer {
         name: "words",
@@ -45,7 +45,7 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// Where each dependency may be used; an empty list is everywhere.
+/// The modules that may use each dependency; an empty list means all.
 const HOMES: &[(&str, &[&str])] = &[
     ("anstyle", &[]),
     ("anyhow", &[]),
@@ -86,10 +86,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zstd", &["src/system/"]),
 ];
 
-/// Lines of one file, without its tests.
+/// Maximum number of lines of a file, without its tests.
 const MAX_LINES: usize = 700;
 
-/// What may stand at the top level, dot-files aside.
+/// The allowed entries at the top level, except for hidden files.
 const TOP: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
@@ -127,7 +127,7 @@ fn imports_point_down() {
         for (line, path) in file.imports() {
             let Some((theirs, other)) = layer(&path) else { continue };
             let allowed = theirs == mine || other < level || (other == level && LAYERS[level].peers);
-            // what leads down may come through a stage's own folder: `syntax` uses `syntax::ast`
+            // A lower layer may be in the directory of a stage: `syntax` uses `syntax::ast`.
             let own = path.split("::").next() == file.module.split("::").next();
             if !allowed && !own {
                 let (a, b) = (LAYERS[level].name, LAYERS[other].name);
@@ -157,7 +157,7 @@ fn each_library_has_its_home() {
     for file in sources() {
         for (n, line) in file.code.lines().enumerate() {
             for (name, homes) in HOMES.iter().filter(|(_, homes)| !homes.is_empty()) {
-                // a module of its own may bear a library's name
+                // A module may have the name of a library.
                 let own = || file.code.contains(&format!("mod {name};"));
                 if uses(line, name) && !homes.iter().any(|h| file.rel.starts_with(h)) && !own() {
                     let _ = writeln!(bad, "{}:{}: {name} is for {} alone", file.rel, n + 1, homes.join(", "));
@@ -185,7 +185,7 @@ fn nothing_is_unwrapped() {
     let mut bad = String::new();
     for file in sources() {
         for (n, line) in file.code.lines().enumerate() {
-            // a reader's own method may be called so
+            // A method of a reader may have this name.
             let line = line.replace("self.expect(", "");
             if [".unwrap()", ".expect(\"", "todo!(", "dbg!("].iter().any(|w| line.contains(w)) {
                 let _ = writeln!(bad, "{}:{}: {}", file.rel, n + 1, line.trim());
@@ -195,7 +195,7 @@ fn nothing_is_unwrapped() {
     assert!(bad.is_empty(), "\n{bad}");
 }
 
-/// Whoever lists the tools, asks for the help of one or reads the manual finds all of it there, and each was seen to work.
+/// The list of tools, the help of each and the manual are complete, and each tool has a test.
 #[test]
 fn saved_scripts_tell_of_themselves() {
     let mut bad = String::new();
@@ -242,7 +242,7 @@ fn formatted() {
     cargo(&["fmt", "--check", "--", "-l"]);
 }
 
-/// No warning of clippy's, nor what Cargo.toml denies.
+/// There are no warnings of clippy, nor lints that Cargo.toml denies.
 #[test]
 fn linted() {
     let features = if cfg!(feature = "static-llvm") { "static-llvm" } else { "dynamic-llvm" };
@@ -271,11 +271,11 @@ fn the_top_level_is_short() {
 // ---------------------------------------------------------------- reading
 
 struct Source {
-    /// From the project's folder: `src/sema/calls.rs`.
+    /// The path from the repository's root: `src/sema/calls.rs`.
     rel: String,
-    /// `check::calls`; of a `mod.rs`, its folder.
+    /// The module path, such as `check::calls`; for a `mod.rs`, that of its directory.
     module: String,
-    /// Without comments and without what follows `#[cfg(test)]`.
+    /// Without comments and without the code after `#[cfg(test)]`.
     code: String,
 }
 
@@ -293,7 +293,7 @@ impl Source {
     }
 }
 
-/// Spreads `a::{b, c::d}` into its paths; returns how much of the text it took.
+/// Expands `a::{b, c::d}` into its paths; returns the length of the consumed text.
 fn tree(text: &str, prefix: &str, out: &mut Vec<String>) -> usize {
     let text_len = text.len();
     let mut rest = text;
@@ -331,7 +331,7 @@ fn tree(text: &str, prefix: &str, out: &mut Vec<String>) -> usize {
     }
 }
 
-/// The row of the table that fits a path best, and its level.
+/// The most specific row of the table for a path, and its level.
 fn layer(path: &str) -> Option<(&'static str, usize)> {
     let under = |m: &str| path == m || path.strip_prefix(m).is_some_and(|r| r.starts_with("::"));
     let rows = LAYERS.iter().enumerate().flat_map(|(i, l)| l.modules.iter().map(move |m| (*m, i)));
@@ -360,7 +360,7 @@ fn source(p: &Path) -> Source {
     let rel = p.strip_prefix(root()).unwrap_or(p).display().to_string();
     let module = rel.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
     let text = read(&rel);
-    // a file that is tests throughout says so in its first lines
+    // A file that consists of tests says so in its first lines.
     let own = text.split("#[cfg(test)]").next().unwrap_or("").split("#[cfg(all(test").next().unwrap_or("");
     let own = if rel.ends_with("/tests.rs") || rel.contains("/tests/") { "" } else { own };
     let comment = |l: &str| l.trim_start().starts_with("//");
@@ -368,7 +368,7 @@ fn source(p: &Path) -> Source {
     Source { rel, module, code }
 }
 
-/// Does the line name the crate `name` (and not a local thing of that name)?
+/// Does the line name the crate `name` (rather than a local item of that name)?
 fn uses(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(i, _)| {
         let before = line[..i].chars().next_back();

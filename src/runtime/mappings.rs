@@ -171,7 +171,7 @@ pub(super) struct Mappings {
     watched: BTreeSet<u32>,
     /// What watched processes started, and so on.
     family: HashSet<u32>,
-    tape: Option<MmapReader>,
+    reader: Option<MmapReader>,
     /// Whether the kernel's records were requested.
     asked: bool,
     /// A look at what was mapped before.
@@ -193,7 +193,7 @@ impl Mappings {
     pub(super) fn record(&mut self) {
         if !self.asked {
             self.asked = true;
-            self.tape = MmapReader::start().ok();
+            self.reader = MmapReader::start().ok();
         }
     }
 
@@ -206,8 +206,8 @@ impl Mappings {
     /// The same as [`Mappings::record`], and reads what this process has mapped already.
     pub(super) fn watch(&mut self, pid: u32) {
         self.record();
-        if let Some(tape) = &self.tape {
-            tape.recorder().watch(pid);
+        if let Some(reader) = &self.reader {
+            reader.recorder().watch(pid);
         }
         self.watched.insert(pid);
         self.read(pid);
@@ -236,10 +236,10 @@ impl Mappings {
 
     /// Takes in what was recorded; without records, looks at the watched processes again.
     pub(super) fn refresh(&mut self) {
-        if let Some(tape) = &self.tape {
+        if let Some(reader) = &self.reader {
             // what happened since is told after what was found
             match &self.look {
-                Some(look) if !look.has_ended() => tape.recorder().take_in(),
+                Some(look) if !look.has_ended() => reader.recorder().take_in(),
                 _ => self.drain(),
             }
             return;
@@ -263,7 +263,7 @@ impl Mappings {
     }
 
     fn look_for(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
-        let recorded = self.tape.is_some();
+        let recorded = self.reader.is_some();
         let known = self.processes.get(&pid);
         let age = known.and_then(|p| p.read).map(|read| read.elapsed());
         let found = known.and_then(|p| p.find(addr)).cloned();
@@ -312,7 +312,7 @@ impl Mappings {
 
     fn lost_mappings(&self) -> Option<String> {
         let why = match (self.lost, self.forgotten) {
-            _ if self.tape.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
+            _ if self.reader.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
             (0, 0) => "they ended before rbt could read their mappings".to_owned(),
             (0, _) => "rbt discarded their mappings, because many processes have ended since".to_owned(),
             (lost, _) => format!("processes mapped code faster than rbt could record it ({lost} mappings lost)"),
@@ -354,8 +354,8 @@ impl Mappings {
     }
 
     fn drain(&mut self) {
-        let Some(tape) = &self.tape else { return };
-        let events = tape.recorder().drain();
+        let Some(reader) = &self.reader else { return };
+        let events = reader.recorder().drain();
         for event in events {
             match event {
                 Event::Mapped { pid: ELSEWHERE, .. } | Event::Forked { pid: ELSEWHERE, .. } | Event::Exited { pid: ELSEWHERE } => {}

@@ -53,7 +53,7 @@ pub enum DataLoc {
     Relative,
 }
 
-/// A function of a binary on which a uprobe can be placed.
+/// A function of a binary that a uprobe may sit on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
     /// Its name in the symbol table (mangled, if it is), without a version suffix.
@@ -112,7 +112,7 @@ impl Binary {
     }
 }
 
-/// Features that kernels may lack, determined by trying them.
+/// Things a kernel may or may not do, found by trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// `BPF_LINK_TYPE_UPROBE_MULTI`.
@@ -276,12 +276,12 @@ pub trait TargetInfo {
     fn why_unknown(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Visits the names of all types of this kind, unsorted and with duplicates, for `-l`.
+    /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
-    /// Why there are no kernel types, if there are none.
+    /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
 
-    /// The text of a header, if it exists.
+    /// A header's text, if there is such a file.
     fn file(&self, _path: &Path) -> Option<String> {
         None
     }
@@ -417,7 +417,7 @@ pub struct HeaderFolder {
     pub kernel: bool,
 }
 
-/// The C namespace of a type's name.
+/// Which name space of C a type's name is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeName {
     /// `struct x`

@@ -1,4 +1,4 @@
-//! Where `args` of user functions are read, against what gdb says at the same call: equal, or refused, and never wrong.
+//! Compares the arguments of user functions with gdb's at the same call: they must be equal or rejected, never wrong.
 //!
 //! ```text
 //! cargo test --test arguments                          programs made for it, by each compiler, at -O0 to -O3
@@ -6,7 +6,7 @@
 //!   cargo test --test arguments -- --nocapture         one program of yours: counts, and each difference
 //! ```
 //!
-//! Of a program: at most `RBT_ARGUMENTS_FUNCTIONS` functions (1500), within `RBT_ARGUMENTS_SECONDS` (60).
+//! Limits for one program: `RBT_ARGUMENTS_FUNCTIONS` functions (1500) and `RBT_ARGUMENTS_SECONDS` seconds (60).
 
 #[path = "../harness/need.rs"]
 #[allow(dead_code)]
@@ -24,15 +24,15 @@ use serde_json::{Value, json};
 
 /// A way to build a program.
 struct Build {
-    /// Of the trials; the compiler's own where it is empty.
+    /// The DWARF option; empty for the default of the compiler.
     name: &'static str,
     compiler: &'static str,
-    /// Always given.
+    /// Further options.
     flags: &'static [&'static str],
     levels: &'static [&'static str],
-    /// The source's ending.
+    /// The extension of the source file.
     ending: &'static str,
-    /// What packs the debug information that was split off. gdb, which knows few packages, reads it unpacked.
+    /// The command that packs the split debug information. gdb supports few packages, so it reads the unpacked files.
     packed: Option<&'static str>,
 }
 
@@ -66,7 +66,7 @@ const BUILDS: &[Build] = &[
     Build { name: "clang-split-5", compiler: "clang", flags: SPLIT_5, levels: FEW, ..C },
     Build { name: "clang-package-5", compiler: "clang", flags: SPLIT_5, levels: FEW, packed: PACKAGE, ..C },
     Build { name: "g++-split-4", compiler: "g++", flags: SPLIT_4, levels: FEW, ending: "cc", ..C },
-    // of what g++ makes with -O2, llvm-dwp 14 and 19 make no package in any time
+    // llvm-dwp 14 and 19 do not finish with the output of g++ -O2.
     Build { name: "g++-package-5", compiler: "g++", flags: SPLIT_5, levels: &["-O0"], ending: "cc", packed: PACKAGE },
     Build {
         name: "g++-types-4",
@@ -112,14 +112,14 @@ fn made() -> Vec<Trial> {
                     };
                 }
                 let program = built(&folder, build, level)?;
-                // a program of Go has its runtime with it
+                // A Go program includes its runtime.
                 let start = if build.ending == "go" { "main." } else { "" };
                 let (list, program) = places(&program, start)?;
                 if build.packed.is_some() {
                     shell(&folder, "rm program.dwp && mv away/*.dwo .")?;
                 }
                 let counts = compare(&program, &[], &list)?;
-                // a comparison that compares nothing finds nothing
+                // Without a comparison, the test must fail.
                 if counts.of("equal") < 10 {
                     return Err(format!("only {}", counts.told()).into());
                 }
@@ -153,9 +153,9 @@ fn shell(folder: &Path, command: &str) -> Result<(), Failed> {
     if done.status.success() { Ok(()) } else { Err(format!("{command}: {}", String::from_utf8_lossy(&done.stderr)).into()) }
 }
 
-/// What the comparison came to.
+/// The result of a comparison.
 struct Counts {
-    /// Functions that were called.
+    /// Number of functions that were called.
     functions: usize,
     verdicts: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,
@@ -188,7 +188,7 @@ fn number(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
 }
 
-/// Where the arguments are of all functions whose names begin so: lines for gdb, and the program's whole path.
+/// The arguments of all functions whose names start with this text, as lines for gdb, and the path of the program.
 fn places(program: &Path, start: &str) -> Result<(String, PathBuf), Failed> {
     let said = |m: rbt::system::Missing| Failed::from(m.what);
     let program = std::fs::canonicalize(program)?;

@@ -1,18 +1,18 @@
-//! An assembler for BPF, as much of it as the hand-written programs need.
+//! A minimal BPF assembler for the hand-written programs.
 
 use libbpf_sys::bpf_insn;
 
-/// Registers: r0 result, r1-r5 arguments, r6-r9 kept, r10 the stack's end.
+/// Registers: r0 result, r1-r5 arguments, r6-r9 callee-saved, r10 frame pointer.
 pub type Reg = u8;
 
-/// A program as it grows. Jumps go forward, to labels that are set later.
+/// A program under construction. Jumps go forward, to labels that are set later.
 #[derive(Default)]
 pub struct Asm {
     pub insns: Vec<bpf_insn>,
     jumps: Vec<(usize, &'static str)>,
 }
 
-/// Helpers' numbers: `___BPF_FUNC_MAPPER` of `include/uapi/linux/bpf.h`.
+/// Numbers of helpers: `___BPF_FUNC_MAPPER` of `include/uapi/linux/bpf.h`.
 pub mod helper {
     pub const MAP_LOOKUP: i32 = 1;
     pub const MAP_UPDATE: i32 = 2;
@@ -129,7 +129,7 @@ impl Asm {
         self.mov(at, 10).addi(at, -below)
     }
 
-    /// `dst = log2(src)`, for src > 0; both change.
+    /// `dst = log2(src)`, for src > 0; changes both.
     pub fn log2(&mut self, dst: Reg, src: Reg) -> &mut Self {
         const SKIPS: [&str; 6] = ["l32", "l16", "l8", "l4", "l2", "l1"];
         self.movi(dst, 0);
@@ -141,7 +141,7 @@ impl Asm {
         self
     }
 
-    /// All that was left open must have been set.
+    /// Checks that all labels are set.
     pub fn done(&self) -> &[bpf_insn] {
         assert!(self.jumps.is_empty(), "labels without a place: {:?}", self.jumps);
         &self.insns

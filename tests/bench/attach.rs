@@ -1,4 +1,4 @@
-//! Attaching and detaching few probes and many, of each kind.
+//! Attaching and detaching of few and many probes of each kind.
 
 #![allow(unsafe_code)] // waitpid(2)
 
@@ -12,7 +12,7 @@ use crate::stats::{Samples, rounds};
 
 const NUMBERS: [usize; 3] = [1, 100, 1000];
 
-/// A kind: its name, what rbt is told besides, and so many of its attach points.
+/// A kind: its name, further options, and a number of its attach points.
 type Kind = (&'static str, &'static [&'static str], fn(&Path, usize) -> Vec<String>);
 
 const KINDS: &[Kind] = &[
@@ -31,14 +31,15 @@ const KINDS: &[Kind] = &[
     ("software", &[], |_, n| (0..n).map(|i| format!("software:page-faults:{}", 1_000_000 + i)).collect()),
 ];
 
-/// Of those that there are; one the kernel lets nobody have by perf, since perf itself fires it.
+/// The existing ones, except one that the kernel rejects with perf because perf itself triggers it.
 fn listed(pattern: &str, n: usize) -> Vec<String> {
     let out = command(&["-l", pattern]).output().expect("rbt").stdout;
     String::from_utf8_lossy(&out).lines().filter(|l| !l.ends_with(":irq_work_exit")).take(n).map(str::to_owned).collect()
 }
 
 /// Functions that answer reads of sysfs: there are thousands, and next to nothing calls them. None where no program may be
-/// attached to a function.
+/// Functions that sysfs calls: there are thousands, and they are rarely called. Empty if programs cannot be attached to
+/// functions.
 fn functions(kind: &str, n: usize) -> Vec<String> {
     if has_kprobes() { listed(&format!("{kind}:*_show"), n) } else { Vec::new() }
 }
@@ -47,7 +48,7 @@ fn in_file(kind: &str, file: &Path, prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{kind}:{}:{prefix}{i}", file.display())).collect()
 }
 
-/// Seldom enough not to matter.
+/// Rare enough not to matter.
 fn timed(kind: &str, n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{kind}:ms:{}", 60_000 + i)).collect()
 }
@@ -65,11 +66,11 @@ pub fn attach() {
                 continue;
             }
             let script = folder.join("script.bt");
-            // several functions of one name are refused by perf
+            // perf rejects a name that several functions share.
             let text = format!("config = {{ missing_probes = warn; }}\n{} {{ @ = count() }}\n", points.join(",\n"));
             std::fs::write(&script, text).expect("a script");
             let [mut start, mut attach, mut exit, mut detached]: [Samples; 4] = Default::default();
-            // by perf a thousand take the kernel more than a minute
+            // With perf, a thousand probes take the kernel more than a minute.
             for _ in 0..rounds(if n == 1000 { 1 } else { 5 }) {
                 let args: Vec<&str> = options.iter().copied().chain(["-v", script.to_str().expect("a plain path")]).collect();
                 let since = Instant::now();
@@ -80,7 +81,7 @@ pub fn attach() {
                 let since = Instant::now();
                 interrupt(rbt);
                 exit.add(ms(since));
-                // SAFETY: waits for what rbt leaves to do, which falls to us
+                // SAFETY: waits for orphaned processes of rbt, which become children of this one.
                 while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
                 detached.add(ms(since));
                 let said = std::fs::read_to_string(said).expect("what it said");
@@ -88,7 +89,7 @@ pub fn attach() {
                 attach.add(took.unwrap_or_else(|| panic!("{args:?} was not attached: {said}")));
             }
             start.show(&format!("{name}, {n}: from the start to attached"), "ms");
-            // what was chosen in place of what the script names is attached when it is loaded
+            // The mechanism that replaces the script's is attached at load time.
             attach.show(&format!("{name}, {n}: of that, after loading"), "ms");
             exit.show(&format!("{name}, {n}: from SIGINT to exit"), "ms");
             detached.show(&format!("{name}, {n}: until all is detached"), "ms");
@@ -97,7 +98,7 @@ pub fn attach() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// A library with a thousand functions, each with a marker, that nobody has mapped.
+/// Makes a library with a thousand functions, each with a marker, that no process has mapped.
 fn target(folder: &Path) -> PathBuf {
     let mut text = String::from(MARKER);
     for i in 0..1000 {
@@ -110,7 +111,7 @@ fn target(folder: &Path) -> PathBuf {
     file
 }
 
-/// As SystemTap's sys/sdt.h writes it.
+/// In the form of SystemTap's sys/sdt.h.
 const MARKER: &str = r#"
 #define NOTE(name) \
     "990: nop\n" \

@@ -1,7 +1,7 @@
-//! What the six typical programs come to when each is written by hand, for its one purpose: the floor.
+//! The lower bound: the six typical programs, each written by hand for its single purpose.
 //!
-//! All are raw tracepoints of all system calls that leave at once when it is not openat(2), as rbt's own are. They do what
-//! the script says and nothing beyond: nothing is counted as lost, no 32-bit call told apart, no reader woken.
+//! All are raw tracepoints of all system calls, and return at once unless the call is openat(2), as rbt's own do. They do only
+//! what the script says: they do not count losses, distinguish 32-bit calls, or wake the reader.
 
 #![allow(unsafe_code)] // bpf(2) by hand
 
@@ -24,7 +24,7 @@ const R10: i32 = 56;
 const SI: i32 = 104;
 const ORIG_AX: i32 = 120;
 
-/// A hand-written program at work: what is dropped is detached.
+/// A running hand-written program, which is detached when it is dropped.
 pub struct Floor {
     pub programs: Vec<OwnedFd>,
     _links: Vec<OwnedFd>,
@@ -32,7 +32,7 @@ pub struct Floor {
 }
 
 fn map(ty: u32, key: u32, value: u32, entries: u32) -> OwnedFd {
-    // SAFETY: no options; a descriptor of our own comes back
+    // SAFETY: no options; the call returns a new descriptor.
     unsafe {
         let fd = sys::bpf_map_create(ty, c"floor".as_ptr(), key, value, entries, std::ptr::null());
         assert!(fd >= 0, "bpf_map_create: {fd}");
@@ -43,7 +43,7 @@ fn map(ty: u32, key: u32, value: u32, entries: u32) -> OwnedFd {
 fn attach(event: &std::ffi::CStr, asm: &Asm) -> (OwnedFd, OwnedFd) {
     let insns = asm.done();
     let mut log = vec![0u8; 1 << 16];
-    // SAFETY: the instructions outlive the call; descriptors of our own come back
+    // SAFETY: the instructions outlive the call; the call returns new descriptors.
     unsafe {
         let load = |log: &mut [u8]| {
             let mut opts = sys::bpf_prog_load_opts {
@@ -75,7 +75,7 @@ fn at_work(programs: &[(&std::ffi::CStr, &Asm)], maps: Vec<OwnedFd>) -> Floor {
 const ENTER: &std::ffi::CStr = c"sys_enter";
 const EXIT: &std::ffi::CStr = c"sys_exit";
 
-/// r6 = ctx; on unless it is openat(2).
+/// r6 = ctx; continues unless the call is not openat(2).
 fn enter() -> Asm {
     let mut a = Asm::default();
     a.mov(6, 1).load(1, 6, 8).jump_nei(1, OPENAT, "out");
@@ -86,12 +86,12 @@ fn out(a: &mut Asm) {
     a.label("out").movi(0, 0).exit();
 }
 
-/// r`to` = the call's argument that this register has.
+/// Loads the argument of the call in this register into r`to`.
 fn argument(a: &mut Asm, to: u8, register: i32, below: i32) {
     a.load(3, 6, 0).addi(3, register).stack(1, below).movi(2, 8).call(helper::READ_KERNEL).load(to, 10, -below as i16);
 }
 
-/// `*(u64 *)r0 += 1`, of memory that is this CPU's.
+/// `*(u64 *)r0 += 1`, in per-CPU memory.
 fn increment(a: &mut Asm) {
     a.load(1, 0, 0).addi(1, 1).store(0, 0, 1);
 }
@@ -103,7 +103,7 @@ fn bucket(a: &mut Asm, map: i32) {
     increment(a);
 }
 
-/// Returns at once: what measuring itself costs.
+/// Returns at once: the cost of the measurement itself.
 pub fn empty() -> Floor {
     let mut a = Asm::default();
     a.movi(0, 0).exit();
@@ -144,7 +144,7 @@ pub fn print_int(_: u32) -> Floor {
     at_work(&[(ENTER, &a)], vec![ring])
 }
 
-/// `printf("%s\n", str(args.filename))`: read to memory of this CPU's, sent as far as it goes.
+/// `printf("%s\n", str(args.filename))`: reads into per-CPU memory and sends the actual length.
 pub fn print_str(_: u32) -> Floor {
     let (ring, buffer) = (map(RINGBUF, 0, 0, 16 << 20), map(PERCPU_ARRAY, 4, 2048, 1));
     let mut a = enter();

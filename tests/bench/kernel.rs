@@ -1,4 +1,4 @@
-//! Nanoseconds that programs take in the kernel, as it counts them itself while somebody holds BPF_ENABLE_STATS.
+//! The time of programs in the kernel in nanoseconds, as the kernel measures it while BPF_ENABLE_STATS is held.
 
 #![allow(unsafe_code)] // bpf(2) and system calls to measure
 
@@ -13,13 +13,13 @@ use crate::load;
 use crate::process::{attached, interrupt, pause};
 use crate::stats::{Samples, rounds};
 
-/// Few enough for a ring of 16 MiB to hold all that the floor writes, which nobody reads.
+/// Few enough that a ring of 16 MiB holds everything that the hand-written programs write, because nothing reads it.
 const CALLS: u64 = 200_000;
 
-/// Makes the program by hand.
+/// Creates the hand-written program.
 type ByHand = fn(u32) -> Floor;
 
-/// Scripts, and the same by hand.
+/// Scripts and their hand-written equivalents.
 const TYPICAL: &[(&str, &str, ByHand)] = &[
     ("count by comm", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", floor::count),
     ("histogram of an argument", "tracepoint:syscalls:sys_enter_openat { @ = hist(args.mode) }", floor::hist),
@@ -34,9 +34,9 @@ const TYPICAL: &[(&str, &str, ByHand)] = &[
     ("a predicate that rejects", "tracepoint:syscalls:sys_enter_openat /pid == 1/ { @ = count() }", floor::reject),
 ];
 
-/// The kernel counts as long as this is held.
+/// The kernel counts while this descriptor is open.
 pub fn counting() -> OwnedFd {
-    // SAFETY: a descriptor of our own
+    // SAFETY: the call returns a new descriptor.
     unsafe {
         let fd = sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME);
         assert!(fd >= 0, "BPF_ENABLE_STATS: {fd}");
@@ -76,7 +76,7 @@ pub fn event() {
     }
 }
 
-/// The sum over programs of the mean of one run, while the load is at work.
+/// The mean time of one run, summed over programs, under load.
 fn per_event(programs: &[OwnedFd]) -> f64 {
     pause(5);
     let load = load::start(CALLS, 0);
@@ -93,16 +93,16 @@ fn per_event(programs: &[OwnedFd]) -> f64 {
 pub fn times(program: &OwnedFd) -> (u64, u64) {
     let mut info = sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
-    // SAFETY: the kernel writes at most `len` bytes
+    // SAFETY: the kernel writes at most `len` bytes.
     let error = unsafe { sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
     assert_eq!(error, 0, "bpf_prog_get_info_by_fd");
     (info.run_time_ns, info.run_cnt)
 }
 
-/// Of all programs in the kernel.
+/// The sums over all loaded programs.
 pub fn ids() -> BTreeSet<u32> {
     let (mut all, mut id) = (BTreeSet::new(), 0);
-    // SAFETY: the place of the next id is ours
+    // SAFETY: the call writes the next ID to our variable.
     while unsafe { sys::bpf_prog_get_next_id(id, &mut id) } == 0 {
         all.insert(id);
     }
@@ -110,7 +110,7 @@ pub fn ids() -> BTreeSet<u32> {
 }
 
 pub fn open(id: u32) -> Option<OwnedFd> {
-    // SAFETY: a descriptor of our own
+    // SAFETY: the call returns a new descriptor.
     unsafe {
         let fd = sys::bpf_prog_get_fd_by_id(id);
         (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))

@@ -1,5 +1,5 @@
-//! Maps of many keys: what a new key costs, a printed and a cleared one, the map's start and its memory. `RBT_PEER` names another
-//! tracer that takes `-q -e SCRIPT`: its `count()` is measured in turn with rbt's.
+//! Maps with many keys: the cost of adding, printing and clearing a key, the time of the start, and the memory. `RBT_PEER`
+//! names another tracer that accepts `-q -e SCRIPT`; its `count()` is measured alternately with rbt's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use crate::stats::{Samples, rounds, target};
 
 const SIZES: [u64; 4] = [100, 4_096, 100_000, 1_000_000];
 
-/// What is measured beside plain numbers, whose keys cost the kernel the least.
+/// Kinds of values besides plain numbers, whose keys are the cheapest for the kernel.
 const VALUES: [&str; 3] = ["count()", "max($i)", "hist($i)"];
 const PLAIN: &str = "1";
 const COUNT: &str = VALUES[0];
 
-/// Of histograms a million would take 600 MB.
+/// A million histograms would take 600 MB.
 const MOST_HISTOGRAMS: u64 = 100_000;
 
-/// Shorter than this beside the start of a process, and it cannot be told from noise.
+/// A shorter time is not distinguishable from the noise of a process start.
 const LEAST_NS: f64 = 1e7;
 
 pub fn keys() {
@@ -45,7 +45,8 @@ pub fn keys() {
     }
 }
 
-/// One kind of value. Milliseconds of whole runs, the last three beyond the one before; the map's memory in MB.
+/// One kind of value: milliseconds of entire runs (the last three relative to the previous one), and the memory of the map in
+/// MB.
 #[derive(Default)]
 struct Measured {
     started: Samples,
@@ -62,7 +63,7 @@ impl Measured {
         let mut m = Self::default();
         let mut wall = |when: &str, last: &str| run(tracer(&script(n, value, when, last))).wall;
         for _ in 0..rounds(5) {
-            // a condition that is never true, and that no compiler knows
+            // A condition that is always false, which the compiler cannot know.
             let started = wall("if (nsecs == 0)", "");
             let written = wall("", "");
             let printed = wall("", "print(@);");
@@ -95,7 +96,7 @@ impl Measured {
         self.memory.show("  memory of all its maps", "MB");
     }
 
-    /// Of a million keys.
+    /// With a million keys.
     fn judge(&self) {
         target("a new key", self.written.median() / 1e3, 1.0, "us");
         target("start, write, read and print", self.all.median() / 1e3, 3.0, "s");
@@ -103,7 +104,7 @@ impl Measured {
     }
 }
 
-/// Room for twice the keys, so that a refusal before the bound would be seen.
+/// Room for twice the keys, so that an early rejection would be noticed.
 fn script(n: u64, value: &str, when: &str, last: &str) -> String {
     let config = format!("config = {{ max_map_keys = {}; print_maps_on_exit = false }}", (2 * n).max(4_096));
     let write = format!("for $i : 0..{n} {{ @[$i] = {value}; }}");
@@ -114,7 +115,7 @@ fn script(n: u64, value: &str, when: &str, last: &str) -> String {
     )
 }
 
-/// What the kernel says that the maps of a tracer take once its script has printed a line, in MB.
+/// The memory of a tracer's maps in MB, by the kernel, after its script has printed a line.
 fn memory(mut tracer: Command) -> f64 {
     let mut child = tracer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a tracer");
     let mut line = String::new();

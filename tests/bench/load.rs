@@ -1,4 +1,4 @@
-//! The load: this program again, in a tight loop of one cheap system call. And millions of events of it, printed.
+//! The load: this program in a tight loop of one cheap system call. Also prints millions of such events.
 
 #![allow(unsafe_code)] // openat(2), as bare as can be
 
@@ -12,19 +12,19 @@ use crate::stats::{Samples, rounds};
 /// The first argument of a load.
 pub const WORD: &str = "--load";
 
-/// What a load's calls open: a relative name in a folder that is none, so the name is read and no file is looked for.
+/// The file that a load opens: a relative path below a file that is not a directory, so the kernel reads the name but looks up
+/// nothing.
 pub const NAME: &std::ffi::CStr = c"var/lib/some/where/a-file.txt";
 
-/// The third of a load: it does not open a file, but names itself.
+/// The third argument of a load that renames itself instead of opening a file.
 const RENAME: &str = "rename";
 
-/// `N [GAP [rename]]`: waits for a line, makes N calls, GAP nanoseconds apart or as fast as can be.
+/// `N [GAP [rename]]`: waits for a line, then makes N calls with GAP nanoseconds in between, or as fast as possible.
 pub fn work(args: &[String]) -> ExitCode {
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<u64>().ok());
     let rename = args.get(2).is_some_and(|a| a == RENAME);
     let (Some(calls), gap) = (number(0), number(1).unwrap_or(0)) else { return ExitCode::FAILURE };
-    // one CPU for it, and its neighbours for the reader
-    // SAFETY: plain system calls with places of ours
+    // One CPU for the load, and its siblings for the reader. SAFETY: plain system calls with our own variables.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut set);
@@ -41,7 +41,7 @@ pub fn work(args: &[String]) -> ExitCode {
                 true => libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()).into(),
             };
         }
-        // what it took of its CPU, so that others at work there do not count
+        // Its own CPU time, so that other processes do not count.
         let mut took: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut took);
         println!("{}", took.tv_sec * 1_000_000_000 + took.tv_nsec);
@@ -49,7 +49,7 @@ pub fn work(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A load that waits to be let go with [`go`].
+/// A load that waits for [`go`].
 pub fn start(calls: u64, gap: u64) -> Child {
     again(&[WORD, &calls.to_string(), &gap.to_string()])
 }
@@ -61,7 +61,7 @@ fn again(args: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a load")
 }
 
-/// Lets it go, and waits for it; nanoseconds per call.
+/// Starts the load and waits for it; nanoseconds per call.
 pub fn finish(mut load: Child, calls: u64) -> f64 {
     go(&mut load);
     let out = load.wait_with_output().expect("the load's end").stdout;
@@ -71,7 +71,7 @@ pub fn finish(mut load: Child, calls: u64) -> f64 {
 
 const CALLS: u64 = 1_000_000;
 
-/// Printed and lost events must be all events.
+/// The sum of printed and lost events must be the number of all events.
 pub fn printf() {
     let mut bare = Samples::default();
     for _ in 0..rounds(3) {
@@ -120,7 +120,7 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
 /// The first argument of a flood.
 pub const FLOOD: &str = "--flood";
 
-/// `N`: waits for a line, makes N calls from two threads on each CPU.
+/// `N`: waits for a line, then makes N calls from two threads on each CPU.
 pub fn flood(args: &[String]) -> ExitCode {
     let Some(calls) = args.first().and_then(|a| a.parse::<u64>().ok()) else { return ExitCode::FAILURE };
     let mut line = String::new();
@@ -131,7 +131,7 @@ pub fn flood(args: &[String]) -> ExitCode {
         for i in 0..threads {
             s.spawn(move || {
                 for _ in i * calls / threads..(i + 1) * calls / threads {
-                    // SAFETY: a question
+                    // SAFETY: only queries.
                     unsafe { libc::syscall(libc::SYS_getppid) };
                 }
             });
@@ -141,7 +141,7 @@ pub fn flood(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Ten million events at once, read through a pipe at some 30 MB a second.
+/// Ten million events at once, read through a pipe at about 30 MB/s.
 pub fn burst() {
     const CALLS: u64 = 10_000_000;
     let [mut call, mut lost, mut rate, mut tail]: [Samples; 4] = Default::default();
@@ -184,7 +184,7 @@ pub fn burst() {
     tail.show("from the last call to the output's end", "ms");
 }
 
-/// A pipe whose reader takes its time.
+/// A pipe with a slow reader.
 struct Slow<R>(R);
 
 impl<R: Read> Read for Slow<R> {
@@ -194,7 +194,7 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// What a tracepoint adds to what it is in, by perf and by the raw one that serves it.
+/// The overhead of a tracepoint, with perf and with the raw tracepoint that replaces it.
 pub fn lowered() {
     against(&[
         ("a system call", "", "raw_syscalls", "tracepoint:syscalls:sys_enter_openat { @ = count() }"),
@@ -202,7 +202,7 @@ pub fn lowered() {
     ]);
 }
 
-/// What a probe on a function of the kernel adds to it, by a breakpoint and by the trampoline that serves it.
+/// The overhead of a probe on a kernel function, with a breakpoint and with the trampoline that replaces it.
 pub fn kprobe() {
     if !has_kprobes() {
         println!("  not measured: the kernel has no kprobes (tests/vm/vmrun.sh runs this on one that has)");
@@ -214,7 +214,7 @@ pub fn kprobe() {
     ]);
 }
 
-/// A load, what serves the probe unless that is turned off, and the script.
+/// A load, the mechanism that is used unless it is disabled, and the script.
 fn against(rows: &[(&str, &str, &str, &str)]) {
     for (what, call, feature, program) in rows {
         println!("  {what}: {program}");

@@ -1,4 +1,4 @@
-//! Whole runs of rbt: times and memory as a user has them.
+//! Entire runs of rbt: time and memory from the point of view of a user.
 
 #![allow(unsafe_code)] // wait4(2), signals
 
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use crate::stats::{Samples, rounds, target};
 
-/// The binary that is measured.
+/// The measured binary.
 pub fn rbt() -> String {
     std::env::var("RBT_BENCH_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rbt").into())
 }
 
-/// Its bytes.
+/// Its size in bytes.
 pub fn size() -> u64 {
     std::fs::metadata(rbt()).map(|m| m.len()).unwrap_or(0)
 }
 
-/// rbt with these arguments, reading nothing.
+/// rbt with these arguments and without input.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rbt());
     command.args(args).stdin(Stdio::null());
     command
 }
 
-/// What a run cost: milliseconds from before the spawn to its end; the peak of resident memory, MiB; page faults.
+/// The cost of a run: milliseconds from before the spawn to its end; peak resident memory in MiB; page faults.
 pub struct Cost {
     pub wall: f64,
     pub rss: f64,
@@ -39,7 +39,7 @@ pub fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Runs to the end, output thrown away. A run that fails ends the bench: its time would mean nothing.
+/// Runs to the end and discards the output. A failed run aborts the benchmark, because its time is meaningless.
 pub fn run(mut command: Command) -> Cost {
     let name = format!("{command:?}");
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -47,7 +47,7 @@ pub fn run(mut command: Command) -> Cost {
     #[allow(clippy::zombie_processes)] // wait4, which tells what it cost
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
-    // SAFETY: our child, not waited for by anybody else; both places are ours
+    // SAFETY: our own child, for which nothing else waits; both variables are ours.
     unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
     let wall = ms(since);
     assert_eq!(status, 0, "{name} failed");
@@ -74,7 +74,7 @@ pub fn startup() {
     target("memory", rss.median(), 40.0, "MiB");
 }
 
-/// Long scripts: time must grow with their length and not faster. They are compiled, loaded and not run.
+/// Long scripts: the time must be linear in the length. They are compiled and loaded, but not run.
 pub fn long() {
     const LINES: [usize; 2] = [5_000, 10_000];
     let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
@@ -97,13 +97,13 @@ pub fn long() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Milliseconds after the spawn.
+/// Milliseconds since the spawn.
 #[derive(Default)]
 struct Times {
     attached: Samples,
     result: Samples,
     exit: Samples,
-    /// The last descriptor of a probe is closed, in the background.
+    /// The time until the last descriptor of a probe is closed, in the background.
     detached: Samples,
 }
 
@@ -122,7 +122,7 @@ impl Times {
         self.result.add(ms(since));
         assert!(child.wait().expect("rbt").success());
         self.exit.add(ms(since));
-        // what it leaves to do falls to us: see `adopt`
+        // Its orphans become our children: see `adopt`.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         self.detached.add(ms(since));
     }
@@ -147,27 +147,27 @@ impl Times {
     }
 }
 
-/// Orphaned descendants become our children, so that their end can be seen.
+/// Makes orphaned descendants our children, so that their end is visible.
 pub fn adopt() {
-    // SAFETY: sets an attribute of this process
+    // SAFETY: sets an attribute of this process.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
 pub fn pipe() -> (File, OwnedFd) {
     let mut fds = [0; 2];
-    // SAFETY: room for two; both are new and ours
+    // SAFETY: room for two descriptors; both are new and ours.
     unsafe {
         assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (File::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
     }
 }
 
-/// Hands a descriptor to the program, and its number with `--notify-fd`.
+/// Passes a descriptor to the program, with its number in `--notify-fd`.
 pub fn with_fd(mut command: Command, to: &OwnedFd) -> Command {
     const NUMBER: i32 = 100; // above those that spawning itself uses
     let raw = to.as_raw_fd();
     command.args(["--notify-fd", &NUMBER.to_string()]);
-    // SAFETY: between fork and exec, a system call
+    // SAFETY: a system call between fork and exec.
     unsafe {
         command.pre_exec(move || match libc::dup2(raw, NUMBER) {
             NUMBER => Ok(()),
@@ -187,7 +187,7 @@ pub fn attached(args: &[&str], stdout: Stdio, stderr: Stdio) -> Child {
     child
 }
 
-/// Does the kernel let functions be traced by breakpoints?
+/// Does the kernel support breakpoints on functions?
 pub fn has_kprobes() -> bool {
     std::fs::read_to_string("/sys/bus/event_source/devices/kprobe/type").is_ok()
 }
@@ -206,7 +206,7 @@ pub fn count() {
 
 pub fn wildcard() {
     adopt();
-    // by perf a few must do: hundreds take half a minute to detach
+    // With perf, use few: hundreds take half a minute to detach.
     const FEW: &str = "tracepoint:syscalls:sys_enter_epoll* { @[probe] = count() }";
     const ALL: &str = "tracepoint:syscalls:sys_enter_* { @[probe] = count() }";
     let probes = |program: &str| {
@@ -228,7 +228,7 @@ pub fn wildcard() {
 }
 
 impl Times {
-    /// A run that may have nothing to print.
+    /// A run that may print nothing.
     fn add_silent(&mut self, args: &[&str]) {
         let since = Instant::now();
         let mut child = attached(args, Stdio::null(), Stdio::null());
@@ -259,7 +259,7 @@ pub fn list() {
         lines = out.iter().filter(|b| **b == b'\n').count();
     }
     let what = format!("rbt -l 'tracepoint:*' ({lines} lines)");
-    // tracefs need not be mounted, for rbt
+    // rbt does not need a mounted tracefs.
     if root.is_some() {
         walk.show("reading tracefs's folders alone", "ms");
     }
@@ -267,9 +267,9 @@ pub fn list() {
     all.show_beside(&what, "ms", &nothing, "of rbt -V");
 }
 
-/// Sends SIGINT and waits for the end; what it has said on standard error.
+/// Sends SIGINT, waits for the end and returns the standard error.
 pub fn interrupt(mut child: Child) -> String {
-    // SAFETY: our own child, still to be waited for
+    // SAFETY: our own child, which was not waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let mut said = String::new();
     if let Some(mut err) = child.stderr.take() {
@@ -279,7 +279,7 @@ pub fn interrupt(mut child: Child) -> String {
     said
 }
 
-/// A writer that lets a waiting load go.
+/// A writer that starts a waiting load.
 pub fn go(child: &mut Child) {
     child.stdin.take().expect("a pipe").write_all(b"\n").expect("the load is there");
 }

@@ -1,17 +1,17 @@
-//! What the binary is made of, by the map that the linker wrote.
+//! The composition of the binary, by the linker's map.
 
 use std::collections::BTreeMap;
 
 use crate::process;
 use crate::stats::target;
 
-/// The most megabytes that the binary may have.
+/// Maximum size of the binary in MB.
 const MOST: f64 = 38.0;
 
-/// Parts and files with less than this many bytes are counted together.
+/// Parts and files with fewer bytes are summed up.
 const SMALL: u64 = 50_000;
 
-/// How many of LLVM's files are listed.
+/// Number of LLVM's files to list.
 const FILES: usize = 20;
 
 pub fn size() {
@@ -51,34 +51,35 @@ fn list(sizes: BTreeMap<String, u64>, most: usize) {
 
 const LLVM: &str = "LLVM";
 
-/// A piece of a file that is in the binary: its bytes and the file. A line of LLVM's linker is
-/// `address address size alignment file:(section)`, below the line of a section, which has no file.
+/// A piece of a file in the binary: its size and the file. A line of LLVM's linker is `address address size alignment
+/// file:(section)`, below the line of a section, which has no file.
 fn piece(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let size = u64::from_str_radix(words.nth(2)?, 16).ok()?;
     let (file, section) = words.nth(1)?.split_once(":(")?;
-    // no bytes of a file, or none that are left in it
+    // No bytes of a file, or none that remained.
     let absent = [".bss", ".tbss", ".debug", ".comment", ".symtab", ".strtab"].iter().any(|s| section.starts_with(s));
     (!absent).then_some((size, file))
 }
 
-/// The crate or the library that a file belongs to.
+/// The crate or library that a file belongs to.
 fn part(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
-    // `<internal>`, where the linker has put equal texts together
+    // `<internal>`: strings that the linker merged.
     if name.starts_with('<') {
         return "texts".into();
     }
     if let Some((archive, _)) = name.split_once('(') {
         let library = archive.strip_prefix("lib").unwrap_or(archive).trim_end_matches(".a");
-        // the C library, by the name that `build.rs` gives it
+        // The C library, by its name in `build.rs`.
         let library = library.strip_prefix("rbt-").unwrap_or(library);
-        // a crate's own archive, which has what it was given: `libzstd_sys-424c12807f8b54d9.rlib`
+        // The archive of a crate with native code: `libzstd_sys-424c12807f8b54d9.rlib`.
         let library = library.split_once(".rlib").map_or(library, |(krate, _)| krate.rsplit_once('-').map_or(krate, |(name, _)| name));
         let llvm = library == "llvm_sys" || library.starts_with("LLVM");
         return if llvm { LLVM.into() } else { library.into() };
     }
-    // optimized with all others: `rbt-611e3be149fcdd95.regex-577d751bf4b80d1a.regex.8e55dd7a4ea30575-cgu.0.rcgu.o.rcgu.o`
+    // Optimized together with all others:
+    // `rbt-611e3be149fcdd95.regex-577d751bf4b80d1a.regex.8e55dd7a4ea30575-cgu.0.rcgu.o.rcgu.o`.
     match name.split('.').nth(1) {
         Some(krate) if name.ends_with(".rcgu.o") => krate.split('-').next().unwrap_or(krate).into(),
         _ => name.into(),

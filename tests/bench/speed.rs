@@ -1,10 +1,10 @@
-//! How fast rbt is, measured: `cargo bench`, or `cargo bench -- NAME...` for some of the items.
+//! Measures the speed of rbt: `cargo bench`, or `cargo bench -- NAME...` for some of the items.
 //!
-//! Every figure is a median of several runs, with the least, the greatest and their number. Absolute times are this
-//! machine's; what can be compared between machines are the ratios, each against something measured in the same run,
-//! turn by turn: an empty process, a hand-written BPF program, an older mechanism of the kernel's.
+//! Every figure is the median of several runs, with the minimum, the maximum and the number of runs. Absolute times depend on
+//! the machine. Ratios are comparable between machines: each compares with something measured alternately in the same run, such
+//! as an empty process, a hand-written BPF program, or an older mechanism of the kernel.
 //!
-//! `RBT_BENCH_BIN` names another binary than the one cargo built; `RBT_BENCH_ROUNDS` multiplies the number of runs.
+//! `RBT_BENCH_BIN` names another binary than the one that cargo built; `RBT_BENCH_ROUNDS` multiplies the number of runs.
 
 #![allow(unsafe_code)] // geteuid
 
@@ -22,7 +22,7 @@ mod toll;
 
 use std::process::ExitCode;
 
-/// What can be measured: its name, what it is, and the measurement.
+/// An item: its name, its description, and the measurement.
 const ITEMS: &[(&str, &str, fn())] = &[
     ("size", "the binary's bytes, by the crate and the library that they come from", size::size),
     ("startup", "begin { exit() }, from spawn to exit", process::startup),

@@ -1,6 +1,6 @@
-//! Samples and how they are shown.
+//! Samples and their presentation.
 
-/// Measurements of one thing, in any unit.
+/// Measurements of one quantity, in any unit.
 #[derive(Default)]
 pub struct Samples(Vec<f64>);
 
@@ -27,26 +27,26 @@ impl Samples {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// A line of its own; `unit` follows each number's place.
+    /// A separate line; `unit` follows each number.
     pub fn show(&self, what: &str, unit: &str) {
         let (median, min, max) = (self.median(), self.min(), self.max());
         println!("  {what:44} {median:10.2} {unit:4} (min {min:.2}, max {max:.2}, n {})", self.0.len());
     }
 
-    /// The same, and how it compares to another that was measured in the same run.
+    /// The same with the ratio to another measurement of the same run.
     pub fn show_beside(&self, what: &str, unit: &str, other: &Samples, name: &str) {
         self.show(what, unit);
         println!("  {:44} {:10.2} x    {name}", "", self.median() / other.median());
     }
 }
 
-/// How many runs, given how many there are by default.
+/// The number of runs, from the default.
 pub fn rounds(default: usize) -> usize {
     let factor: f64 = std::env::var("RBT_BENCH_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1.0);
     ((default as f64 * factor) as usize).max(1)
 }
 
-/// Says whether a target is met.
+/// Reports whether a target is met.
 pub fn target(what: &str, value: f64, most: f64, unit: &str) {
     let verdict = if value <= most { "met" } else { "MISSED" };
     println!("  target {verdict}: {what} {value:.2} {unit}, at most {most} {unit}");

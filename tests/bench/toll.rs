@@ -1,5 +1,5 @@
-//! What tracing one system call costs the calls that are not traced, and the traced one. `RBT_PEER` names another tracer that
-//! takes `-e SCRIPT`: it is measured in turn with rbt.
+//! The overhead of tracing one system call for the traced call and for other calls. `RBT_PEER` names another tracer that
+//! accepts `-e SCRIPT`; it is measured alternately with rbt.
 
 use std::process::{Child, Command, Stdio};
 
@@ -14,12 +14,12 @@ const EXIT: &str = "tracepoint:syscalls:sys_exit_CALL { @ = count(); }";
 const PAIR: &str = "tracepoint:syscalls:sys_enter_CALL { @s[tid] = nsecs; }
     tracepoint:syscalls:sys_exit_CALL /@s[tid]/ { @ = hist(nsecs - @s[tid]); delete(@s, tid); }";
 
-/// The mechanisms: what they are called, and the options that leave no other.
+/// The mechanisms: their names, and the options that disable all others.
 const MECHANISMS: &[(&str, &[&str])] = &[("chosen by rbt", &[]), ("perf tracepoint", &["--no-feature", "fentry,raw_syscalls"])];
 
 pub fn toll() {
     for (what, script) in [("entry", ENTRY), ("exit", EXIT), ("entry and exit", PAIR)] {
-        // the load opens files
+        // The load opens files.
         for (which, call) in [("not traced", "getsid"), ("traced", "openat")] {
             let script = script.replace("CALL", call);
             let mut bare = Samples::default();
@@ -55,7 +55,7 @@ pub fn toll() {
 fn start_peer(peer: &str, script: &str) -> Child {
     let mut command = Command::new(peer);
     let child = command.args(["-e", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    // it does not say when it is attached
+    // It does not report when it is attached.
     pause(2500);
     child.expect("RBT_PEER")
 }

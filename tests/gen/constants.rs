@@ -1,9 +1,9 @@
-//! What is computed before a program runs and what the program computes agree: each operator on each pair of edge values, once on constants,
-//! and once on values out of maps, which neither the checker nor LLVM can see through.
+//! Constant folding and the compiled program agree: each operator with each pair of edge values, once with constants, and once
+//! with values from maps, which neither sema nor LLVM can see through.
 
 use std::fmt::Write;
 
-/// Where a width or a sign ends, and what a shift takes.
+/// Numbers at the limits of a width or a sign, and shift counts.
 const LITERALS: &[&str] = &[
     "0",
     "1",
@@ -21,19 +21,19 @@ const LITERALS: &[&str] = &[
     "9223372036854775808",
     "18446744073709551615",
 ];
-/// Types, and what they are given.
+/// Types, and their values.
 const CASTS: &[&str] = &["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"];
 const CAST: &[&str] = &["1", "-1", "(-9223372036854775807 - 1)"];
 const BINARY: &[&str] = &["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!=", "&&", "||"];
 const UNARY: &[&str] = &["-", "~", "!"];
 
-/// A script and what each of its comparisons is: it prints the numbers of those that fail, and `end`.
+/// A script with its comparisons: it prints the numbers of those that fail, and `end`.
 pub struct Script {
     pub text: String,
     pub rows: Vec<String>,
 }
 
-/// All of them.
+/// All scripts.
 pub fn scripts() -> Vec<Script> {
     let literals = LITERALS.iter().map(|a| of_literals(a));
     literals.chain(CASTS.iter().map(|ty| of_casts(ty))).collect()
@@ -47,7 +47,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A variable whose value comes out of a map.
+    /// A variable whose value is from a map.
     fn hide(&mut self, name: &str, value: &str) {
         let _ = writeln!(self.hidden, "  @{name} = {value}; ${name} = @{name};");
     }
@@ -63,7 +63,7 @@ impl Rows {
     }
 }
 
-/// One literal on the left, all of them on the right. Beside an unsigned one a literal without a minus is unsigned.
+/// One literal on the left, all of them on the right. Next to an unsigned value, a literal without a minus is unsigned.
 fn of_literals(a: &'static str) -> Script {
     let mut rows = Rows::default();
     rows.hide("a", a);
@@ -79,7 +79,7 @@ fn of_literals(a: &'static str) -> Script {
             format!("$b{i}")
         };
         for (j, op) in BINARY.iter().enumerate().filter(|(_, op)| holds(value(a), op, value(b))) {
-            // by turns both sides are computed, or one
+            // Alternately, both sides are computed at run time, or only one.
             let (x, y) = match (i + j) % 3 {
                 0 => (a, y.as_str()),
                 1 => (x, *b),
@@ -89,7 +89,7 @@ fn of_literals(a: &'static str) -> Script {
         }
     }
     for op in UNARY.iter().filter(|op| **op != "-" || value(a) <= 1 << 63) {
-        // the complement of what has no minus has no sign; the negative has one
+        // The complement of a literal without a minus is unsigned; its negative is signed.
         let hidden = match *op {
             "~" if value(a) >= 0 => "$ua",
             "-" => {
@@ -126,7 +126,7 @@ fn of_casts(ty: &str) -> Script {
     rows.script()
 }
 
-/// Does a type hold what an operator makes of two literals? What does not is an error.
+/// Does a type contain the result of an operator with two literals? Otherwise it is an error.
 fn holds(a: i128, op: &str, b: i128) -> bool {
     let (least, beyond) = (i128::from(i64::MIN), i128::from(i64::MAX));
     let negative = a < 0 || b < 0;

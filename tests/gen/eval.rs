@@ -1,11 +1,11 @@
-//! What a script prints: its tree walked, by the language's rules.
+//! Evaluates a script by the rules of the language, to predict its output.
 
 use super::exact::{E, Op, S, Script, Spec, Ty};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A value. Numbers are 64 bits, extended as their type has it.
+/// A value. Numbers have 64 bits, extended by the sign of their type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum V {
     Num(u64),
@@ -22,11 +22,11 @@ enum Flow {
     Return,
 }
 
-/// What a map's element holds.
+/// The value of a map's element.
 #[derive(Clone, Debug)]
 enum Held {
     Plain(V),
-    /// Count, total, least, greatest, and the type of what was taken.
+    /// Count, sum, minimum, maximum, and the type of the values.
     Taken {
         count: u64,
         sum: u64,
@@ -36,24 +36,24 @@ enum Held {
     },
 }
 
-/// It does more than it should: such a script is thrown away.
+/// The script runs for too long, so it is discarded.
 #[derive(Debug)]
 pub struct TooLong;
 
 struct Run<'a> {
     script: &'a Script,
     vars: BTreeMap<String, V>,
-    /// By the key; of a scalar, by a number.
+    /// By key; a scalar map has one number as its key.
     maps: BTreeMap<String, BTreeMap<V, Held>>,
     out: String,
     steps: u64,
-    /// Divisions by zero, each a warning.
+    /// Number of divisions by zero; each causes a warning.
     divided: u64,
 }
 
 type Now<T> = Result<T, TooLong>;
 
-/// All that it prints, and how many divisions by zero are told.
+/// The output of a script, and the number of reported divisions by zero.
 pub fn expected(script: &Script) -> Result<(String, u64), TooLong> {
     let mut run = Run { script, vars: BTreeMap::new(), maps: BTreeMap::new(), out: String::new(), steps: 0, divided: 0 };
     for wanted in ["begin", "end"] {
@@ -70,7 +70,7 @@ pub fn expected(script: &Script) -> Result<(String, u64), TooLong> {
     Ok((run.out, run.divided))
 }
 
-/// Is the map there at all?
+/// Does the map exist?
 pub fn mentions(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(i, _)| !text[i + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
 }
@@ -226,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// What a map has under a key, as a value.
+    /// The value of a map at a key.
     fn held(&self, map: &str, key: &V) -> V {
         let m = &self.script.maps[map];
         match self.maps.get(map).and_then(|m| m.get(key)) {

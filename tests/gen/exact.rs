@@ -1,7 +1,7 @@
-//! Scripts of which it is known what they print: their tree, their types and their text.
+//! Scripts with known output: their tree, their types and their text.
 //!
-//! Types follow the language's rules and nothing of the checker's: an integer is 64 bits wide in arithmetic, signed where
-//! an operand is or where the operator is `-`; a literal that is not negative takes the other side's sign.
+//! Types follow the rules of the language, independently of sema: an integer has 64 bits in arithmetic and is signed if an
+//! operand is signed or the operator is `-`; a literal that is not negative takes the sign of the other side.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Makes up scripts of which it is known what they print.
+//! Generates scripts with known output.
 
 use super::exact::{E, I64, Macro, Map, Op, S, Script, Spec, Ty, U64, fold};
 use super::rng::Rng;
@@ -22,10 +22,10 @@ pub fn invent(seed: u64) -> Script {
 struct Inventor {
     rng: Rng,
     s: Script,
-    /// Variables that are set here, and whether they may be assigned to.
+    /// Variables that are set here, and whether they can be assigned.
     scopes: Vec<Vec<(String, bool)>>,
     names: usize,
-    /// Loops around that may be left.
+    /// Number of enclosing loops that `break` can leave.
     loops: usize,
     depth: usize,
     room: i64,
@@ -43,7 +43,7 @@ fn boxed(e: E) -> Box<E> {
 impl Inventor {
     fn script(&mut self) {
         self.s.bare = self.rng.once_in(2);
-        // values that nobody knows before the program runs
+        // Values that are unknown before the program runs.
         let mut start = Vec::new();
         for i in 0..2 + self.rng.below(3) {
             let name = format!("@h{i}");
@@ -74,7 +74,7 @@ impl Inventor {
         }
     }
 
-    /// 64 bits, small ones and those at the edges more often.
+    /// 64-bit numbers; small ones and edge values are more frequent.
     fn bits(&mut self) -> u64 {
         match self.rng.below(6) {
             0 | 1 => self.rng.below(20) as u64,

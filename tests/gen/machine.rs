@@ -1,4 +1,4 @@
-//! A script through the stages, within this process.
+//! Runs a script through all stages, within this process.
 
 use rbt::codegen::{self, artifact::Artifact};
 use rbt::diag::{self, Source};
@@ -17,29 +17,29 @@ use std::path::Path;
 
 use std::time::{Duration, Instant};
 
-/// How far a script came, and what stopped it.
+/// How far a script came, and the error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// All the way; what it printed, where it was run.
+    /// To the end; its output, if it was run.
     Fine(Vec<u8>, Vec<u8>),
-    /// `sema` has something against it.
+    /// An error of sema.
     Check(String),
-    /// LLVM does.
+    /// An error of LLVM.
     Compile(String),
-    /// The verifier does: its reason, and the end of its log.
+    /// The verifier rejected it: the reason, and the end of its log.
     Refused(String, String),
-    /// The machine does.
+    /// An error of the machine.
     Machine(String),
-    /// We are wrong.
+    /// A bug in rbt.
     Panic(String),
-    /// It took too long, though it came through.
+    /// It took too long, but ended.
     Slow(String),
-    /// It printed something else than it should.
+    /// Its output is wrong.
     Wrong(String),
 }
 
 impl Outcome {
-    /// In one word; a smaller script must fail the same way.
+    /// One word; a reduced script must fail in the same way.
     pub fn class(&self) -> &'static str {
         match self {
             Outcome::Fine(..) => "fine",
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// The whole story.
+    /// The full report.
     pub fn story(&self) -> String {
         match self {
             Outcome::Fine(..) => String::new(),
@@ -65,7 +65,7 @@ impl Outcome {
     }
 }
 
-/// Time spent, by stage.
+/// Time by stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     /// Parse and check.
@@ -74,14 +74,14 @@ pub struct Spent {
     pub compile: Duration,
     /// libbpf and the verifier.
     pub load: Duration,
-    /// The run, with the unload.
+    /// The run and the unloading.
     pub run: Duration,
-    /// How often the last script was compiled for the sake of its stack.
+    /// How many times the last script was compiled to fit into the stack.
     pub turns: u32,
 }
 
 impl Spent {
-    /// And another's.
+    /// Adds the times of another script.
     pub fn add(&mut self, other: Spent) {
         self.check += other.check;
         self.compile += other.compile;
@@ -89,38 +89,38 @@ impl Spent {
         self.run += other.run;
     }
 
-    /// In all.
+    /// The total.
     pub fn total(&self) -> Duration {
         self.check + self.compile + self.load + self.run
     }
 }
 
-/// A machine that scripts are tried on.
+/// A machine for trials.
 pub struct Machine {
-    /// Its kernel: this one, or one that a snapshot describes.
+    /// Its kernel: this one, or that of a snapshot.
     pub sys: Box<dyn TargetInfo>,
-    /// It is this one, so that programs can be loaded.
+    /// It is this machine, so programs can be loaded.
     pub here: bool,
-    /// Of every run.
+    /// Settings of every run.
     pub settings: Settings,
-    /// Stages that take more of a processor's time are a fault.
+    /// A stage that takes more CPU time is a failure.
     pub patience: Duration,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn new() -> Self {
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
         Self { sys: Box::new(Live::new()), here: true, settings, patience: Duration::from_secs(20) }
     }
 
-    /// One with the kernel that a snapshot describes, and this one's files: programs are compiled, and loaded elsewhere.
+    /// A machine with the kernel of a snapshot and the files of this one: programs are compiled here and loaded elsewhere.
     pub fn of(snapshot: &Path) -> Result<Self, String> {
         let kernel = Snapshot::open(snapshot).map_err(|m| m.what)?;
         Ok(Self { sys: Box::new(kernel.with_files(Live::new())), here: false, ..Self::new() })
     }
 
-    /// The checked script, or what is said against it.
+    /// The result of sema, or its errors.
     pub fn check(&self, text: &str) -> Result<hir::Script, String> {
         self.checked(text).map(|checked| checked.script)
     }
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// Tries a script: check, compile, load, and where `run` says so, run.
+    /// Tries a script: check, compile, load and, with `run`, run it.
     pub fn try_script(&self, text: &str, run: bool) -> (Outcome, Spent) {
         let mut spent = Spent::default();
         let since = used();
@@ -147,12 +147,12 @@ impl Machine {
         (outcome, spent)
     }
 
-    /// What a script is compiled to, or what stopped it.
+    /// The compiled script, or the error.
     pub fn make(&self, text: &str, spent: &mut Spent) -> Result<Artifact, Outcome> {
         caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))
     }
 
-    /// As a run does it, without what the kernel has refused to serve.
+    /// As in a run, without the mechanisms that the kernel rejected.
     fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Artifact, Outcome> {
         let since = Instant::now();
         let source = Source { name: "generated".into(), text: text.into() };
@@ -202,7 +202,7 @@ impl Machine {
         }
     }
 
-    /// Loads what was made, perhaps elsewhere.
+    /// Loads a compiled script, possibly from another machine.
     pub fn take(&self, artifact: &Artifact, spent: &mut Spent) -> Outcome {
         caught(|| self.load(artifact, false, spent)).unwrap_or_else(Outcome::Panic)
     }
@@ -235,7 +235,7 @@ impl Machine {
     }
 }
 
-/// What a function gives, or how it panicked.
+/// The result of a function, or its panic.
 fn caught<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(what)).map_err(|p| {
         let word = p.downcast_ref::<String>().cloned().or_else(|| p.downcast_ref::<&str>().map(|s| (*s).to_string()));
@@ -243,7 +243,7 @@ fn caught<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The processor's time that this thread has used: a busy machine is no reason to call a script slow.
+/// The CPU time of this thread, so that a busy machine does not make a script slow.
 fn used() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0))

@@ -1,6 +1,5 @@
-//! Scripts by the thousand, made up at random: `wild` ones over the whole grammar, which must check, compile and pass the
-//! verifier; `stress` ones of a second generator, of which the verifier must take all that check takes; `exact` ones of which it
-//! is known what they print.
+//! Random scripts by the thousand: `wild` ones use the whole grammar and must pass sema, compile, and pass the verifier; for
+//! `stress` ones of a second generator, the verifier must accept all that sema accepts; `exact` ones have known output.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape of a made-up program
 
@@ -27,10 +26,10 @@ use machine::{Machine, Outcome, Spent};
 use stress::world::World;
 use wild::Wild;
 
-/// `KIND N FIRST [SECONDS]`: tries so many scripts from that seed on, in a process of their own, which is started again after
-/// the script that ended it; takes at most so long to make one that fails small. `show KIND SEED` prints one, `try KIND SEED`
-/// has it go. `make KIND N FIRST SNAPSHOT FOLDER` compiles them for the kernel of a snapshot, and `load FOLDER` has that kernel
-/// take them: in an emulated machine compiling takes far longer than loading.
+/// `KIND N FIRST [SECONDS]`: tries N scripts from seed FIRST in a separate process, which is restarted after a script that
+/// crashes it; reduces a failing script for at most SECONDS. `show KIND SEED` prints a script, `try KIND SEED` runs it. `make
+/// KIND N FIRST SNAPSHOT FOLDER` compiles scripts for the kernel of a snapshot, and `load FOLDER` loads them in that kernel:
+/// compiling in an emulated machine is far slower.
 pub fn main(args: &[String]) -> ExitCode {
     let word = |i: usize| args.get(i).map_or("", String::as_str);
     let number = |i: usize, otherwise: u64| word(i).parse().unwrap_or(otherwise);
@@ -67,7 +66,7 @@ fn text_of(kind: &str, seed: u64) -> String {
     }
 }
 
-/// Runs `work` until it has come to the end: what crashes it is a failure like others.
+/// Runs `work` to the end; a crash is a failure like any other.
 fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     let (mut from, mut failed) = (first, false);
     let Ok(me) = std::env::current_exe() else { return ExitCode::FAILURE };
@@ -96,7 +95,7 @@ fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Seconds that a script that fails is made smaller for.
+/// Maximum time for the reduction of a failing script, in seconds.
 const PATIENCE: u64 = 120;
 
 /// The arguments of a worker.
@@ -108,7 +107,7 @@ fn place() -> PathBuf {
     dir
 }
 
-/// Programs for uprobes to sit on: the test suite's own, where they have been built.
+/// Programs for uprobes: the fixtures of the test suite, if they are built.
 fn fixtures() -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures").display().to_string()
 }
@@ -210,7 +209,7 @@ fn attempt(machine: &Machine, kind: &str, seed: u64, text: &str) -> (Outcome, Sp
     if kind == "exact" { compare(machine, &invent::invent(seed)) } else { machine.try_script(text, false) }
 }
 
-/// Into the folder, by seed: the scripts, and what they are compiled to for the kernel of a snapshot.
+/// Writes the scripts, and their compiled form for the kernel of a snapshot, to a directory, by seed.
 fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitCode {
     let machine = match Machine::of(snapshot) {
         Ok(machine) => machine,
@@ -256,7 +255,7 @@ fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitC
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Has this kernel take what `make` made for it.
+/// Loads the output of `make` in this kernel.
 fn load(folder: &Path) -> ExitCode {
     let machine = Machine::new();
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
@@ -275,7 +274,7 @@ fn load(folder: &Path) -> ExitCode {
         let mut outcome = machine.take(&artifact, &mut spent);
         let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
         if !matches!(outcome, Outcome::Fine(..)) && artifact.manifest.programs.iter().any(|p| p.lowered.is_some()) {
-            // as a run does: once more, without what the kernel will not have
+            // As in a run: once more, without the mechanisms that the kernel rejected.
             outcome = machine.try_script(&text, false).0;
         }
         if !matches!(outcome, Outcome::Fine(..)) {
@@ -289,7 +288,7 @@ fn load(folder: &Path) -> ExitCode {
     if failed == 0 && !seeds.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does a text fail as another did? For so many seconds: then nothing does.
+/// Does a text fail in the same way? After this many seconds, the answer is no.
 fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMut(&str) -> bool + 'a {
     let since = Instant::now();
     let wanted = (outcome.class(), complaint(outcome));
@@ -299,7 +298,7 @@ fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMu
     }
 }
 
-/// What is said, but for numbers and names.
+/// The message without numbers and names.
 fn complaint(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Check(said) => said.split(']').next().unwrap_or("").to_string(),
@@ -315,7 +314,7 @@ fn report(seed: u64, outcome: &Outcome, text: &str, last: &Outcome) {
     let _ = std::fs::write(place().join(format!("{class}-{seed}.txt")), story);
 }
 
-/// Runs a script, and compares what it printed with what it should have.
+/// Runs a script and compares its output with the expected one.
 fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
     let Ok((wanted, divided)) = eval::expected(script) else { return (Outcome::Wrong("does too much".into()), Spent::default()) };
     let (outcome, spent) = machine.try_script(&script.text(), true);

@@ -1,11 +1,11 @@
-//! Numbers that are the same for the same seed.
+//! A random number generator with reproducible results.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// One of its own for each seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
         rng.next();

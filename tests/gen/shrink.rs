@@ -1,8 +1,8 @@
-//! From a script that fails to the smallest part of it that fails the same way.
+//! Reduces a failing script to the smallest part that fails in the same way.
 
 use super::tree::{Cut, Node, count, cut, text};
 
-/// Leaves out what may be left out; `fails` says whether a text still fails the same way.
+/// Removes parts of a script; `fails` determines whether a text still fails in the same way.
 pub fn shrink(nodes: Vec<Node>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<Node> {
     let mut best = nodes;
     loop {

@@ -1,4 +1,4 @@
-//! From a script that fails to a smaller one that fails the same way, by its tokens alone.
+//! Reduces a failing script by its tokens alone.
 
 /// Leaves out tokens and whole groups in brackets, and puts what is within brackets in their place.
 pub fn shrink(text: &str, fails: &mut dyn FnMut(&str) -> bool) -> String {

@@ -1,4 +1,4 @@
-//! A script as a tree of statements, so that some can be left out.
+//! A script as a tree of statements, which can be removed separately.
 
 /// A statement, or one with a body.
 #[derive(Clone, Debug)]

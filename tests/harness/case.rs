@@ -1,11 +1,11 @@
-//! The form of a `.case` file; `tests/harness/mod.rs` describes it.
+//! The syntax of `.case` files; `tests/harness/mod.rs` describes it.
 
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// One case.
+/// A case.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub group: String,
@@ -13,18 +13,18 @@ pub struct Case {
     pub name: String,
     pub needs: Vec<String>,
     pub host: bool,
-    /// Kernels to run on in the virtual machine, as [`super::vm`] calls them.
+    /// The kernels for virtual machines, by the names in [`super::vm`].
     pub vm: Vec<String>,
     pub timeout: f64,
     pub status: Status,
     pub signal: Option<i32>,
     pub files: Vec<(String, String)>,
     pub expect: Vec<Expect>,
-    /// The keys that are plain text: PROG ARGS SH ENV STDIN SETUP BEFORE AFTER.
+    /// The keys with plain text: PROG ARGS SH ENV STDIN SETUP BEFORE AFTER.
     text: BTreeMap<String, String>,
 }
 
-/// What exit status will do.
+/// The accepted exit status.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
     Is(i32),
@@ -32,10 +32,10 @@ pub enum Status {
     Any,
 }
 
-/// One expectation.
+/// An expectation.
 #[derive(Clone, Debug)]
 pub struct Expect {
-    /// Of standard error, not output.
+    /// It applies to standard error instead of standard output.
     pub err: bool,
     pub want: Want,
     pub text: String,
@@ -49,7 +49,7 @@ pub enum Want {
     Re,
     All,
     Not,
-    /// With the lines of the file (from 0) that hold it, for UPDATE=1.
+    /// With its lines in the file (from 0), for UPDATE=1.
     Exact(Range<usize>),
 }
 
@@ -60,7 +60,7 @@ impl Case {
         format!("{}::{}::{}", self.group, super::stem(&self.file), self.name)
     }
 
-    /// Does one of these words stand in it?
+    /// Does the case contain one of these words?
     pub fn mentions(&self, words: &[&str]) -> bool {
         let files = self.files.iter().map(|(_, body)| body);
         let expected = self.expect.iter().map(|e| &e.text);
@@ -72,7 +72,7 @@ impl Case {
     }
 }
 
-/// A value and the lines it stands on.
+/// A value and its lines.
 struct Field {
     key: String,
     value: String,
@@ -132,7 +132,7 @@ fn fields(text: &str) -> Result<Vec<Field>, String> {
         }
         let start = i + 1;
         let mut end = start;
-        // an empty line belongs to the value where an indented one follows it
+        // An empty line belongs to the value if an indented line follows.
         for (j, l) in lines.iter().enumerate().skip(start) {
             if l.starts_with([' ', '\t']) {
                 end = j + 1;
@@ -146,7 +146,7 @@ fn fields(text: &str) -> Result<Vec<Field>, String> {
     Ok(out)
 }
 
-/// The first line's rest and the indented lines, as one text.
+/// The rest of the first line and the indented lines, as one text.
 fn value(first: &str, more: &[&str]) -> String {
     let bar = more.first().is_some_and(|l| l.trim_start().starts_with('|'));
     let indent = more.iter().filter(|l| !l.trim().is_empty()).map(|l| l.len() - l.trim_start().len()).min().unwrap_or(0);
@@ -203,7 +203,7 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
 fn expect(case: &mut Case, err: bool, how: &str, v: String, lines: Range<usize>) -> Result<(), String> {
     let mut push = |want: Want, text: &str| {
         if matches!(want, Want::Re | Want::All | Want::Not) {
-            // the values filled in later are plain words
+            // The values that are filled in later are plain words.
             let probe = text.replace("{{", "").replace("}}", "");
             Regex::new(&probe).map_err(|e| e.to_string())?;
         }

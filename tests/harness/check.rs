@@ -1,12 +1,12 @@
-//! A script and the diagnostics that it must give: `// error[code] LINE:COL` or `// warning[code] …`
-//! comments, in any order; all of them, and no others. What follows `// help: ` must be part of some remedy.
+//! A script with its expected diagnostics in comments: `// error[code] LINE:COL` or `// warning[code] …`, in any order; all of
+//! them, and no others. Text after `// help: ` must be part of a remedy.
 
 use super::{Verdict, need};
 use regex::Regex;
 use std::path::Path;
 use std::process::Command;
 
-/// Judges one `cases/check/*.bt`.
+/// Runs one file of `cases/check/*.bt`.
 pub fn check(file: &Path) -> Verdict {
     if let Some(what) = need::missing(&["root".into()]) {
         return Verdict::Skip(what);
@@ -35,7 +35,7 @@ pub fn check(file: &Path) -> Verdict {
     }
 }
 
-/// The diagnostics, as `error[code] 1:2`, and all that was said.
+/// The diagnostics as `error[code] 1:2`, and the full text.
 fn diagnose(file: &Path, _text: &str) -> Result<(Vec<String>, String), String> {
     let out = Command::new(need::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -87,13 +87,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// What a test binary does: the cases of virtual machines, or those of this one.
+/// The main function of a test binary: the cases for virtual machines, or those for this machine.
 pub fn main(in_machines: bool) -> ExitCode {
     if let Some(list) = std::env::var_os("RBT_TEST_VM_BATCH") {
         return vm::inside(Path::new(&list));
     }
     let mut args = Arguments::from_args();
-    // more than the processors there are makes timing-dependent cases fail, not the run faster
+    // With more threads than CPUs, timing-dependent cases fail, and the run is not faster.
     args.test_threads.get_or_insert(2);
     if !args.list {
         run::build_fixtures();
@@ -117,7 +117,7 @@ fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for case in cases.into_iter().filter(|c| c.host) {
         trials.push(Trial::ignorable_test(case.full_name(), move || match times::take(&case.full_name(), || run::run(&case)) {
-            // no failure where nothing may be skipped: it is run elsewhere
+            // Not a failure even if nothing may be skipped, because the case runs elsewhere.
             Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
                 Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine, by `cargo test --test vm`")))
             }
@@ -131,14 +131,14 @@ fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
     trials
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// As expected.
     Pass,
-    /// Not run: what it needs and is not here.
+    /// Skipped: the missing requirement.
     Skip(String),
-    /// The report.
+    /// Failed: the report.
     Fail(String),
 }
 
@@ -151,7 +151,7 @@ fn verdict(v: Verdict) -> Result<Completion, Failed> {
     }
 }
 
-/// All cases of these folders, and the files that cannot be read, with the reason.
+/// All cases of these directories, and the files that cannot be read, with the reason.
 fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     let (mut cases, mut broken) = (Vec::new(), Vec::new());
     for group in ["run", "cli", "oneliner"] {
@@ -170,8 +170,8 @@ fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     (cases, broken)
 }
 
-/// What we show to others works: each file of `one-liners` that has no cases of its own, and in the pages each `rbt …` line and,
-/// in those of `man`, each script.
+/// The published examples work: each file of `one-liners` without cases of its own, each `rbt …` line in the pages and, in
+/// `man`, each script.
 fn examples() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
@@ -181,7 +181,7 @@ fn examples() -> String {
         if let Some(needs) = shown.needs() {
             text += &format!("NEEDS root, {needs}\n");
         }
-        // with a command it ends by itself, however slow the machine is to begin
+        // With a command, it ends by itself, however slowly the machine starts.
         let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
         match shown {
@@ -199,7 +199,7 @@ fn examples() -> String {
     for file in entries(&root.join("one-liners"), "bt").into_iter().filter(|f| !cased.contains(&stem(f))) {
         add(stem(&file), &Shown::Command(file.display().to_string()));
     }
-    // what several pages show is run once
+    // An example on several pages runs only once.
     let mut seen = Vec::new();
     let pages = ["1", "7"].iter().flat_map(|section| entries(&root.join("man"), section));
     for page in pages.chain([root.join("README.md")]) {
@@ -217,13 +217,13 @@ fn examples() -> String {
 /// An example of a page.
 #[derive(PartialEq, Eq)]
 enum Shown {
-    /// What follows `rbt`.
+    /// The text after `rbt`.
     Command(String),
     Script(String),
 }
 
 impl Shown {
-    /// What is to be there where files are read and written, and nothing is attached.
+    /// The files that examples without probes need.
     fn of_files(&self) -> Option<&'static str> {
         match self {
             Self::Command(c) if c.starts_with("fmt") => Some("printf 'begin {}\\n' | tee old.bt > a.bt"),
@@ -234,7 +234,7 @@ impl Shown {
         }
     }
 
-    /// What it takes beside a kernel that traces.
+    /// The requirements, in addition to a kernel with tracing.
     fn needs(&self) -> Option<&'static str> {
         match self {
             Self::Command(c) if c.contains("| jq ") => Some("jq"),
@@ -242,10 +242,10 @@ impl Shown {
         }
     }
 
-    /// What shows that it has worked.
+    /// The expected output.
     fn says(&self) -> &'static str {
         match self {
-            // one that lists or tells does not attach
+            // Examples that list or print information do not attach.
             Self::Command(c) if ["-l", "info", "help", "one-liners", "--test", "--bench"].iter().any(|w| c.starts_with(w)) => {
                 "EXPECT_RE .\n"
             }
@@ -257,8 +257,8 @@ impl Shown {
     }
 }
 
-/// The examples of a page, each with the number of its line: in Markdown the lines in fences that begin with `rbt`, in roff those
-/// between `.EX` and `.EE`; what has none of them there is a script.
+/// The examples of a page with their line numbers: in Markdown, the fenced lines that start with `rbt`; in roff, those between
+/// `.EX` and `.EE`, or the entire block as a script if it has no such line.
 fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
     let (mut found, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
     for (n, line) in page.lines().enumerate() {
@@ -283,7 +283,7 @@ fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
     found
 }
 
-/// What a line of roff shows, as far as our pages go (groff_char(7)).
+/// Renders a line of roff, as far as the pages use it (groff_char(7)).
 fn typed(roff: &str) -> String {
     let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")];
     signs.iter().fold(roff.to_string(), |text, (from, to)| text.replace(from, to))
@@ -309,7 +309,7 @@ fn stem(p: &Path) -> String {
     p.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Would libtest run a trial of that name? (It decides the same way, but only later.)
+/// Would libtest run a trial with this name? (libtest decides in the same way, but only later.)
 fn selected(args: &Arguments, name: &str) -> bool {
     let hit = |f: &str| if args.exact { name == f } else { name.contains(f) };
     args.filter.as_deref().is_none_or(hit) && !args.skip.iter().any(|s| hit(s))

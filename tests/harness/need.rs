@@ -1,4 +1,4 @@
-//! What a case may need, and whether it is here.
+//! The requirements of cases, and whether this machine meets them.
 
 #![allow(unsafe_code)] // geteuid
 
@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Is a case that cannot run a failure?
+/// Is a skipped case a failure?
 pub fn required() -> bool {
     std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all")
 }
 
-/// The first of the needs that this machine does not meet.
+/// The first requirement that this machine does not meet.
 pub fn missing(needs: &[String]) -> Option<String> {
     needs.iter().find(|n| !met(n)).cloned()
 }
@@ -20,21 +20,21 @@ pub fn missing(needs: &[String]) -> Option<String> {
 fn met(need: &str) -> bool {
     let there = |p: &str| Path::new(p).exists();
     match need {
-        // SAFETY: takes nothing and cannot fail
+        // SAFETY: takes no arguments and cannot fail.
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
         "x86_64" | "aarch64" => std::env::consts::ARCH == need,
-        // `tests/tools.sh fetch` puts them there
+        // `tests/tools.sh fetch` puts them there.
         "tools" => tools().is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
-        // what only a try can tell: rbt has tried it
+        // Only a try shows this, and rbt has tried it.
         "fentry" | "kprobe_multi" | "kprobe_session" | "override" | "uprobe_multi" | "bpf_loop" | "for_each" => {
             info().lines().any(|l| l.split_whitespace().eq([need, "yes"]))
         }
-        // Debian has the server's programs off the path
+        // In Debian, the programs of the server are not on PATH.
         "postgresql" => list("/usr/lib/postgresql").iter().any(|version| version.join("bin/postgres").is_file()) && on_path("setpriv"),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
         _ => {
@@ -44,7 +44,7 @@ fn met(need: &str) -> bool {
             } else if let Some(version) = after("kernel>=") {
                 kernel() >= numbers(version)
             } else if let Some(name) = after("module:") {
-                // loaded, not built in
+                // Loaded, not built in.
                 read("/proc/modules").lines().any(|l| l.split(' ').next() == Some(name))
             } else if let Some(name) = after("types:") {
                 there(&format!("/sys/kernel/btf/{name}"))
@@ -55,7 +55,7 @@ fn met(need: &str) -> bool {
     }
 }
 
-/// Where the tools of Debian's bpftrace package are.
+/// The directory with the tools of Debian's bpftrace package.
 fn tools() -> std::path::PathBuf {
     let home = || std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|c| !c.is_empty()).map(Into::into).or_else(home);
@@ -67,7 +67,8 @@ pub fn rbt() -> std::path::PathBuf {
     std::env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), std::path::PathBuf::from)
 }
 
-/// What `rbt info` says of the kernel. It then lists all that can be traced, which takes an emulated machine 20 s: that is not waited for.
+/// The start of the output of `rbt info`, on the kernel. Then it lists all probes, which takes 20 s in an emulated machine, so
+/// the rest is ignored.
 fn info() -> &'static str {
     static INFO: OnceLock<String> = OnceLock::new();
     INFO.get_or_init(|| {

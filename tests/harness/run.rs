@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// The descriptor that rbt is told to write `attached` to.
+/// The descriptor to which rbt writes `attached`.
 const NOTIFY: i32 = 3;
 
-/// Runs a case here.
+/// Runs a case.
 pub fn run(case: &Case) -> Verdict {
     if let Some(need) = need::missing(&case.needs) {
         return Verdict::Skip(need);
@@ -66,7 +66,7 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
 
 // ---------------------------------------------------------------- the processes
 
-/// A case's folder and the words that stand for things in it.
+/// A case's directory, and the values of its placeholders.
 #[derive(Clone)]
 struct Place {
     dir: PathBuf,
@@ -116,7 +116,7 @@ impl Place {
                 c.env(name, v);
             }
         }
-        // no colours, no set-up of the caller's (cargo's library path has every start-up search many folders)
+        // No colors, and no variables of the caller (cargo's library path makes every process search many directories).
         c.env_remove("RBT_COLOR")
             .env_remove("LD_LIBRARY_PATH")
             .env("NO_COLOR", "1")
@@ -127,7 +127,7 @@ impl Place {
     }
 }
 
-/// A process that ends, with all of its group, when this goes.
+/// A process that is killed with its group when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -138,7 +138,7 @@ impl Drop for Running {
 }
 
 fn kill_group(pid: u32, signal: i32) {
-    // SAFETY: a plain system call; the group is one that we made and have not reaped
+    // SAFETY: a plain system call; we created the group and have not reaped it.
     unsafe { libc::kill(-(pid as i32), signal) };
 }
 
@@ -160,12 +160,12 @@ fn before(case: &Case, place: &mut Place) -> Result<Option<Running>, String> {
     Ok(Some(Running(child)))
 }
 
-/// Started, but waiting for a line on its input: so its pid can stand in the program.
+/// Started, but waiting for a line on its input, so that the program can contain its PID.
 fn after(case: &Case, place: &mut Place) -> Result<Option<Running>, String> {
     let Some(script) = case.text("AFTER") else { return Ok(None) };
     let mut c = place.shell("read go || exit 0; eval \"$AFTER\"");
     c.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // filled in twice: the words of now, and its own pid, which only the shell knows
+    // Filled in twice: the current placeholders, and the PID, which only the shell knows.
     c.env("AFTER", place.fill(script).replace("{{after_pid}}", "$$"));
     let child = c.spawn().map_err(|e| format!("AFTER: {e}"))?;
     place.words.push(("after_pid", child.id().to_string()));
@@ -213,7 +213,7 @@ fn show(c: &Command) -> String {
     words.map(|w| shlex::try_quote(&w).map(|q| q.into_owned()).unwrap_or(w)).collect::<Vec<_>>().join(" ")
 }
 
-/// What a run left.
+/// The result of a run.
 struct End {
     out: String,
     err: String,
@@ -221,13 +221,13 @@ struct End {
     seconds: f64,
 }
 
-/// Runs to the end; starts AFTER at `attached`, sends SIGNAL when AFTER is done.
+/// Runs to the end: starts AFTER at `attached`, and sends SIGNAL when AFTER has ended.
 fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Running>, limit: Duration) -> Result<End, String> {
     let started = Instant::now();
     let (notify, theirs) = std::io::pipe().map_err(|e| e.to_string())?;
     let fd = theirs.as_raw_fd();
     if after.is_some() {
-        // SAFETY: dup2 may be called between fork and exec
+        // SAFETY: dup2 is safe between fork and exec.
         unsafe {
             cmd.pre_exec(move || match libc::dup2(fd, NOTIFY) {
                 -1 => Err(std::io::Error::last_os_error()),
@@ -274,7 +274,7 @@ fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Runnin
             if !signalled && a.0.stdin.is_none() && matches!(a.0.try_wait(), Ok(Some(_))) {
                 signalled = true;
                 if let Some(s) = case.signal {
-                    // SAFETY: a child of ours, not yet waited for
+                    // SAFETY: our own child, which was not waited for.
                     unsafe { libc::kill(rbt.0.id() as i32, s) };
                 }
             }
@@ -300,14 +300,14 @@ fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Runnin
     Ok(end)
 }
 
-/// Collects a pipe's text on the side.
+/// Collects the text of a pipe in a thread.
 struct Drain {
     text: Arc<Mutex<Vec<u8>>>,
     done: mpsc::Receiver<()>,
 }
 
 impl Drain {
-    /// A process left behind may hold the pipe open: it is not waited for.
+    /// A remaining process may hold the pipe open, so this does not wait for it.
     fn finish(self) -> String {
         let _ = self.done.recv_timeout(Duration::from_secs(2));
         let t = self.text.lock().map(|t| t.clone()).unwrap_or_default();
@@ -420,7 +420,7 @@ fn update(case: &Case, at: std::ops::Range<usize>, all: &str, err: bool) {
     }
 }
 
-/// With UPDATE=1: writes what was printed into the files, from their ends upwards.
+/// With UPDATE=1, writes the actual output into the files, from their ends upwards.
 pub fn write_updates() {
     let Ok(mut list) = UPDATES.lock() else { return };
     list.sort_by_key(|(file, at, _)| (file.clone(), std::cmp::Reverse(at.start)));
@@ -435,19 +435,19 @@ pub fn write_updates() {
 
 // ---------------------------------------------------------------- fixtures
 
-/// Where `tests/fixtures` is compiled to.
+/// The directory of the compiled `tests/fixtures`.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
 }
 
-/// A case that traces fixtures has its own: a uprobe belongs to a file, and another case may run that just now.
+/// Gives a case its own copy of the fixtures: a uprobe belongs to a file, which another case may be running.
 fn copy_fixtures(case: &Case, to: &Path) {
     if !case.mentions(&["{{fix}}", "$FIX"]) {
         return;
     }
     let _ = std::fs::create_dir_all(to);
     for file in std::fs::read_dir(fixtures()).into_iter().flatten().flatten() {
-        // a large one only for who asks for it by name
+        // A large fixture is copied only if the case mentions its name.
         let large = file.metadata().is_ok_and(|m| m.len() > 256 << 10);
         if large && !case.mentions(&[&super::stem(&file.path())]) {
             continue;
@@ -458,7 +458,7 @@ fn copy_fixtures(case: &Case, to: &Path) {
     }
 }
 
-/// A program, what it is always told, and what it is told for a shared library.
+/// A compiler, its options, and further options for a shared library.
 type Compiler = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
@@ -474,14 +474,14 @@ fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
     })
 }
 
-/// `NAME.c` becomes `NAME`, `libNAME.c` a shared library; so do C++ (`.cc`) and Rust (`.rs`); Go (`.go`) where its
-/// compiler is installed. A first line `// cc: …` adds flags.
+/// Compiles `NAME.c` to `NAME`, and `libNAME.c` to a shared library; likewise C++ (`.cc`), Rust (`.rs`), and Go (`.go`) if its
+/// compiler is installed. A first line `// cc: …` adds options.
 pub fn build_fixtures() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let _ = std::fs::create_dir_all(fixtures());
     let newest = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
     let mut sources: Vec<_> = std::fs::read_dir(from).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    // libraries first: programs may link with them
+    // Libraries first, because programs may link with them.
     sources.sort_by_key(|p| (!super::stem(p).starts_with("lib"), p.clone()));
     for src in &sources {
         let Some(compiler) = src.extension().and_then(compiler) else { continue };

@@ -1,9 +1,9 @@
-//! Where the time of a run goes: a line for each case, where RBT_TEST_TIMES names a file.
+//! The duration of each case, if RBT_TEST_TIMES names a file.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// Runs a case and notes how long it took.
+/// Runs a case and records its duration.
 pub fn take<T>(name: &str, what: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = what();
@@ -11,10 +11,10 @@ pub fn take<T>(name: &str, what: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Notes the time of a case.
+/// Records the duration of a case.
 pub fn note(name: &str, took: Duration) {
     let Some(file) = std::env::var_os("RBT_TEST_TIMES") else { return };
-    // one write in append mode: lines of several threads stay whole
+    // A single write in append mode keeps lines of several threads intact.
     let line = format!("{:.3}\t{name}\n", took.as_secs_f64());
     let open = std::fs::OpenOptions::new().append(true).create(true).open(&file);
     if let Err(e) = open.and_then(|mut file| file.write_all(line.as_bytes())) {

@@ -1,5 +1,5 @@
-//! Cases in a virtual machine: two machines side by side, each booted once, with this very
-//! program run inside over half of the cases.
+//! Cases in virtual machines: two machines in parallel, each booted once, run this same test binary with half of the cases
+//! each.
 
 use super::case::Case;
 use super::{Verdict, run, times};
@@ -11,26 +11,26 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// As many as there are test threads: each waits for one. RBT_TEST_MACHINES says otherwise.
+/// The number of machines: as many as test threads, because each thread waits for one. RBT_TEST_MACHINES overrides it.
 const MACHINES: usize = 2;
-/// So many cases are worth another machine.
+/// Number of cases that justify another machine.
 const ENOUGH: usize = 16;
 
-/// Where a case runs that only the matrix of kernels runs.
+/// The kernels of cases that only the matrix runs.
 pub const MATRIX: &str = "matrix";
 
-/// The kernels that `VM` names, and the globs of their releases; `yes` is the first.
+/// The kernel names for `VM`, and patterns of their releases; `yes` is the first.
 fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
     let words = |l: &'static str| (!l.starts_with('#')).then(|| l.split_whitespace());
     include_str!("../vm/kernels").lines().filter_map(words).filter_map(|mut w| Some((w.next()?, w.next()?)))
 }
 
-/// Is this the run within the machine?
+/// Does this run within the machine?
 pub fn is_inside() -> bool {
     std::env::var_os("RBT_TEST_VM_BATCH").is_some()
 }
 
-/// What follows `VM`: yes, no, matrix, or kernels.
+/// The value of `VM`: yes, no, matrix, or kernels.
 pub fn releases(value: &str) -> Result<Vec<String>, String> {
     let one = |w: &str| match w {
         "yes" => known().next().map(|(name, _)| name.to_string()).ok_or("tests/vm/kernels is empty".into()),
@@ -40,7 +40,7 @@ pub fn releases(value: &str) -> Result<Vec<String>, String> {
     value.split_whitespace().filter(|w| *w != "no").map(one).collect()
 }
 
-/// Where a case is run: each kernel's name and glob. RBT_TEST_KERNEL, a name or a glob, puts one in the place of all.
+/// The kernels of a case by name and pattern. RBT_TEST_KERNEL, a name or a pattern, replaces all of them.
 fn kernels(case: &Case) -> Vec<(String, String)> {
     let glob = |name: &str| known().find(|(n, _)| *n == name).map(|(_, glob)| glob.to_string());
     match std::env::var("RBT_TEST_KERNEL") {
@@ -56,7 +56,7 @@ fn kernels(case: &Case) -> Vec<(String, String)> {
     }
 }
 
-/// The cases of one boot, and its results once somebody asked.
+/// The cases of one boot, and their results after the first request.
 pub struct Batch {
     name: String,
     kernel: String,
@@ -71,7 +71,7 @@ pub struct Trial {
     pub batch: Arc<Batch>,
 }
 
-/// All cases that run in a machine, as far as `selected` wants them by name: those of one kernel take turns on its machines.
+/// All selected cases for virtual machines; those of one kernel are distributed over its machines.
 pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial> {
     type Named = (String, Arc<Case>);
     let mut by_kernel: BTreeMap<(String, String), Vec<Named>> = BTreeMap::new();
@@ -100,7 +100,7 @@ pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial
 }
 
 impl Batch {
-    /// The verdict on one case; the first who asks boots the machine.
+    /// The result of one case; the first request boots the machine.
     pub fn result(&self, case: &Case) -> Verdict {
         match self.done.get_or_init(|| self.boot()) {
             Ok(all) => all.get(&case.full_name()).cloned().unwrap_or_else(|| Verdict::Fail("no result".into())),
@@ -144,7 +144,7 @@ impl Batch {
     }
 }
 
-/// Within the machine: runs the listed cases, a line of JSON for each.
+/// Within the machine: runs the listed cases and prints a line of JSON for each.
 pub fn inside(list: &Path) -> ExitCode {
     let wanted = std::fs::read_to_string(list).unwrap_or_default();
     let (cases, _) = super::load();
@@ -173,7 +173,7 @@ fn read(line: &str) -> Option<(String, Verdict, Duration)> {
     Some((v["name"].as_str()?.into(), verdict, Duration::try_from_secs_f64(v["seconds"].as_f64()?).ok()?))
 }
 
-/// What of the machine's parts is not here.
+/// The missing parts of the machine.
 fn lacking(glob: &str) -> Option<&'static str> {
     let kernels = cache().join("kernels");
     let start = glob.split('*').next().unwrap_or("");
@@ -187,7 +187,7 @@ fn lacking(glob: &str) -> Option<&'static str> {
     }
 }
 
-/// Where vm-fetch.sh puts things.
+/// The directory in which vm-fetch.sh puts files.
 fn cache() -> PathBuf {
     let var = |n| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
     let user = || var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache")));

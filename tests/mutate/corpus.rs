@@ -1,8 +1,8 @@
-//! Every script in the tree.
+//! Every script in the repository.
 
 use std::path::{Path, PathBuf};
 
-/// The scripts, in an order that stays.
+/// The scripts, in a fixed order.
 pub fn scripts() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |p: PathBuf| std::fs::read_to_string(p).unwrap_or_default();
@@ -19,7 +19,7 @@ pub fn scripts() -> Vec<String> {
         all.extend(line.split_once("-e '").and_then(|(_, t)| t.rsplit_once('\'')).map(|(t, _)| t.to_string()));
     }
     all.extend(EXTRA.iter().map(|s| s.to_string()));
-    // what a case builds for itself
+    // Files that a case builds for itself.
     all.iter_mut().for_each(|s| *s = s.replace("{{fix}}/loop", "/bin/demo").replace("{{fix}}", "/bin").replace("{{", "").replace("}}", ""));
     all.retain(|s| s.contains('{') && s.len() < 20_000);
     all
@@ -32,7 +32,7 @@ fn files(dir: &Path, ext: &str) -> Vec<PathBuf> {
     list
 }
 
-/// The programs of a `.case` file, whose form `tests/harness/mod.rs` describes.
+/// The programs in a `.case` file, whose syntax `tests/harness/mod.rs` describes.
 fn programs(text: &str, to: &mut Vec<String>) {
     let mut program: Option<String> = None;
     for line in text.lines().chain(["END"]) {
@@ -50,7 +50,7 @@ fn programs(text: &str, to: &mut Vec<String>) {
     }
 }
 
-/// What the tree has little of.
+/// Constructs that are rare in the repository.
 const EXTRA: &[&str] = &[
     "#include <linux/sched.h>\n#define N 3 /* n */\nstruct a { int b; union { long c; char d[4]; }; } __attribute__((packed));\n\
      config = { max_strlen = 64; missing_probes = \"warn\" }\nimport \"x.bt\";\nmacro m($a, @b, c) { @b[$a] = c; $a + 1 }\n\

@@ -1,4 +1,4 @@
-//! One script after another through all that is tested, in a process that may die of it.
+//! Runs scripts through everything that is tested, in a process that may crash.
 
 use rbt::diag::Source;
 use rbt::settings::{Invocation, Settings};
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Numbers `from` and so many more, of the scripts that standard input gives. Tells each on standard output: see `main.rs`.
+/// Runs scripts from number `from` on; the corpus is on standard input. Reports each one on standard output: see `main.rs`.
 pub fn work(seed: u64, from: u64, count: u64) {
     std::panic::set_hook(Box::new(|info| {
         if let Ok(mut text) = PANIC.lock() {
@@ -52,7 +52,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
     let invocation = Invocation {
         has_child: true,
         params: vec!["7".into(), "word".into()],
-        // a script without options refuses all
+        // A script without options rejects all options.
         options: if text.contains("getopt(\"n\"") { vec![("n".into(), Some("5".into()))] } else { Vec::new() },
         ..Invocation::default()
     };
@@ -72,7 +72,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
             let source = [Source { name: "t".into(), text: text.into() }];
             let compiled = codegen::compile(&checked.script, &checked.settings, sys, &source, Default::default());
             match compiled {
-                // what the made-up kernel lacks
+                // Features that the synthetic kernel lacks.
                 Err(e) if e.messages.is_empty() && !e.diagnostics.is_empty() => told(rbt::diag::Diagnostics(e.diagnostics), text)?,
                 Err(e) => return Err(format!("passes check, but not LLVM: {:?}", e.messages.first())),
                 Ok(_) => {}
@@ -82,7 +82,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
     Ok(stages)
 }
 
-/// Whatever is wrong can be told, and has its place in the text.
+/// Every diagnostic can be rendered, and its span is within the text.
 fn told(wrong: rbt::diag::Diagnostics, text: &str) -> Result<(), String> {
     let source = Source { name: "t".into(), text: text.into() };
     for d in &wrong.0 {
@@ -97,7 +97,7 @@ fn told(wrong: rbt::diag::Diagnostics, text: &str) -> Result<(), String> {
     if !wrong.0.is_empty() && shown.is_empty() { Err("nothing is told".into()) } else { Ok(()) }
 }
 
-/// Holds `rbt fmt` to its promises; gives false for what does not parse.
+/// Checks the promises of `rbt fmt`; false if the text does not parse.
 pub fn fmt(text: &str) -> Result<bool, String> {
     let Some((tree, made)) = formatted(text) else { return Ok(false) };
     let Some((tree_again, again)) = formatted(&made) else { return Err(format!("fmt: what it made does not parse:\n{made}")) };
@@ -111,7 +111,7 @@ pub fn fmt(text: &str) -> Result<bool, String> {
         return Err(format!("fmt: it means something else:\n{made}"));
     }
     if let Some(line) = made.lines().find(|l| l.ends_with([' ', '\t']) && !l.contains(['"', '#'])) {
-        // C definitions are kept, though a comment before one may be moved
+        // C definitions are kept, though a comment before one may move.
         let last = line.trim_end().rfind([' ', '\t']).map_or(0, |i| i + 1);
         if !text.contains(&line[last..]) {
             return Err(format!("fmt: blanks at the end of `{line}`"));
@@ -134,7 +134,7 @@ fn meaning(mut tree: Script) -> String {
     parts.fold(first, |all, part| all + part.split_once('}').map_or("", |(_, rest)| rest))
 }
 
-/// What the tree's scripts ask of a machine, as far as that is fun.
+/// The synthetic machine, with the parts that the scripts use most.
 const MACHINE: &str = "
     enum state { IDLE, BUSY = 4 };
     typedef int pid_t;

@@ -1,11 +1,11 @@
-//! Many rows in one script, since a tracer takes long to start; and what comes of each.
+//! Combines many rows into one script, because a tracer starts slowly; and splits the results.
 
 use super::row::{Kind, Row};
 use super::run::{Said, Tracers};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What came of a row.
+/// The result of a row.
 pub enum Verdict {
     Equal,
     BothRefuse,
@@ -13,10 +13,10 @@ pub enum Verdict {
     Differs(String),
 }
 
-/// Rows in one script.
+/// The number of rows in one script.
 const ROWS: usize = 40;
 
-/// Rows that may stand together, and those that stand alone.
+/// Runs the rows that can be combined, and those that cannot.
 pub fn batches(rows: Vec<Row>) -> Vec<Vec<Row>> {
     let (alone, together): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(Row::alone);
     let together = together.chunks(ROWS).map(<[Row]>::to_vec);
@@ -29,7 +29,7 @@ pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
         [one] => vec![(one.clone(), single(tracers, one))],
         many => match together(tracers, many) {
             Together::All(verdicts) => many.iter().cloned().zip(verdicts).collect(),
-            // those that are complained of by themselves, and the others together
+            // Those with errors separately, and the others together.
             Together::Without(bad) if !bad.is_empty() && bad.len() < many.len() => {
                 let (bad, good): (Vec<_>, Vec<_>) = many.iter().cloned().enumerate().partition(|(i, _)| bad.contains(i));
                 let (bad, good): (Vec<Row>, Vec<Row>) =
@@ -50,7 +50,7 @@ pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
 
 enum Together {
     All(Vec<Verdict>),
-    /// It cannot be one script; these rows are why, as far as that is told.
+    /// It cannot be one script; the rows with errors, as far as known.
     Without(Vec<usize>),
 }
 
@@ -79,7 +79,7 @@ fn together(tracers: &Tracers, rows: &[Row]) -> Together {
     Together::All(found.into_iter().map(|f| f.map_or(Verdict::Equal, Verdict::Differs)).collect())
 }
 
-/// The rows that errors are at: a row is a line, after the first.
+/// The rows with errors: a row is a line, after the first one.
 fn complained(err: &str, rows: usize) -> Vec<usize> {
     let mut out = Vec::new();
     for line in err.lines() {
@@ -94,7 +94,7 @@ fn complained(err: &str, rows: usize) -> Vec<usize> {
     out
 }
 
-/// What each row printed, by its marks; `usize::MAX` is what came before.
+/// The output of each row, by its marks; `usize::MAX` is the output before the first.
 fn parts(out: &str) -> BTreeMap<usize, String> {
     let (mut parts, mut at) = (BTreeMap::<usize, String>::new(), usize::MAX);
     for line in out.split_inclusive('\n') {
@@ -142,7 +142,7 @@ fn single(tracers: &Tracers, row: &Row) -> Verdict {
     Verdict::Equal
 }
 
-/// Without what is said at every start.
+/// Removes the messages at the start of every run.
 fn errors(err: &str) -> String {
     err.lines()
         .filter(|l| !l.starts_with("WARNING: Could not read functions") && !l.contains("RLIMIT_MEMLOCK"))
@@ -163,7 +163,7 @@ fn shown(row: &Row, out: &str) -> String {
     text
 }
 
-/// Lines that only one has.
+/// The lines that only one of the two has.
 fn difference(theirs: &str, ours: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
     let same = a.iter().zip(&b).take_while(|(x, y)| x == y).count();

@@ -14,7 +14,7 @@ pub struct Row {
     pub differs: Option<String>,
     pub masks: Vec<Regex>,
     pub sorted: bool,
-    /// As JSON too.
+    /// Compare JSON too.
     pub json: bool,
 }
 
@@ -30,7 +30,7 @@ impl Row {
         Self { name, kind: Kind::Statements, text, args: String::new(), differs: None, masks: Vec::new(), sorted: false, json: true }
     }
 
-    /// May it stand in one script with others? Maps are printed at the end, and their types are the script's.
+    /// Can it be combined with other rows? Maps are printed at the end, and their types apply to the entire script.
     pub fn alone(&self) -> bool {
         self.kind != Kind::Statements
             || self.differs.is_some()
@@ -42,7 +42,7 @@ impl Row {
     }
 }
 
-/// The names that a script's first word may be.
+/// The possible first words of a script.
 const PROBES: &str = "begin end interval tracepoint rawtracepoint uprobe uretprobe usdt profile software hardware self test bench \
                       BEGIN END config let macro struct union enum fn import watchpoint #include #define iter t rt u ur U s h p i w";
 
@@ -70,7 +70,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Row>, String> {
             "mask" => row.masks.push(Regex::new(rest).map_err(|e| format!("{name}: {e}"))?),
             "sorted" => row.sorted = true,
             "text" => row.json = false,
-            // a script of several lines
+            // A script of several lines.
             "|" => {
                 row.text.push('\n');
                 row.text.push_str(rest);

@@ -46,7 +46,7 @@ impl Tracers {
             return said;
         }
         let said = run(&self.theirs, row, text, json);
-        // one that ran out of time says nothing of the script
+        // A timeout says nothing about the script.
         if said.status != 124 {
             let _ = std::fs::write(&place, format!("{}\u{1}{}\u{1}{}", said.status, said.out, said.err));
         }
@@ -54,7 +54,7 @@ impl Tracers {
     }
 }
 
-/// bpftrace's warnings about the script stand before its output: place and text, the line, marks under it.
+/// Removes bpftrace's warnings about the script, which precede its output: position and text, the line, the marks below it.
 fn without_warnings(out: &str) -> String {
     let (mut kept, mut within) = (String::new(), false);
     for line in out.split_inclusive('\n') {

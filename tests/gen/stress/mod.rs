@@ -1,7 +1,7 @@
-//! A second generator of scripts, written without a look at the first: what the checker accepts of them, the kernel must accept.
+//! A second generator, written independently of the first: the kernel must accept every script that sema accepts.
 //!
-//! Each script draws anew what it is made of ("swarm testing"): which statements, how deep, how long, under which settings. What
-//! the checker refuses is no fault, and is counted.
+//! Each script uses a random subset of features ("swarm testing"): statements, depth, length, settings. An error of sema is not
+//! a failure, and is counted.
 
 mod exprs;
 mod names;
