@@ -137,7 +137,7 @@
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
 //! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, globset in
-//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`.
+//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve`, sha2 in `driver`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
 //!
@@ -190,6 +190,7 @@ pub mod list;
 pub mod merge;
 pub mod repl;
 pub mod scripts;
+pub mod serve;
 pub mod verbs;
 
 /// The version, as `rbt --version` prints it.

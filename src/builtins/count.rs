@@ -24,6 +24,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
             saved: &Saved {
+                adds: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |_, slots| Counted { count: Some(total(slots, 0)), ..Counted::default() },
                 load: |_, of| Ok(vec![of.count_word()?]),
@@ -47,6 +48,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
             saved: &Saved {
+                adds: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |agg, slots| Counted { sum: signed(agg, total(slots, 0)).number(), ..Counted::default() },
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
@@ -67,6 +69,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
             saved: &Saved {
+                adds: false,
                 size: two_words,
                 save: |agg, slots| Counted { min: best(agg, slots, false), ..Counted::default() },
                 load: |agg, of| load_extreme(agg, of.min, false),
@@ -92,6 +95,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
             saved: &Saved {
+                adds: false,
                 size: two_words,
                 save: |agg, slots| Counted { max: best(agg, slots, true), ..Counted::default() },
                 load: |agg, of| load_extreme(agg, of.max, true),
@@ -323,6 +327,7 @@ fn two_words(_: bool, params: &[i64]) -> Option<u32> {
 
 /// Sum and count.
 const SAVED_STATS: Saved = Saved {
+    adds: true,
     size: two_words,
     save: |agg, slots| {
         let of = stats_of(agg, slots);

@@ -28,6 +28,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             saved: &Saved {
+                adds: true,
                 size: |_, params| match params {
                     [k @ 0..=5] => Some(log2_buckets(*k as u32) * 8),
                     _ => None,
@@ -82,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
-            saved: &Saved { size: |_, params| linear_size(params).ok(), save, load },
+            saved: &Saved { adds: true, size: |_, params| linear_size(params).ok(), save, load },
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })

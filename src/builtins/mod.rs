@@ -481,10 +481,31 @@ pub enum Sharing {
 pub struct Saved {
     /// Bytes of a slot with this sign and these parameters; none if such parameters do not exist.
     pub size: fn(bool, &[i64]) -> Option<u32>,
+    /// What was there before the map was emptied and what came afterwards can be told as one.
+    pub adds: bool,
     /// What the slots hold together, each of `Agg::size` bytes.
     pub save: fn(&Agg, &[&[u8]]) -> Counted,
     /// The words of a slot that holds the same, or what does not fit.
     pub load: fn(&Agg, &Counted) -> Result<Vec<u64>, String>,
+}
+
+/// What two states of an aggregation are together.
+///
+/// # Errors
+/// A number is missing, or does not fit into 64 bits.
+pub fn add(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
+    let (_, row) = aggregate(&agg.function).ok_or("there is no such aggregation")?;
+    let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
+    let sum = (row.saved.save)(agg, &[&one, &other]);
+    if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
+}
+
+/// The bytes of a slot that holds this.
+///
+/// # Errors
+/// As [`Saved::load`].
+pub fn slot(agg: &Agg, row: &Aggregate, counted: &Counted) -> Result<Vec<u8>, String> {
+    Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 
 /// An aggregation's layout and its uses.

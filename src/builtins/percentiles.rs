@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
-        saved: &Saved { size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
+        saved: &Saved { adds: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
         kind: "percentiles",
         more: Monotonicity::Either,
         read: None,

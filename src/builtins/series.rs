@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
-        saved: &Saved { size, save, load },
+        saved: &Saved { adds: false, size, save, load },
         kind: "tseries",
         more: Monotonicity::Either,
         read: None,

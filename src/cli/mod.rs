@@ -197,6 +197,10 @@ pub struct Run {
     pub expected: Expected,
     /// `--against`: a snapshot
     pub against: Option<PathBuf>,
+    /// `--serve`
+    pub serve: Option<std::net::SocketAddr>,
+    /// `--serve-token`
+    pub serve_token: Option<PathBuf>,
 }
 
 /// What is expected of a run.
@@ -382,6 +386,11 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
             None if !run.expected.is_empty() => {
                 return Err(
                     Failure::new("--expect needs a script, because it is about the script's maps").help("give a FILE, or -e 'PROGRAM'")
+                );
+            }
+            None if run.serve.is_some() => {
+                return Err(
+                    Failure::new("--serve needs a script, because it serves the script's maps").help("give a FILE, or -e 'PROGRAM'")
                 );
             }
             None => return Ok(Command::Prompt(run)),

@@ -149,8 +149,10 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     if only_look {
         require_privileges()?;
     }
+    let scrapes = start::serve(run, &checked, &front, budget.as_deref())?;
+    let watchers = start::Watchers { budget: budget.as_deref(), scrapes };
     loop {
-        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, budget.as_deref()) {
+        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, &watchers) {
             Ok(status) => return Ok(status),
             Err(start::Stopped::Failed(failure)) => return Err(failure),
             // never the same again, since none of them is used then

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
@@ -12,13 +13,14 @@ use super::budget::Budget;
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Span};
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::frontend::explain::{REFUSED, explain, unserved};
 use crate::frontend::{Checked, Frontend};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
-use crate::runtime::{self, Options};
+use crate::runtime::{self, Options, Scrapes};
 use crate::sema::hir;
+use crate::serve::{self, Names};
 use crate::settings::{MapLayout, Mechanism, Mode, Settings};
 use crate::state::{self, State};
 use crate::streams::{not_written, to_stderr};
@@ -27,6 +29,12 @@ use crate::system::TargetInfo;
 /// Forks the `-c` command, which waits until it is let go.
 pub(super) fn child(command: &str) -> Result<Child, Failure> {
     Child::prepare(command).map_err(|e| Failure::from_text(&format!("{e:#}")).code("no-command"))
+}
+
+/// Those that learn of the maps of a run, apart from the readers of its output.
+pub(super) struct Watchers<'a> {
+    pub budget: Option<&'a Budget>,
+    pub scrapes: Option<Arc<Scrapes>>,
 }
 
 /// Why nothing ran.
@@ -51,8 +59,9 @@ pub(super) fn start(
     child: &mut Option<Child>,
     sys: &dyn TargetInfo,
     front: &mut Frontend,
-    budget: Option<&Budget>,
+    watchers: &Watchers,
 ) -> Result<u8, Stopped> {
+    let budget = watchers.budget;
     let mut out = output(run)?;
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let shows = |stage: &str| run.dumps.contains(&stage);
@@ -76,6 +85,7 @@ pub(super) fn start(
         led_by: None,
         maps: Vec::new(),
         on_end: budget.map(Budget::on_end),
+        scrapes: watchers.scrapes.clone(),
         state: format.state.then(|| Box::new(blank_state(front, budget))),
         on_attached: None,
         blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
@@ -122,6 +132,20 @@ pub(super) fn start(
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,
     })
+}
+
+/// Starts to serve the maps of the run, if that is asked for.
+pub(super) fn serve(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Result<Option<Arc<Scrapes>>, Failure> {
+    let Some(address) = run.serve else { return Ok(None) };
+    let blank = blank_state(front, budget);
+    let scrapes = Scrapes::new(blank).map_err(|e| Failure::new(format!("--serve: {}", reason(&e))))?;
+    let scrapes = Arc::new(scrapes);
+    let names = Names::of(front.sources.iter().map(|source| source.text.as_str()));
+    let address = serve::start(address, run.serve_token.as_deref(), names, checked.settings.max_series, scrapes.clone())?;
+    if !run.quiet {
+        to_stderr(&format!("Serving http://{address}/metrics\n"));
+    }
+    Ok(Some(scrapes))
 }
 
 /// What is known of a run before it begins.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::builtins::{self, Aggregate};
+use crate::builtins;
 use crate::diag::Span;
 use crate::render::{self, RenderOptions};
 use crate::sema::hir;
-use crate::state::{Counted, Entry, Map, Printed, State};
-use crate::types::{Agg, Type};
+use crate::state::{Entry, Map, Printed, State};
+use crate::types::Type;
 use crate::value::{Counts, Last, MapView, Show, Value};
 
 /// The most bytes of the values of a map that are shown.
@@ -255,7 +255,7 @@ impl Total {
         };
         let element = element(&self.map, &known.key);
         if let (Some(agg), Some(a), Some(b)) = (self.map.value.aggregation(), &known.counted, &entry.counted) {
-            let sum = joined(agg, a, b).map_err(|why| format!("cannot merge {element}: {why}"))?;
+            let sum = builtins::add(agg, a, b).map_err(|why| format!("cannot merge {element}: {why}"))?;
             known.counted = Some(sum);
         } else if known.value != entry.value {
             let shown = |value: &Option<Value>| value.as_ref().map(text).unwrap_or_default();
@@ -278,7 +278,7 @@ impl Total {
         let row = value.aggregation().and_then(|agg| Some((agg, builtins::aggregate(&agg.function)?.1)));
         let shown = |entry: &Entry| {
             let value = match (row, &entry.counted) {
-                (Some((agg, row)), Some(counted)) => slot(agg, row, counted).map(|slot| (row.merge)(agg, &[&slot]))?,
+                (Some((agg, row)), Some(counted)) => builtins::slot(agg, row, counted).map(|slot| (row.merge)(agg, &[&slot]))?,
                 (_, _) => entry.value.clone().unwrap_or(Value::None),
             };
             Ok::<_, String>((entry.key.clone(), value))
@@ -306,22 +306,11 @@ fn whole(map: &mut Map) -> Result<(), String> {
         let Some(counted) = entry.counted.as_ref().filter(|_| entry.value.is_none()) else {
             return Err("an element has no value".into());
         };
-        let slot = slot(agg, row, counted)?;
+        let slot = builtins::slot(agg, row, counted)?;
         // fields that the function does not use are gone
         entry.counted = Some((row.saved.save)(agg, &[&slot]));
     }
     Ok(())
-}
-
-fn slot(agg: &Agg, row: &Aggregate, counted: &Counted) -> Result<Vec<u8>, String> {
-    Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
-}
-
-fn joined(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
-    let (_, row) = builtins::aggregate(&agg.function).ok_or("there is no such aggregation")?;
-    let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
-    let sum = (row.saved.save)(agg, &[&one, &other]);
-    if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
 }
 
 /// The host becomes the first part of the keys.

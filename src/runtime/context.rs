@@ -12,6 +12,7 @@ use super::final_maps::Kept;
 use super::load::{Loaded, MapFd};
 use super::poll::NAP;
 use super::problems::Problems;
+use super::scrape::Past;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
@@ -73,6 +74,8 @@ pub(super) struct RunContext<'a> {
     pub(super) kept: Kept<MapView>,
     /// The same without loss, for a state.
     pub(super) saved: Kept<state::Map>,
+    /// What was in maps when they were emptied, where somebody asks for the state.
+    pub(super) past: Option<Past>,
     /// `end` has run.
     pub(super) in_end: bool,
     /// Maps that `end` printed.
@@ -117,6 +120,7 @@ impl<'a> RunContext<'a> {
             notes: Vec::new(),
             kept: Kept::default(),
             saved: Kept::default(),
+            past: None,
             in_end: false,
             printed: Vec::new(),
             silent: false,
@@ -279,7 +283,9 @@ impl<'a> RunContext<'a> {
         let (mut kept, in_end) = (std::mem::take(&mut self.kept), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
         self.kept = kept;
-        done.and_then(|()| self.save(map))
+        done.and_then(|()| self.save(map))?;
+        let (_, at) = self.map_at(map)?;
+        self.remember(map, at)
     }
 
     /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
@@ -373,6 +379,7 @@ impl Host for RunContext<'_> {
         let done = saved.emptied(map, self.in_end, || self.saved_at(map, at));
         self.saved = saved;
         done?;
+        self.remember(map, at)?;
         match (keys, apart) {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;

@@ -12,7 +12,7 @@
 //!   that is removed during the run; `privileges`: missing privileges
 //! - `attach`, `perf`, `sweep`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
-//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `stacks`: frames by stack ID
+//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `scrape`: the same while it runs; `stacks`: frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `trials`: a script's tests and benchmarks
@@ -72,6 +72,7 @@ mod replaced_files;
 mod ring;
 mod run;
 mod saved;
+mod scrape;
 mod shared;
 mod signals;
 mod source;
@@ -91,6 +92,7 @@ pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
 pub use remote::{Parts, Remote};
+pub use scrape::Scrapes;
 pub use signals::keep_user_signals;
 
 use child::Child;
@@ -148,6 +150,8 @@ pub struct Options {
     pub on_end: Option<OnEnd>,
     /// The state to complete and to say at the end, where the format asks for it.
     pub state: Option<Box<State>>,
+    /// Another thread asks for the state while the run goes on.
+    pub scrapes: Option<Arc<Scrapes>>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is

@@ -42,6 +42,7 @@ impl Session<'_> {
             let names: Vec<String> = self.cx.manifest.maps.iter().map(|m| m.name.clone()).collect();
             context.saved = Kept::new(self.cx.manifest, &names);
         }
+        context.past = self.options.scrapes.is_some().then(Default::default);
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -61,10 +62,14 @@ impl Session<'_> {
         if context.goes_on() && (waits || child.is_some()) {
             source.collect(&self.cx.loaded.state);
         }
+        let scrapes = self.options.scrapes.clone();
         let mut refreshed = Instant::now();
         let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
         loop {
             heed(&self.cx)?;
+            if let Some(scrapes) = &scrapes {
+                scrapes.heed(&mut context)?;
+            }
             let done = source.done(&mut context, &self.cx.loaded.state);
             if context.exit.is_none() {
                 context.exit = done.asked;
@@ -87,7 +92,15 @@ impl Session<'_> {
             }
             if done.all {
                 let nap = context.stacks.nap(&context.loaded.state);
-                source.sleep(nap, &[self.cx.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
+                source.sleep(
+                    nap,
+                    &[
+                        self.cx.signals.fd(),
+                        raw(child.as_ref().map(|c| c.fd()).as_ref()),
+                        raw(self.target.as_ref()),
+                        scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
+                    ],
+                );
             }
         }
 

@@ -74,17 +74,18 @@ impl Source {
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.
-    pub fn sleep(&self, nap: Duration, [signal, child, target]: &[RawFd; 3]) {
+    pub fn sleep(&self, nap: Duration, others: &[RawFd; 4]) {
         match &self.collector {
             Some(collector) => {
                 if collector.sleep() {
-                    wait(&[collector.fd(), *signal, *child, *target], nap);
+                    let [signal, child, target, asked] = *others;
+                    wait(&[collector.fd(), signal, child, target, asked], nap);
                     collector.wake();
                 }
             }
             // nobody wakes us then
-            None if self.ring.is_some() => wait(&[*signal, *child, *target], LONG),
-            None => wait(&[*signal, *child, *target], nap),
+            None if self.ring.is_some() => wait(others, LONG),
+            None => wait(others, nap),
         }
     }
 

@@ -78,6 +78,8 @@ pub struct Settings {
     pub max_map_keys: u64,
     /// Attach points after wildcards.
     pub max_probes: u64,
+    /// Series of a map that `--serve` shows by themselves.
+    pub max_series: u64,
     /// Number of stacks in a kernel table; 0 for the default.
     pub max_stacks: u64,
     /// Unwind user stacks by call frame information.
@@ -221,6 +223,7 @@ impl Default for Settings {
             max_cat_bytes: 10240,
             max_map_keys: 4096,
             max_probes: 1024,
+            max_series: 1000,
             max_stacks: 0,
             unwind_tables: true,
             unwind_memory: 256 << 20,

@@ -110,6 +110,7 @@ pub const SETTINGS: &[Setting] = &[
     number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
     number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
+    number!(max_series, "count", 1, "With --serve: series of a map that are shown by themselves; all others are one, with the label other"),
     number!(
         max_stacks,
         "count",

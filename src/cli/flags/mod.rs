@@ -309,5 +309,7 @@ fn blank() -> Run {
         traceable_functions: None,
         expected: Expected::default(),
         against: None,
+        serve: None,
+        serve_token: None,
     }
 }

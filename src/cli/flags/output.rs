@@ -122,6 +122,29 @@ pub(super) const OUTPUT: Group = Group {
             ..FLAG
         },
         Flag {
+            name: "serve",
+            help: "Serve the maps as metrics for Prometheus, at /metrics; a port alone is one of 127.0.0.1",
+            takes: Takes::Text("[ADDR:]PORT", |d, text| {
+                d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "serve-token",
+            help: "With --serve: clients must send the word in FILE as their bearer token",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |d, path| {
+                d.run.serve_token = Some(path);
+                Ok(())
+            }),
+            needs: (&["serve"], "--serve"),
+            tools: true,
+            ..FLAG
+        },
+        Flag {
             name: "quiet",
             letter: Some('q'),
             help: "Do not print the number of attached probes",

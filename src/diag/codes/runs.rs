@@ -9,6 +9,7 @@ pub(super) const CODES: &[Code] = &[
     error("bad-snapshot", "a snapshot is damaged, or has a version that this rbt does not support")
         .remedy("create it again with `rbt snapshot`"),
     error("kernel", "the kernel rejects an operation that the run needs"),
+    error("no-address", "an address of --serve cannot be used").remedy("choose another port; port 0 is any that is free"),
     error("no-command", "the command of -c, or a command of the prompt, does not exist"),
     error("no-comparison", "an expectation is neither true nor false").remedy("compare it: `count(@) <= 100`"),
     error("no-entry", "the prompt has no entry of this number").remedy("`:list` shows what runs"),

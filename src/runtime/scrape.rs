@@ -1,0 +1,109 @@
+//! The state of a run while it runs, for a thread that asks for it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::context::RunContext;
+use super::load::MapFd;
+use super::poll;
+use crate::builtins;
+use crate::state::{Entry, Map, State};
+
+/// How long a run may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Questions to a run, one at a time.
+#[derive(Debug)]
+pub struct Scrapes {
+    wake: OwnedFd,
+    asked: AtomicBool,
+    /// What is known before the run begins.
+    blank: State,
+    answer: Mutex<Option<Box<State>>>,
+    answered: Condvar,
+}
+
+impl Scrapes {
+    /// No question yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(blank: State) -> io::Result<Self> {
+        Ok(Self { wake: poll::eventfd()?, asked: AtomicBool::new(false), blank, answer: Mutex::new(None), answered: Condvar::new() })
+    }
+
+    /// Asks the run, and waits for its answer; none if it does not answer in time.
+    pub fn ask(&self) -> Option<Box<State>> {
+        let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        *answer = None;
+        self.asked.store(true, Ordering::SeqCst);
+        poll::tell(&self.wake);
+        let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none());
+        let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        answer.take()
+    }
+
+    /// Readable when there is a question.
+    pub(super) fn fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Answers the question, if there is one.
+    pub(super) fn heed(&self, context: &mut RunContext) -> anyhow::Result<()> {
+        if !self.asked.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        poll::clear(&self.wake);
+        let state = context.state_now(&self.blank)?;
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(state));
+        self.answered.notify_all();
+        Ok(())
+    }
+}
+
+/// What was in maps when they were emptied, by map and key, so that counters do not go back.
+pub(super) type Past = BTreeMap<usize, BTreeMap<String, Entry>>;
+
+impl RunContext<'_> {
+    /// The state of a run that goes on. What was emptied is in it.
+    fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {
+        let mut maps = Vec::new();
+        for map in 0..self.manifest.maps.len() {
+            let (_, at) = self.map_at(map)?;
+            let mut now = self.saved_at(map, at)?;
+            if let Some(past) = self.past.as_ref().and_then(|past| past.get(&map)) {
+                let mut all = past.clone();
+                now.entries.into_iter().for_each(|entry| add(&now.value, entry, &mut all));
+                now.entries = all.into_values().collect();
+            }
+            maps.push(now);
+        }
+        Ok(State { maps, probes: self.counts(), ..blank.clone() })
+    }
+
+    /// A map is about to be emptied.
+    pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
+        if self.past.is_none() || self.in_end {
+            return Ok(());
+        }
+        let Map { value, entries, .. } = self.saved_at(map, at)?;
+        let adds = value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.saved.adds);
+        if let (true, Some(past)) = (adds, &mut self.past) {
+            let all = past.entry(map).or_default();
+            entries.into_iter().for_each(|entry| add(&value, entry, all));
+        }
+        Ok(())
+    }
+}
+
+/// A sum that does not fit is begun anew, as Prometheus expects of a counter.
+fn add(value: &crate::types::Type, entry: Entry, to: &mut BTreeMap<String, Entry>) {
+    let id = serde_json::to_string(&entry.key).unwrap_or_default();
+    let sum = to.get(&id).and_then(|known| builtins::add(value.aggregation()?, known.counted.as_ref()?, entry.counted.as_ref()?).ok());
+    let counted = sum.or(entry.counted);
+    to.insert(id, Entry { counted, ..entry });
+}

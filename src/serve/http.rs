@@ -1,0 +1,205 @@
+//! A server of one thread for a few clients at a time, which may be slow or hostile: each has so much time and so many bytes, and
+//! each request ends its connection.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Connections at a time. One more ends the oldest, which has not asked for anything yet, or does not read its answer.
+const CLIENTS: usize = 32;
+/// Bytes of a request's head.
+const HEAD: usize = 8 << 10;
+/// Headers of a request.
+const HEADERS: usize = 64;
+/// The time of a connection, from its beginning to its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A text is as old as this at most when it is used again.
+const FRESH: Duration = Duration::from_millis(200);
+
+/// Makes the text of the metrics; with `true`, in the form of OpenMetrics. None: the run does not answer.
+pub type Metrics = Box<dyn FnMut(bool) -> Option<String> + Send>;
+
+pub struct Server {
+    listener: TcpListener,
+    token: Option<String>,
+    metrics: Metrics,
+    clients: Vec<Client>,
+    /// The latest text of each form.
+    made: [Option<(Instant, String)>; 2],
+}
+
+struct Client {
+    stream: TcpStream,
+    until: Instant,
+    head: Vec<u8>,
+    answer: Vec<u8>,
+    written: usize,
+}
+
+/// A status line, the type of the text, and the text.
+type Answer = (&'static str, &'static str, String);
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Server {
+    pub fn new(listener: TcpListener, token: Option<String>, metrics: Metrics) -> Self {
+        Self { listener, token, metrics, clients: Vec::new(), made: [None, None] }
+    }
+
+    /// Serves until the process ends.
+    pub fn run(mut self) {
+        loop {
+            self.wait();
+            self.accept();
+            for mut client in std::mem::take(&mut self.clients) {
+                if self.serve(&mut client) {
+                    self.clients.push(client);
+                }
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let now = Instant::now();
+        let nearest = self.clients.iter().map(|client| client.until.saturating_duration_since(now)).min();
+        let mut fds: Vec<PollFd<'_>> =
+            self.clients.iter().map(|c| PollFd::new(&c.stream, if c.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT })).collect();
+        fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        let limit = nearest.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
+        if poll(&mut fds, limit.as_ref()).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn accept(&mut self) {
+        // a flood of connections does not keep those from being served that are there
+        for _ in 0..CLIENTS {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if stream.set_nonblocking(true).is_ok() {
+                        if self.clients.len() >= CLIENTS {
+                            self.clients.remove(0);
+                        }
+                        let until = Instant::now() + PATIENCE;
+                        self.clients.push(Client { stream, until, head: Vec::new(), answer: Vec::new(), written: 0 });
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // there is nobody, or no descriptor is left
+                Err(e) => {
+                    if e.kind() != ErrorKind::WouldBlock {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Goes on with a client as far as it lets us; false: it is done.
+    fn serve(&mut self, client: &mut Client) -> bool {
+        if Instant::now() >= client.until {
+            return false;
+        }
+        if client.answer.is_empty() {
+            match self.read(client) {
+                Some(Some(answer)) => client.answer = answer,
+                Some(None) => return true,
+                None => return false,
+            }
+        }
+        loop {
+            match client.stream.write(client.answer.get(client.written..).unwrap_or_default()) {
+                Ok(0) => return false,
+                Ok(n) => client.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// The answer, if the request is complete; none if the client is gone.
+    fn read(&mut self, client: &mut Client) -> Option<Option<Vec<u8>>> {
+        let mut buffer = [0; 4096];
+        loop {
+            match client.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(n) => client.head.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Some(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            }
+            if let Some(answer) = self.answer(&client.head) {
+                return Some(Some(answer));
+            }
+        }
+    }
+
+    /// None: the request goes on.
+    fn answer(&mut self, head: &[u8]) -> Option<Vec<u8>> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        let parsed = request.parse(head);
+        let is_head = request.method == Some("HEAD");
+        let (status, kind, text) = match parsed {
+            Ok(httparse::Status::Complete(_)) => self.reply(&request),
+            Ok(httparse::Status::Partial) if head.len() <= HEAD => return None,
+            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                ("431 Request Header Fields Too Large", TEXT, "the request is too long\n".into())
+            }
+            Err(_) => ("400 Bad Request", TEXT, "this is not a request\n".into()),
+        };
+        let asks = if status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
+        let mut answer =
+            format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{asks}Connection: close\r\n\r\n", text.len())
+                .into_bytes();
+        if !is_head {
+            answer.extend_from_slice(text.as_bytes());
+        }
+        Some(answer)
+    }
+
+    fn reply(&mut self, request: &httparse::Request) -> Answer {
+        let header = |name: &str| request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
+        let path = request.path.unwrap_or("").split('?').next().unwrap_or("");
+        if !matches!(request.method, Some("GET" | "HEAD")) {
+            return ("405 Method Not Allowed", TEXT, "only GET is supported\n".into());
+        }
+        if let Some(token) = &self.token
+            && !header("authorization").is_some_and(|given| same(given, format!("Bearer {token}").as_bytes()))
+        {
+            return ("401 Unauthorized", TEXT, "a token is needed\n".into());
+        }
+        match path {
+            "/metrics" => {
+                let open = header("accept").is_some_and(|accept| String::from_utf8_lossy(accept).contains("application/openmetrics-text"));
+                match self.text(open) {
+                    Some(text) => ("200 OK", if open { OPEN_METRICS } else { TEXT }, text),
+                    None => ("503 Service Unavailable", TEXT, "the run does not answer\n".into()),
+                }
+            }
+            "/-/healthy" => ("200 OK", TEXT, "rbt is running\n".into()),
+            "/" => ("200 OK", TEXT, "metrics are at /metrics\n".into()),
+            _ => ("404 Not Found", TEXT, "metrics are at /metrics\n".into()),
+        }
+    }
+
+    fn text(&mut self, open: bool) -> Option<String> {
+        let made = self.made.get_mut(usize::from(open))?;
+        if let Some((_, text)) = made.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
+            return Some(text.clone());
+        }
+        let text = (self.metrics)(open)?;
+        *made = Some((Instant::now(), text.clone()));
+        Some(text)
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
