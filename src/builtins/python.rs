@@ -103,6 +103,14 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {
     Stack { mode, kernel: false, frames: frames.collect() }
 }
 
+/// Why Python frames may be missing: the counter, and what is said of such stacks at the end.
+pub(super) const INCOMPLETE: &[(u64, &str)] = &[
+    (Reason::UnknownCode.number(), "have a Python function whose name could not be read or sent"),
+    (Reason::TooMany.number(), "are of Python processes with too many threads"),
+    (Reason::Unreadable.number(), "have Python frames that could not be read"),
+    (Reason::Unsupported.number(), "are of a build of Python that is not supported"),
+];
+
 /// Is the word of a stack of frames of both kinds a Python frame?
 pub(super) fn is_frame(word: u64) -> bool {
     word & MARKS == PYTHON_REASON

@@ -455,9 +455,11 @@ fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
 /// The message about user stacks that were not unwound to their end, from how many there are by reason; none if there are none.
 pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
-    let found = REASONS.iter().filter(|(number, ..)| count(*number) > 0);
-    let parts: Vec<String> = found.map(|(number, .., what)| format!("{} {what}", count(*number))).collect();
-    let total: u64 = REASONS.iter().map(|(number, ..)| count(*number)).sum();
+    let native = REASONS.iter().map(|(number, .., what)| (count(*number), what));
+    let found: Vec<(u64, &&str)> =
+        native.chain(python::INCOMPLETE.iter().map(|(number, what)| (count(*number), what))).filter(|(n, _)| *n > 0).collect();
+    let parts: Vec<String> = found.iter().map(|(n, what)| format!("{n} {what}")).collect();
+    let total: u64 = found.iter().map(|(n, _)| n).sum();
     (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
 }
 

@@ -157,6 +157,13 @@ pub enum Reason {
     Unsupported = 10,
 }
 
+impl Reason {
+    /// Its counter in [`State::cut_stacks`].
+    pub const fn number(self) -> u64 {
+        CUT_REASONS as u64 / 2 + self as u64 / 2
+    }
+}
+
 /// Constants that the loader writes before the object is loaded; the verifier sees them as known.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -220,7 +227,7 @@ pub struct State {
     pub interrupted: u64,
     /// Stacks that programs have put into their tables.
     pub stacks: u64,
-    /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT).
+    /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT) and [`Reason::number`].
     pub cut_stacks: [u64; CUT_REASONS],
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
     pub changing: [u64; 2 * MOMENTS],
@@ -249,8 +256,8 @@ pub struct Tally {
     pub unkept: u64,
 }
 
-/// One more than the last reason.
-pub const CUT_REASONS: usize = 8;
+/// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].
+pub const CUT_REASONS: usize = 16;
 
 /// So many maps can be there twice.
 pub const MOMENTS: usize = 16;

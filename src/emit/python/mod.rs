@@ -24,7 +24,7 @@ use std::mem::offset_of;
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::mem::U64;
-use super::shared::{Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS};
+use super::shared::{CUT_REASONS, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS, State};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section, TaskOffsets};
 use crate::bug;
 use crate::system::binary::python::{BETWEEN, Layout, MARKED, NO_CODE};
@@ -261,6 +261,17 @@ impl<'c> Builder<'_, 'c> {
             let minor = e.load(walk, layout!(minor), U32);
             e.store_frame(walk, count, reason, minor);
         });
+        let failed = self.cmp(Cmp::Ugt, reason, self.int(Reason::Cut as u64));
+        self.if_(failed, |e| e.count_cut(reason));
+    }
+
+    /// Counts a stack that is incomplete for this reason.
+    fn count_cut(&mut self, reason: IntValue<'c>) {
+        let counters = self.state(offset_of!(State, cut_stacks));
+        let number = self.add(self.shr(reason, self.int(1), false), self.int(CUT_REASONS as u64 / 2));
+        let number = self.and(self.opaque(number), self.int(CUT_REASONS as u64 - 1));
+        let (counter, one) = (self.offset_by(counters, self.mul(number, self.int(8))), self.int(1));
+        self.atomic_add(counter, one);
     }
 
     /// Takes steps until the walk is over, and gives their number.
@@ -382,6 +393,8 @@ impl<'c> Builder<'_, 'c> {
         });
         let offset = self.instruction_offset(walk, code);
         let id = self.code_id(walk, code, slot);
+        let unknown = self.cmp(Cmp::Eq, id, self.int(Reason::UnknownCode as u64));
+        self.if_(unknown, |e| e.count_cut(id));
         let set = self.and(self.cmp(Cmp::Eq, entry, self.int(MARKED.into())), self.cmp(Cmp::Ne, mark, self.int(0)));
         let each = self.cmp(Cmp::Eq, entry, self.int(0));
         let mark = self.or(set, each);
