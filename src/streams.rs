@@ -86,7 +86,7 @@ pub fn not_written(place: &str, e: &io::Error) -> Failure {
     } else if is(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
         failure.help("choose another file, or check the permissions")
     } else if e.raw_os_error() == Some(libc::EBADF) {
-        failure.help("it is closed: redirect it to a file, or to /dev/null if nobody shall see it")
+        failure.help("it is closed: redirect it to a file, or to /dev/null to discard the output")
     } else {
         failure
     }

@@ -87,7 +87,7 @@ pub(super) fn command() -> clap::Command {
                 .value_name("NAMES")
                 .action(ArgAction::Append)
                 .value_delimiter(',')
-                .help("Report each of these hosts of which there is no state, and end with status 1"),
+                .help("Report each of these hosts that sent no state, and end with status 1"),
         )
         .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
 }

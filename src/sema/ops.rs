@@ -108,7 +108,7 @@ impl BodyChecker<'_> {
                 let large = |e: &Expr| e.ty == Type::U64 && fold::constant(e).is_none();
                 if (large(&a) && negative(&b)) || (negative(&a) && large(&b)) {
                     let message = "a uint64 is compared with a negative number as int64: from 2^63 upward it is negative there";
-                    self.report(Diagnostic::warning("sign-change", span, message).help("a cast says what is meant: `(int64)x`"));
+                    self.report(Diagnostic::warning("sign-change", span, message).help("choose the sign with a cast: `(int64)x`"));
                 }
                 bool_of(cast(a, &ty), cast(b, &ty))
             }

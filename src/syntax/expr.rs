@@ -189,7 +189,7 @@ impl Reader {
                     Ok(index) => ExprKind::TupleIndex { base: Box::new(base), index },
                     Err(_) => {
                         let place = self.span(&part);
-                        self.error("bad-number", place, "no tuple has so many members");
+                        self.error("bad-number", place, "a tuple cannot have that many members");
                         base.kind
                     }
                 },

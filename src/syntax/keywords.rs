@@ -185,7 +185,7 @@ pub const KEYWORDS: &[Keyword] = &[
     expression(
         "int64",
         "int8, int16, int32, int64, uint8, uint16, uint32, uint64",
-        "Integers of so many bits, signed or unsigned. A cast truncates or extends as in C.",
+        "Integers with this number of bits, signed or unsigned. A cast truncates or extends as in C.",
         "begin { print(((uint8)300, (int64)-1)); }",
     )
     .also(&["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
