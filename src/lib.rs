@@ -110,6 +110,9 @@
 //!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
 //!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies
 //!   the tables of the files that it finds.
+//! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
+//!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
+//!   the same answers.
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
 //!

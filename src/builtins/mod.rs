@@ -642,6 +642,11 @@ pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
     if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
 }
 
+/// Is it a value that holds a user stack?
+pub fn holds_user_stack(ty: &Type) -> bool {
+    matches!(ty, Type::Deferred(tag) if stacks::is_of_user(tag))
+}
+
 /// Is it an address of user-space code, whose symbol depends on the process's mappings?
 pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::binary::instructions::Placed;
+use crate::system::forward::forward;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
@@ -89,10 +90,6 @@ impl Declarations<'_> {
 }
 
 impl TargetInfo for Declarations<'_> {
-    fn arch(&self) -> &'static crate::system::machine::arch::Arch {
-        self.sys.arch()
-    }
-
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let said = self.unit.borrow().named(kind, name, self.sys);
         match said {
@@ -112,31 +109,11 @@ impl TargetInfo for Declarations<'_> {
         }
     }
 
-    fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
-        self.sys.types_missing_in_binary(path)
-    }
-
     fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
         match self.unit.borrow().enumerator(name, self.sys) {
             Some(_) => None,
             None => self.sys.enumerator_in_binary(path, name),
         }
-    }
-
-    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
-        self.sys.source_line(path, file, line, column)
-    }
-
-    fn never_returns(&self, path: &Path, function: &Function) -> bool {
-        self.sys.never_returns(path, function)
-    }
-
-    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
-        self.sys.inlined(path, function)
-    }
-
-    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
-        self.sys.arguments(path, function)
     }
 
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {
@@ -157,18 +134,6 @@ impl TargetInfo for Declarations<'_> {
     fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
         self.unit.borrow().each_named(kind, each);
         self.sys.type_names(kind, each);
-    }
-
-    fn types_missing(&self) -> Option<Missing> {
-        self.sys.types_missing()
-    }
-
-    fn file(&self, path: &Path) -> Option<String> {
-        self.sys.file(path)
-    }
-
-    fn header_folders(&self) -> Vec<HeaderFolder> {
-        self.sys.header_folders()
     }
 
     fn c_macro(&self, name: &str) -> Option<CMacro> {
@@ -198,155 +163,51 @@ impl TargetInfo for Declarations<'_> {
         Some(format!("{list} {is} not installed; if {has} has it, install the kernel's headers or define it in the script"))
     }
 
-    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
-        self.sys.tracepoints()
-    }
-
-    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
-        self.sys.is_dynamic_tracepoint(category, name)
-    }
-
-    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
-        self.sys.has_tracepoint(category, name)
-    }
-
-    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
-        self.sys.tracepoint(category, name)
-    }
-
-    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
-        self.sys.raw_tracepoints()
-    }
-
-    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
-        self.sys.raw_tracepoint(name)
-    }
-
-    fn syscall_number(&self, name: &str) -> Option<u32> {
-        self.sys.syscall_number(name)
-    }
-
-    fn hidden_symbols(&self) -> Option<String> {
-        self.sys.hidden_symbols()
-    }
-
-    fn loads_on_demand(&self, module: &str) -> bool {
-        self.sys.loads_on_demand(module)
-    }
-
-    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
-        self.sys.kernel_place(module, function, by)
-    }
-
-    fn kernel_symbol(&self, name: &str) -> Option<u64> {
-        self.sys.kernel_symbol(name)
-    }
-
-    fn describes_function(&self, name: &str) -> bool {
-        self.sys.describes_function(name)
-    }
-    fn kernel_function(&self, name: &str) -> Option<u32> {
-        self.sys.kernel_function(name)
-    }
-
-    fn kernel_variable(&self, name: &str) -> Option<String> {
-        self.sys.kernel_variable(name)
-    }
-
-    fn may_call(&self, function: &str, program_type: u32) -> bool {
-        self.sys.may_call(function, program_type)
-    }
-
-    fn functions(&self) -> Result<&Functions, Missing> {
-        self.sys.functions()
-    }
-
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
-        self.sys.function_homes(name)
-    }
-
-    fn kernel_types(&self) -> Option<&KernelTypes> {
-        self.sys.kernel_types()
-    }
-
-    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
-        self.sys.prototype(module, name)
-    }
-
-    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.sys.described_functions(each);
-    }
-
-    fn running_programs(&self) -> Result<Vec<ProgramFunction>, Missing> {
-        self.sys.running_programs()
-    }
-
-    fn text_symbols(&self, name: &str) -> Symbols {
-        self.sys.text_symbols(name)
-    }
-
-    fn has_module(&self, name: &str) -> bool {
-        self.sys.has_module(name)
-    }
-
-    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
-        self.sys.resolve_binary(name, pid)
-    }
-
-    fn regular_file(&self, name: &str) -> Option<PathBuf> {
-        self.sys.regular_file(name)
-    }
-
-    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
-        self.sys.binary(path)
-    }
-
-    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
-        self.sys.markers(path)
-    }
-
-    fn error_injectable(&self, function: &str) -> Option<bool> {
-        self.sys.error_injectable(function)
-    }
-
-    fn has(&self, feature: Feature) -> bool {
-        self.sys.has(feature)
-    }
-
-    fn pid_namespace(&self) -> Option<(u64, u64)> {
-        self.sys.pid_namespace()
-    }
-
-    fn possible_cpus(&self) -> u32 {
-        self.sys.possible_cpus()
-    }
-
-    fn online_cpus(&self) -> Vec<u32> {
-        self.sys.online_cpus()
-    }
-
-    fn counts(&self, ty: u32, config: u64) -> Option<bool> {
-        self.sys.counts(ty, config)
-    }
-
-    fn most_samples(&self) -> Option<u64> {
-        self.sys.most_samples()
-    }
-
-    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
-        self.sys.cgroup_id(path)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    /// A question with an answer of its own would otherwise be forgotten here without a word.
-    #[test]
-    fn every_question_is_passed_on() {
-        let (questions, answers) = (include_str!("../system/mod.rs"), include_str!("overlay.rs"));
-        let of_trait = questions.split("pub trait System {").nth(1).and_then(|t| t.split("\n}\n").next()).unwrap_or_default();
-        let names = of_trait.lines().filter_map(|l| l.trim().strip_prefix("fn ")?.split('(').next());
-        let lost: Vec<&str> = names.filter(|n| !answers.contains(&format!("self.sys.{n}("))).collect();
-        assert!(lost.is_empty(), "not passed on: {lost:?}");
+    forward! { sys, |_| ();
+        arch() -> &'static crate::system::machine::arch::Arch;
+        types_missing_in_binary(path: &Path) -> Option<Missing>;
+        source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
+        never_returns(path: &Path, function: &Function) -> bool;
+        inlined(path: &Path, function: &str) -> Option<Inlined>;
+        arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
+        types_missing() -> Option<Missing>;
+        types_identity() -> Option<String>;
+        file(path: &Path) -> Option<String>;
+        header_folders() -> Vec<HeaderFolder>;
+        tracepoints() -> Result<&[(String, String)], Missing>;
+        is_dynamic_tracepoint(category: &str, name: &str) -> bool;
+        has_tracepoint(category: &str, name: &str) -> Result<bool, Missing>;
+        tracepoint(category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
+        raw_tracepoints() -> Result<&[(String, String)], Missing>;
+        raw_tracepoint(name: &str) -> Option<Vec<(String, Type)>>;
+        syscall_number(name: &str) -> Option<u32>;
+        hidden_symbols() -> Option<String>;
+        loads_on_demand(module: &str) -> bool;
+        kernel_place(module: &str, function: &str, by: u64) -> Result<Placed, Missing>;
+        kernel_symbol(name: &str) -> Option<u64>;
+        describes_function(name: &str) -> bool;
+        kernel_function(name: &str) -> Option<u32>;
+        kernel_variable(name: &str) -> Option<String>;
+        may_call(function: &str, program_type: u32) -> bool;
+        functions() -> Result<&Functions, Missing>;
+        function_homes(name: &str) -> Result<Vec<Home>, Missing>;
+        kernel_types() -> Option<&KernelTypes>;
+        prototype(module: Option<&str>, name: &str) -> Option<Prototype>;
+        described_functions(each: &mut dyn FnMut(&str, &str)) -> ();
+        running_programs() -> Result<Vec<ProgramFunction>, Missing>;
+        text_symbols(name: &str) -> Symbols;
+        has_module(name: &str) -> bool;
+        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+        regular_file(name: &str) -> Option<PathBuf>;
+        binary(path: &Path) -> Result<Arc<Binary>, Missing>;
+        markers(path: &Path) -> Result<Vec<Marker>, Missing>;
+        error_injectable(function: &str) -> Option<bool>;
+        has(feature: Feature) -> bool;
+        pid_namespace() -> Option<(u64, u64)>;
+        possible_cpus() -> u32;
+        online_cpus() -> Vec<u32>;
+        counts(ty: u32, config: u64) -> Option<bool>;
+        most_samples() -> Option<u64>;
+        cgroup_id(path: &str) -> Result<u64, Missing>;
     }
 }

@@ -8,6 +8,9 @@ use crate::types::Type;
 impl ScriptCx<'_, '_> {
     /// The programs that follow processes and their interpreters, each with its raw tracepoint, if the script needs them.
     pub(super) fn followers(&self) -> Vec<(String, String)> {
+        if !self.cx.asks_followed() && !self.cx.asks_python() {
+            return Vec::new();
+        }
         let Some(of) = offsets(self.env.sys) else { return Vec::new() };
         let named = |what: &str, tracepoint: &str| (format!("{what}_{tracepoint}"), tracepoint.to_owned());
         let mut made = Vec::new();

@@ -278,7 +278,7 @@ fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
         loops: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
-        unwind: unwind::target(sys, settings),
+        unwind: unwind::target(script, sys, settings),
     }
 }
 

@@ -1,13 +1,17 @@
 //! What unwinding by tables needs to know about the kernel: offsets of its structures.
 
+use crate::builtins;
 use crate::emit::unwind::{MappingTree, ReplacedReturns, UnwindTarget};
+use crate::sema::hir;
 use crate::settings::Settings;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
-/// None where the setting turns tables off, the kernel does not describe its types, or there are no tables for its processor.
-pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<UnwindTarget> {
-    if !settings.unwind_tables {
+/// None where the script takes no user stack, the setting turns tables off, the kernel does not describe its types, or there are no
+/// tables for its processor.
+pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Settings) -> Option<UnwindTarget> {
+    // to find the offsets takes longer than all else that a short script needs
+    if !settings.unwind_tables || !takes_user_stacks(script) {
         return None;
     }
     let of = |structure: &str, path: &[&str]| offset(sys, structure, path);
@@ -37,6 +41,16 @@ pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<Unwind
         registers: sys.arch().unwinds?,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })
+}
+
+fn takes_user_stacks(script: &hir::Script) -> bool {
+    let mut takes = false;
+    let mut see = |node: hir::Node<'_>| takes |= matches!(node, hir::Node::Expr(e) if builtins::holds_user_stack(&e.ty));
+    for probe in &script.probes {
+        hir::visit(&probe.body, &mut see);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    }
+    takes
 }
 
 fn replaced(sys: &dyn TargetInfo) -> Option<ReplacedReturns> {

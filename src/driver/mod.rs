@@ -13,6 +13,7 @@ use crate::compat;
 use crate::diag;
 use crate::failure::Failure;
 use crate::frontend::args::{check_script_args, help_of_script};
+use crate::frontend::compiled;
 use crate::frontend::explain::report_not_compiled;
 use crate::frontend::require::{require_privileges, require_process};
 use crate::frontend::{Checked, Frontend, from_environment};
@@ -175,8 +176,8 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
         verify: run.verify_ir,
     };
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
-    let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
-    let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
+    let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps);
+    let (compiled, is_kept) = compiled.map_err(|e| report_not_compiled(&e, front))?;
     if compiled.without_tables {
         to_stderr("warning: user stacks follow frame pointers, because a probe uses too many maps for unwind tables\n");
     }
@@ -193,7 +194,7 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
             .code("too-many-programs")
             .help("raise it with the setting max_bpf_progs"));
     }
-    front.clock.stage("compile");
+    front.clock.stage(if is_kept { "compiled before" } else { "compile" });
     for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimized), ("asm", &compiled.assembly)] {
         if let (true, Some(text)) = (wants(stage), text) {
             dump(stage, text)?;

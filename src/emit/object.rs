@@ -66,7 +66,7 @@ pub struct Built {
 }
 
 /// What to keep besides the object.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumps {
     /// LLVM IR before optimization.
     pub ir: bool,

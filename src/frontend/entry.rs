@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::compiled;
 use super::explain::{explain, report_not_compiled, unserved};
 use super::{Checked, Frontend, configure, from_environment};
 use crate::cdecl;
@@ -128,7 +129,7 @@ impl EntryContext<'_> {
     pub fn compile(&self, entry: &Entry, dumps: Dumps) -> Result<Compiled, Failure> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
-        let compiled = codegen::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
+        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps).map(|(compiled, _)| compiled);
         compiled.map_err(|e| report_not_compiled(&e, &self.front(entry)))
     }
 

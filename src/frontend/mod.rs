@@ -16,6 +16,7 @@ use crate::terminal::{self, paint};
 use read::read;
 use require::{require_cgroup, require_process};
 pub mod args;
+pub(crate) mod compiled;
 pub mod entry;
 pub mod explain;
 pub mod import;

@@ -186,7 +186,7 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
 /// What only the environment may say: it is needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "Raw BTF file to use in place of the kernel's"),
-    ("cache", "Directory for cached lists of traceable functions; if empty, rbt keeps none"),
+    ("cache", "Directory for compiled scripts, unwind tables and lists of kernel functions; if empty, rbt keeps none"),
     ("color", "Color in messages: auto, always or never; --color overrides it"),
     ("kernel_build", "Directory of generated kernel headers; needs RBT_KERNEL_SOURCE"),
     ("kernel_source", "Directory of kernel headers"),

@@ -15,7 +15,7 @@ use crate::input;
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::system) struct Kind {
+pub(crate) struct Kind {
     /// Name of the format, with its version.
     pub form: &'static str,
     /// Prefix of file names, before the identity.
@@ -28,7 +28,7 @@ pub(in crate::system) struct Kind {
 
 /// A file of the cache.
 #[derive(Clone, Debug)]
-pub(in crate::system) struct CacheFile {
+pub(crate) struct CacheFile {
     kind: Kind,
     folder: PathBuf,
     key: String,
@@ -128,7 +128,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 /// Detects damage, not forgery: a process that can write the file can also write the digest.
-pub(in crate::system) fn digest(bytes: &[u8]) -> u64 {
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];

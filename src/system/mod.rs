@@ -4,13 +4,15 @@
 //! `Snapshot` from a file, and `Fake` from the text of a test. Answers are facts, never guesses from a version number.
 
 pub mod binary;
-pub(in crate::system) mod cache;
+pub(crate) mod cache;
 pub mod events;
 pub mod fake;
+pub(crate) mod forward;
 pub mod kernel;
 pub mod kernel_files;
 pub mod kernel_types;
 pub mod machine;
+pub mod questions;
 pub mod snapshot;
 
 use std::path::{Path, PathBuf};
@@ -54,7 +56,7 @@ pub enum DataLoc {
 }
 
 /// A function of a binary that a uprobe may sit on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Function {
     /// Its name in the symbol table (mangled, if it is), without a version suffix.
     pub name: String,
@@ -113,7 +115,7 @@ impl Binary {
 }
 
 /// Things a kernel may or may not do, found by trying.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Feature {
     /// `BPF_LINK_TYPE_UPROBE_MULTI`.
     UprobeMulti,
@@ -280,6 +282,11 @@ pub trait TargetInfo {
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
+    /// The identity of the kernel's types: targets of equal identity give equal answers about types, members and functions. None if
+    /// it is unknown.
+    fn types_identity(&self) -> Option<String> {
+        None
+    }
 
     /// A header's text, if there is such a file.
     fn file(&self, _path: &Path) -> Option<String> {
@@ -418,7 +425,7 @@ pub struct HeaderFolder {
 }
 
 /// Which name space of C a type's name is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum TypeName {
     /// `struct x`
     Struct,

@@ -37,7 +37,7 @@ impl Index {
 }
 
 /// The build ID of the kernel, and a digest of the loaded modules.
-fn key() -> String {
+pub(in crate::system) fn key() -> String {
     let build = kernel_build_id().unwrap_or_else(|| {
         let version = fs::read("/proc/version").unwrap_or_default();
         format!("{:016x}", digest(&version))

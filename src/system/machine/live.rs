@@ -18,7 +18,7 @@ use crate::system::binary::dwarf::BinaryTypes;
 use crate::system::binary::instructions::{self, Placed};
 use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::Features;
-use crate::system::kernel::function_cache::Index;
+use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::snapshot::inferred_features;
@@ -276,6 +276,10 @@ impl TargetInfo for Live {
         self.types().err()
     }
 
+    fn types_identity(&self) -> Option<String> {
+        (!types_are_given()).then(function_cache::key)
+    }
+
     fn file(&self, path: &Path) -> Option<String> {
         headers::text(path)
     }
@@ -445,8 +449,7 @@ impl TargetInfo for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
-        let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
-        if feature == Feature::Btf && (self.types.get().is_some() || given()) {
+        if feature == Feature::Btf && (self.types.get().is_some() || types_are_given()) {
             return self.types().is_ok();
         }
         if self.attaches_nothing
@@ -564,6 +567,11 @@ fn cpu_list(text: &str) -> Vec<u32> {
         Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok()?.min(1 << 16))
     });
     ranges.flatten().collect()
+}
+
+/// Does the environment name the file of the kernel's types?
+fn types_are_given() -> bool {
+    BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,82 @@
+//! Compiles a checked script, unless it was compiled before: compiled scripts are kept between runs.
+//!
+//! A compiled script depends on the checked script with its settings, on rbt itself, and on what code generation asks the target.
+//! The first two are the identity of a kept file. The questions are kept in it, with digests of the answers. Code generation asks
+//! the same questions as long as it gets the same answers, so equal answers mean the same code.
+
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::VERSION;
+use crate::codegen::artifact::Artifact;
+use crate::codegen::{self, Compiled};
+use crate::diag::Source;
+use crate::emit::{Dumps, EmitError};
+use crate::sema::hir;
+use crate::settings::Settings;
+use crate::system::TargetInfo;
+use crate::system::cache::{CacheFile, Kind};
+use crate::system::questions::{Record, Recorder, digest};
+
+const KIND: Kind = Kind { form: "rbt-compiled-1", prefix: "compiled-", most_bytes: 8 << 20, most_files: 128 };
+
+/// The contents of a file.
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    /// The questions of code generation.
+    asked: Record,
+    compilations: u32,
+    without_tables: bool,
+    artifact: T,
+}
+
+/// [`codegen::compile`], or what it gave before. The second value tells whether it was kept.
+pub(crate) fn compile(
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn TargetInfo,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<(Compiled, bool), EmitError> {
+    // what is dumped is not kept
+    let plain = dumps == Dumps::default();
+    let file = plain.then(|| file(script, settings, sources)).flatten();
+    let Some(file) = file else { return Ok((codegen::compile(script, settings, sys, sources, dumps)?, false)) };
+    if let Some(compiled) = kept(&file, sys) {
+        return Ok((compiled, true));
+    }
+    let recorder = Recorder::new(sys);
+    let compiled = codegen::compile(script, settings, &recorder, sources, dumps)?;
+    if let Some(asked) = recorder.recorded() {
+        let Compiled { compilations, without_tables, .. } = compiled;
+        let kept = Kept { asked, compilations, without_tables, artifact: &compiled.artifact };
+        if let Ok(bytes) = postcard::to_allocvec(&kept) {
+            file.save(&bytes);
+        }
+    }
+    Ok((compiled, false))
+}
+
+fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
+    let (bytes, start) = file.load()?;
+    let kept: Kept<Artifact> = postcard::from_bytes(bytes.get(start..)?).ok()?;
+    kept.asked.holds_for(sys).then_some(Compiled {
+        artifact: kept.artifact,
+        ir: None,
+        optimized: None,
+        assembly: None,
+        compilations: kept.compilations,
+        without_tables: kept.without_tables,
+    })
+}
+
+/// The place of a compiled script; none where nothing is kept.
+fn file(script: &hir::Script, settings: &Settings, sources: &[Source]) -> Option<CacheFile> {
+    let program = std::fs::metadata("/proc/self/exe").ok()?;
+    let built =
+        (program.dev(), program.ino(), program.size(), program.mtime(), program.mtime_nsec(), program.ctime(), program.ctime_nsec());
+    let texts: Vec<(&str, &str)> = sources.iter().map(|s| (s.name.as_str(), s.text.as_str())).collect();
+    let key = format!("{:032x}", digest(&(VERSION, built, script, settings, &texts)));
+    CacheFile::new(KIND, key)
+}
