@@ -25,6 +25,8 @@ mod stmt;
 mod storage;
 mod unwind;
 
+use serde::{Deserialize, Serialize};
+
 use crate::builtins;
 use crate::diag::{Diagnostic, Lines, Source, Span};
 use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures};
@@ -52,8 +54,19 @@ pub struct Compiled {
     pub assembly: Option<String>,
     /// Number of compilations until the programs fit into their stack.
     pub compilations: u32,
-    /// User stacks follow frame pointers, because a probe uses so many maps that there is no room for those of unwind tables.
-    pub without_tables: bool,
+    /// Bytes of BPF stack that the program with the most needs, with all that it calls.
+    pub stack: u32,
+    /// Why user stacks follow frame pointers although they should be unwound by tables.
+    pub without_tables: Option<NoTables>,
+}
+
+/// A limit of the kernel that leaves no room for unwinding by tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoTables {
+    /// A probe uses so many maps that the tables, which are maps as well, are too many.
+    Maps,
+    /// A probe uses so much of its stack that the functions that unwind do not fit.
+    Stack,
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
@@ -144,17 +157,19 @@ pub fn compile(
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
     let compiled = compile_in_rooms(script, settings, sys, sources, dumps);
-    // unwind tables are maps, too
-    if let Err(e) = &compiled
-        && settings.unwind_tables
-        && e.diagnostics.iter().any(|d| d.code == "too-many-maps")
-    {
-        let settings = Settings { unwind_tables: false, ..settings.clone() };
-        if let Ok(compiled) = compile_in_rooms(script, &settings, sys, sources, dumps) {
-            return Ok(Compiled { without_tables: true, ..compiled });
-        }
+    let limit = match &compiled {
+        Err(e) if e.diagnostics.iter().any(|d| d.code == "too-many-maps") => NoTables::Maps,
+        Ok(compiled) if compiled.stack > MOST_STACK => NoTables::Stack,
+        Ok(_) | Err(_) => return compiled,
+    };
+    if unwind::target(script, sys, settings).is_none() {
+        return compiled;
     }
-    compiled
+    let settings = Settings { unwind_tables: false, ..settings.clone() };
+    match compile_in_rooms(script, &settings, sys, sources, dumps) {
+        Ok(without) if without.stack <= MOST_STACK => Ok(Compiled { without_tables: Some(limit), ..without }),
+        Ok(_) | Err(_) => compiled,
+    }
 }
 
 fn compile_in_rooms(
@@ -179,6 +194,7 @@ fn compile_in_rooms(
                     return Err(told.into());
                 }
                 let stack = programs.iter().map(|p| p.stack).max().unwrap_or(0);
+                compiled.stack = stack;
                 if stack <= MOST_STACK {
                     return Ok(compiled);
                 }
@@ -260,7 +276,15 @@ fn compile_within(
     let events = events.into_iter().map(|(_, e)| e).collect();
     let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
-    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, compilations: 1, without_tables: false })
+    Ok(Compiled {
+        artifact,
+        ir: built.ir,
+        optimized: built.optimized,
+        assembly: built.assembly,
+        compilations: 1,
+        stack: 0,
+        without_tables: None,
+    })
 }
 
 /// The features of the kernel that code generation depends on.

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use crate::cli::{self, Command, Listed, Program, Run};
-use crate::codegen::{self, Compiled};
+use crate::codegen::{self, Compiled, NoTables};
 use crate::compat;
 use crate::diag;
 use crate::failure::Failure;
@@ -178,8 +178,12 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let (compiled, is_kept) = compiled.map_err(|e| report_not_compiled(&e, front))?;
-    if compiled.without_tables {
-        to_stderr("warning: user stacks follow frame pointers, because a probe uses too many maps for unwind tables\n");
+    if let Some(limit) = compiled.without_tables {
+        let why = match limit {
+            NoTables::Maps => "uses too many maps for unwind tables",
+            NoTables::Stack => "leaves too little of its BPF stack for unwinding by tables",
+        };
+        front.warn(&format!("user stacks follow frame pointers, because a probe {why}"));
     }
     let may_be_large = script.maps.iter().any(|m| m.max_entries >= LARGE_MAP);
     if let Some(message) = compat::large_maps_of(&compiled.artifact.elf, sys).filter(|_| run.warnings && may_be_large) {

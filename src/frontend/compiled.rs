@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::VERSION;
 use crate::codegen::artifact::Artifact;
-use crate::codegen::{self, Compiled};
+use crate::codegen::{self, Compiled, NoTables};
 use crate::diag::Source;
 use crate::emit::{Dumps, EmitError};
 use crate::sema::hir;
@@ -19,7 +19,7 @@ use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind};
 use crate::system::questions::{Record, Recorder, digest};
 
-const KIND: Kind = Kind { form: "rbt-compiled-1", prefix: "compiled-", most_bytes: 8 << 20, most_files: 128 };
+const KIND: Kind = Kind { form: "rbt-compiled-1", prefix: "compiled-", most_bytes: 8 << 20, most_files: 512 };
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
@@ -27,7 +27,8 @@ struct Kept<T> {
     /// The questions of code generation.
     asked: Record,
     compilations: u32,
-    without_tables: bool,
+    stack: u32,
+    without_tables: Option<NoTables>,
     artifact: T,
 }
 
@@ -49,8 +50,8 @@ pub(crate) fn compile(
     let recorder = Recorder::new(sys);
     let compiled = codegen::compile(script, settings, &recorder, sources, dumps)?;
     if let Some(asked) = recorder.recorded() {
-        let Compiled { compilations, without_tables, .. } = compiled;
-        let kept = Kept { asked, compilations, without_tables, artifact: &compiled.artifact };
+        let Compiled { compilations, stack, without_tables, .. } = compiled;
+        let kept = Kept { asked, compilations, stack, without_tables, artifact: &compiled.artifact };
         if let Ok(bytes) = postcard::to_allocvec(&kept) {
             file.save(&bytes);
         }
@@ -67,6 +68,7 @@ fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
         optimized: None,
         assembly: None,
         compilations: kept.compilations,
+        stack: kept.stack,
         without_tables: kept.without_tables,
     })
 }
