@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The user-space call stack, unwound by the call frame information of the process's files (.eh_frame), or by frame pointers where a file has none. In place of the loop of a Python interpreter (CPython 3.8 to 3.14), it has the Python frames as pystack gives them, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack; build_id is a mode as well. A frame without symbols prints as `module+0xADDRESS`.",
+        doc: "The user-space call stack, unwound by call frame information (.eh_frame), or by frame pointers where a file has none. In place of a Python interpreter's loop, it has the Python frames as in pystack, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack; build_id is a mode as well.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
