@@ -78,6 +78,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustc_demangle", &["src/system/binary/mangled.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
+    ("postcard", &["src/frontend/compiled.rs"]),
     ("sha2", &["src/driver/start.rs"]),
     ("shlex", &[]),
     ("similar", &["src/driver/rewrite.rs"]),

@@ -8,7 +8,7 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use super::instructions::x86_64;
 use super::python::{self, Python};
 
-/// An interpreter. How programs read its frames is in a file of its own in `emit/`: see `emit/unwind/interpreters.rs`.
+/// An interpreter. How programs read its frames is in a file of its own in `emit/`: see `emit/unwind/python.rs`.
 #[derive(Debug)]
 pub struct Interpreter {
     /// The function, or functions, in which it runs the code of a program.
