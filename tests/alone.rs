@@ -49,7 +49,10 @@ fn said(command: &mut Command) -> String {
 fn in_root(root: &Path, program: &[&str]) -> String {
     let script = "root=$1; shift; for d in proc sys dev; do mkdir -p \"$root/$d\"; mount --rbind \"/$d\" \"$root/$d\"; done
         exec chroot \"$root\" \"$@\"";
-    let out = said(Command::new("unshare").args(["--mount", "sh", "-ec", script, "sh"]).arg(root).args(program));
+    let mut unshare = Command::new("unshare");
+    // The cache would stay in the root.
+    unshare.env("RBT_CACHE", "").args(["--mount", "sh", "-ec", script, "sh"]).arg(root).args(program);
+    let out = said(&mut unshare);
     for made in ["proc", "sys", "dev"] {
         // The mounts end with the program.
         fs::remove_dir(root.join(made)).unwrap_or_else(|e| panic!("{made}: {e}"));

@@ -25,19 +25,18 @@ mod stmt;
 mod storage;
 mod unwind;
 
-use serde::{Deserialize, Serialize};
-
 use crate::builtins;
 use crate::diag::{Diagnostic, Lines, Source, Span};
 use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures};
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
-use crate::system::kernel::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
+use crate::system::kernel::object_limits::{Limited, MOST_FRAMES, MOST_MAPS, MOST_STACK, limited};
 use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
+pub use unwind::{Limit, Unwinding};
 
 use artifact::{Artifact, Event, Hits, Manifest, Program};
 
@@ -56,17 +55,10 @@ pub struct Compiled {
     pub compilations: u32,
     /// Bytes of BPF stack that the program with the most needs, with all that it calls.
     pub stack: u32,
-    /// Why user stacks follow frame pointers although they should be unwound by tables.
-    pub without_tables: Option<NoTables>,
-}
-
-/// A limit of the kernel that leaves no room for unwinding by tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NoTables {
-    /// A probe uses so many maps that the tables, which are maps as well, are too many.
-    Maps,
-    /// A probe uses so much of its stack that the functions that unwind do not fit.
-    Stack,
+    /// Functions in the longest chain of calls.
+    pub frames: u32,
+    /// How user stacks are unwound, and the limit of the kernel for which they are not unwound whole.
+    pub reduced: Option<(Unwinding, Limit)>,
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
@@ -156,23 +148,38 @@ pub fn compile(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
-    let compiled = compile_in_rooms(script, settings, sys, sources, dumps);
-    let limit = match &compiled {
-        Err(e) if e.diagnostics.iter().any(|d| d.code == "too-many-maps") => NoTables::Maps,
-        Ok(compiled) if compiled.stack > MOST_STACK => NoTables::Stack,
-        Ok(_) | Err(_) => return compiled,
-    };
-    if unwind::target(script, sys, settings).is_none() {
-        return compiled;
+    let takes_stacks = unwind::target(script, sys, settings, Unwinding::Tables).is_some();
+    let mut refused = None;
+    for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
+        let compiled = compile_in_rooms(how, script, settings, sys, sources, dumps);
+        let Some(limit) = exceeded(&compiled).filter(|_| takes_stacks) else {
+            return match refused {
+                None => compiled,
+                // whatever it is about, it is not about stacks
+                Some((first, _)) if compiled.is_err() => first,
+                Some((_, limit)) => compiled.map(|compiled| Compiled { reduced: Some((how, limit)), ..compiled }),
+            };
+        };
+        refused.get_or_insert((compiled, limit));
     }
-    let settings = Settings { unwind_tables: false, ..settings.clone() };
-    match compile_in_rooms(script, &settings, sys, sources, dumps) {
-        Ok(without) if without.stack <= MOST_STACK => Ok(Compiled { without_tables: Some(limit), ..without }),
-        Ok(_) | Err(_) => compiled,
+    match refused {
+        Some((first, _)) => first,
+        None => crate::bug!("there is a way to unwind"),
+    }
+}
+
+/// The limit of the kernel that a script exceeds.
+fn exceeded(compiled: &Result<Compiled, EmitError>) -> Option<Limit> {
+    match compiled {
+        Err(e) if e.diagnostics.iter().any(|d| d.code == "too-many-maps") => Some(Limit::Maps),
+        Ok(compiled) if compiled.stack > MOST_STACK => Some(Limit::Stack),
+        Ok(compiled) if compiled.frames > MOST_FRAMES => Some(Limit::Frames),
+        Ok(_) | Err(_) => None,
     }
 }
 
 fn compile_in_rooms(
+    how: Unwinding,
     script: &hir::Script,
     settings: &Settings,
     sys: &dyn TargetInfo,
@@ -182,7 +189,7 @@ fn compile_in_rooms(
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, room) in (1..).zip(ROOMS) {
-        match compile_within(room, script, settings, sys, sources, dumps) {
+        match compile_within((room, how), script, settings, sys, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
                 let programs = match limited(&compiled.artifact.elf) {
@@ -195,6 +202,7 @@ fn compile_in_rooms(
                 }
                 let stack = programs.iter().map(|p| p.stack).max().unwrap_or(0);
                 compiled.stack = stack;
+                compiled.frames = programs.iter().map(|p| p.frames).max().unwrap_or(0);
                 if stack <= MOST_STACK {
                     return Ok(compiled);
                 }
@@ -233,7 +241,7 @@ fn too_many_maps(programs: &[Limited], manifest: &Manifest, script: &hir::Script
 }
 
 fn compile_within(
-    room: Room,
+    (room, how): (Room, Unwinding),
     script: &hir::Script,
     settings: &Settings,
     sys: &dyn TargetInfo,
@@ -242,7 +250,7 @@ fn compile_within(
 ) -> Result<Compiled, EmitError> {
     let context = Context::create();
     let env = Env { sys, settings };
-    let cx = CodegenCx::new(&context, sources, target_features(script, &env), codegen_options(room, script, &env));
+    let cx = CodegenCx::new(&context, sources, target_features(script, &env, how), codegen_options(room, script, &env));
     declare_maps(&cx, script, &env);
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, settings.verbose);
@@ -283,12 +291,13 @@ fn compile_within(
         assembly: built.assembly,
         compilations: 1,
         stack: 0,
-        without_tables: None,
+        frames: 0,
+        reduced: None,
     })
 }
 
 /// The features of the kernel that code generation depends on.
-fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
+fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFeatures {
     let (sys, settings) = (env.sys, env.settings);
     let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());
     let in_user_space = first_sites().any(|s| s.kind.program(s, env).row().in_user_space);
@@ -302,7 +311,7 @@ fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
         loops: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
-        unwind: unwind::target(script, sys, settings),
+        unwind: unwind::target(script, sys, settings, how),
     }
 }
 

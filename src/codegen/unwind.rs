@@ -1,5 +1,7 @@
 //! What unwinding by tables needs to know about the kernel: offsets of its structures.
 
+use serde::{Deserialize, Serialize};
+
 use crate::builtins;
 use crate::emit::unwind::{MappingTree, ReplacedReturns, UnwindTarget};
 use crate::sema::hir;
@@ -7,9 +9,34 @@ use crate::settings::Settings;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
+/// How much of the unwinding of user stacks is compiled into a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unwinding {
+    /// By tables, with the frames of interpreters.
+    Whole,
+    /// By tables.
+    Tables,
+    /// By frame pointers, as the kernel does.
+    FramePointers,
+}
+
+/// A limit of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// Maps of a program: the tables are maps as well.
+    Maps,
+    /// Bytes of BPF stack.
+    Stack,
+    /// Functions that call each other.
+    Frames,
+}
+
 /// None where the script takes no user stack, the setting turns tables off, the kernel does not describe its types, or there are no
 /// tables for its processor.
-pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Settings) -> Option<UnwindTarget> {
+pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Settings, how: Unwinding) -> Option<UnwindTarget> {
+    if how == Unwinding::FramePointers {
+        return None;
+    }
     // to find the offsets takes longer than all else that a short script needs
     if !settings.unwind_tables || !takes_user_stacks(script) {
         return None;
@@ -37,7 +64,7 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
         inode: of("file", &["f_inode"])?,
         inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
-        thread: of("task_struct", &["thread", "fsbase"]),
+        thread: if how == Unwinding::Whole { of("task_struct", &["thread", "fsbase"]) } else { None },
         registers: sys.arch().unwinds?,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })

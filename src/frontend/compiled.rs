@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::VERSION;
 use crate::codegen::artifact::Artifact;
-use crate::codegen::{self, Compiled, NoTables};
+use crate::codegen::{self, Compiled, Limit, Unwinding};
 use crate::diag::Source;
 use crate::emit::{Dumps, EmitError};
 use crate::sema::hir;
@@ -19,7 +19,7 @@ use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind};
 use crate::system::questions::{Record, Recorder, digest};
 
-const KIND: Kind = Kind { form: "rbt-compiled-1", prefix: "compiled-", most_bytes: 8 << 20, most_files: 512 };
+const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", most_bytes: 8 << 20, most_files: 512 };
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
@@ -28,7 +28,8 @@ struct Kept<T> {
     asked: Record,
     compilations: u32,
     stack: u32,
-    without_tables: Option<NoTables>,
+    frames: u32,
+    reduced: Option<(Unwinding, Limit)>,
     artifact: T,
 }
 
@@ -50,8 +51,8 @@ pub(crate) fn compile(
     let recorder = Recorder::new(sys);
     let compiled = codegen::compile(script, settings, &recorder, sources, dumps)?;
     if let Some(asked) = recorder.recorded() {
-        let Compiled { compilations, stack, without_tables, .. } = compiled;
-        let kept = Kept { asked, compilations, stack, without_tables, artifact: &compiled.artifact };
+        let Compiled { compilations, stack, frames, reduced, .. } = compiled;
+        let kept = Kept { asked, compilations, stack, frames, reduced, artifact: &compiled.artifact };
         if let Ok(bytes) = postcard::to_allocvec(&kept) {
             file.save(&bytes);
         }
@@ -69,7 +70,8 @@ fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
         assembly: None,
         compilations: kept.compilations,
         stack: kept.stack,
-        without_tables: kept.without_tables,
+        frames: kept.frames,
+        reduced: kept.reduced,
     })
 }
 

@@ -45,7 +45,7 @@ pub fn start(address: SocketAddr, token: Option<&Path>, names: Names, series: u6
         return Err(Failure::new(format!("--serve {address}: other machines can reach this address"))
             .help("--serve-token FILE asks clients for a secret; or listen on 127.0.0.1"));
     }
-    let failed = |e: std::io::Error| Failure::new(format!("--serve {address}: {}", reason(&e))).code("no-address");
+    let failed = |e: std::io::Error| Failure::new(format!("--serve {address}: {}", reason(&e))).code("not-served");
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;

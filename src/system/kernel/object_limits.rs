@@ -6,6 +6,8 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind,
 
 /// `MAX_BPF_STACK` of include/linux/filter.h, for a program together with all functions that it is calling.
 pub const MOST_STACK: u32 = 512;
+/// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: a program with the functions that it is calling.
+pub const MOST_FRAMES: u32 = 8;
 /// `MAX_USED_MAPS` of include/linux/bpf.h.
 pub const MOST_MAPS: usize = 64;
 
@@ -29,6 +31,8 @@ pub struct Limited {
     pub name: String,
     /// Stack of the deepest chain of calls in bytes, by the verifier's rules.
     pub stack: u32,
+    /// Functions in the longest chain of calls, the program included.
+    pub frames: u32,
     /// Symbols of the data and the maps that it and its functions use.
     pub maps: BTreeSet<String>,
 }
@@ -104,7 +108,8 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
 /// Combines a program with all functions that it calls.
 fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
     let mut all = BTreeSet::new();
-    let mut found = Limited { stack: deepest(functions, &name, 0), name, maps: BTreeSet::new() };
+    let (stack, frames) = deepest(functions, &name, 0);
+    let mut found = Limited { name, stack, frames, maps: BTreeSet::new() };
     let mut ahead = vec![&found.name];
     while let Some(next) = ahead.pop() {
         if let (true, Some(f)) = (all.insert(next), functions.get(next)) {
@@ -115,11 +120,14 @@ fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
     found
 }
 
-/// Stack of the deepest chain of calls in bytes. rbt generates no recursion, and the kernel limits a chain to eight calls.
-fn deepest(functions: &BTreeMap<String, Function>, name: &str, depth: u32) -> u32 {
-    const FRAMES: u32 = 8;
-    let Some(f) = functions.get(name).filter(|_| depth < FRAMES) else { return 0 };
-    f.stack.max(1).next_multiple_of(STEP) + f.calls.iter().map(|c| deepest(functions, c, depth + 1)).max().unwrap_or(0)
+/// Bytes of stack of the chain of calls that needs the most, and functions in the longest. rbt generates no recursion, so a longer
+/// chain than this is not followed.
+fn deepest(functions: &BTreeMap<String, Function>, name: &str, depth: u32) -> (u32, u32) {
+    const LONGEST: u32 = 2 * MOST_FRAMES;
+    let Some(f) = functions.get(name).filter(|_| depth < LONGEST) else { return (0, 0) };
+    let calls = f.calls.iter().map(|c| deepest(functions, c, depth + 1));
+    let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));
+    (f.stack.max(1).next_multiple_of(STEP) + stack, frames + 1)
 }
 
 /// The instructions of a function with their offsets.
