@@ -108,8 +108,10 @@
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that a
 //!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
-//!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies
-//!   the tables of the files that it finds.
+//!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads
+//!   the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that it finds.
+//! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of interpreters, then
+//!   without tables ([`codegen::Unwinding`]), and rbt warns of it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
 //!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
 //!   the same answers.
@@ -140,7 +142,8 @@
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
 //! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, globset in
-//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve`, sha2 in `driver`.
+//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve`, sha2 in `driver`, postcard in
+//! `frontend/compiled.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
 //!
