@@ -148,11 +148,12 @@ pub fn compile(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
-    let takes_stacks = unwind::target(script, sys, settings, Unwinding::Tables).is_some();
+    // the offsets are looked up for this only where a limit is exceeded
+    let by_tables = || unwind::target(script, sys, settings, Unwinding::Tables).is_some();
     let mut refused = None;
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
         let compiled = compile_in_rooms(how, script, settings, sys, sources, dumps);
-        let Some(limit) = exceeded(&compiled).filter(|_| takes_stacks) else {
+        let Some(limit) = exceeded(&compiled).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
                 // whatever it is about, it is not about stacks

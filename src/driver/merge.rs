@@ -10,7 +10,7 @@ use super::start;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
-use crate::merge::{Found, Refused, Sum, read};
+use crate::merge::{Found, NoSum, Refused, Sum, read};
 use crate::render::{self, RenderOptions, Rendered};
 use crate::streams::{not_written, report};
 use crate::value::Output;
@@ -98,13 +98,13 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
     let mut outputs = Vec::new();
     if format.state {
         let (state, refused) = sum.state();
-        refused.iter().for_each(|why| problems.tell(why));
+        refused.iter().for_each(|why| problems.tell_of_map(why));
         outputs.extend(state.map(Output::State));
     } else {
         for shown in sum.shown(asked.top) {
             match shown {
                 Ok(view) => outputs.push(Output::Map(view)),
-                Err(why) => problems.tell(&why),
+                Err(why) => problems.tell_of_map(&why),
             }
         }
         sum.warnings().iter().filter(|_| run.warnings).for_each(|warning| problems.warn(warning));
@@ -130,15 +130,21 @@ struct Problems {
 
 impl Problems {
     fn tell(&mut self, what: &str) {
+        self.report(Failure::new(what));
+    }
+
+    fn tell_of_map(&mut self, NoSum { what, help }: &NoSum) {
+        let failure = Failure::new(what);
+        self.report(match help {
+            Some(help) => failure.help(*help),
+            None => failure,
+        });
+    }
+
+    fn report(&mut self, failure: Failure) {
         self.told += 1;
         if self.told <= TOLD {
-            let help = if what.contains("which the script assigns") {
-                "count in the script, with count() or sum(), or keep the hosts apart with --by host"
-            } else {
-                ""
-            };
-            let failure = Failure::new(what).code("not-merged");
-            report(&if help.is_empty() { failure } else { failure.help(help) }, self.color);
+            report(&failure.code("not-merged"), self.color);
         }
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use crate::cli::{self, Command, Listed, Program, Run};
-use crate::codegen::{self, Compiled, Limit, Unwinding};
+use crate::codegen::{self, Compiled};
 use crate::compat;
 use crate::diag;
 use crate::failure::Failure;
@@ -178,18 +178,10 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let (compiled, is_kept) = compiled.map_err(|e| report_not_compiled(&e, front))?;
-    if let Some((how, limit)) = compiled.reduced {
-        let how = if how == Unwinding::Tables { "have no frames of Python" } else { "follow frame pointers" };
-        let why = match limit {
-            Limit::Maps => "uses too many maps",
-            Limit::Stack => "uses too much of its BPF stack",
-            Limit::Frames => "nests loops and functions too deeply",
-        };
-        front.warn(&format!("user stacks {how}, because a probe {why} for that"));
-    }
+    compiled::warn_of_reduced(&compiled, front);
     let may_be_large = script.maps.iter().any(|m| m.max_entries >= LARGE_MAP);
-    if let Some(message) = compat::large_maps_of(&compiled.artifact.elf, sys).filter(|_| run.warnings && may_be_large) {
-        to_stderr(&format!("warning: {message}\n"));
+    if let Some(message) = compat::large_maps_of(&compiled.artifact.elf, sys).filter(|_| may_be_large) {
+        front.warn(&message);
     }
     if run.verbose && compiled.compilations > 1 {
         to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.compilations));

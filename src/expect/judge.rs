@@ -6,10 +6,9 @@ use super::eval::{Eval, Stop, elements};
 use super::range::Range;
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Kind, Of, Ty};
-use crate::host::Reader;
-use crate::render::{self, RenderOptions, Renderer};
+use crate::render::{self, Speller};
 use crate::syntax::ast::BinOp;
-use crate::value::{Counts, Last, Value};
+use crate::value::{Counts, Last};
 use crate::verdict::{Finding, Outcome, State, rule};
 
 /// Elements of a map that are shown where it is to blame.
@@ -22,7 +21,7 @@ const SHOWN: usize = 5;
 pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
-    let findings = Findings { last, names: Names::new() };
+    let findings = Findings { last, names: Speller::default() };
     let lost = losses(root, last);
     let lossy = !lost.is_empty();
     let verdict = Eval { last, lossy }.eval(root).map(|found| found.truth());
@@ -132,27 +131,11 @@ fn maps(e: &Expr) -> Vec<&Of> {
     }
 }
 
-/// How keys are shown.
-struct Names(Option<Box<dyn Renderer>>);
-
-impl Names {
-    fn new() -> Self {
-        Self(render::FORMATS.first().map(|format| (format.make)(&RenderOptions::default())))
-    }
-
-    fn of(&self, value: &Value) -> String {
-        let mut shown = Vec::new();
-        if let Some(text) = &self.0 {
-            text.text(value, Reader::Program, &mut shown);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    }
-}
-
 /// The messages of one run.
 struct Findings<'a> {
     last: &'a Last,
-    names: Names,
+    /// How keys are shown.
+    names: Speller,
 }
 
 impl Findings<'_> {
@@ -239,7 +222,7 @@ impl Findings<'_> {
             .unwrap_or_default()
             .iter()
             .filter(|e| !wanted.iter().any(|key| key.is(e.key)))
-            .map(|e| self.names.of(e.key))
+            .map(|e| self.names.spell(e.key))
             .collect();
         let listed = match strange.len() {
             0 => "but it has no keys".to_string(),
@@ -257,8 +240,8 @@ impl Findings<'_> {
             let mut all: Vec<(Option<i128>, String)> = elements(view, of)
                 .iter()
                 .map(|e| match e.shown() {
-                    Some(n) => (Some(n), format!("[{}] = {n}", self.names.of(e.key))),
-                    None => (None, format!("[{}]", self.names.of(e.key))),
+                    Some(n) => (Some(n), format!("[{}] = {n}", self.names.spell(e.key))),
+                    None => (None, format!("[{}]", self.names.spell(e.key))),
                 })
                 .collect();
             all.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.cmp(y)));

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
+use super::Frontend;
 use crate::VERSION;
 use crate::codegen::artifact::Artifact;
 use crate::codegen::{self, Compiled, Limit, Unwinding};
@@ -58,6 +59,22 @@ pub(crate) fn compile(
         }
     }
     Ok((compiled, false))
+}
+
+/// Warns of user stacks that are not unwound whole.
+pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
+    let Some((how, limit)) = compiled.reduced else { return };
+    let how = match how {
+        Unwinding::Whole => return,
+        Unwinding::Tables => "have no frames of Python",
+        Unwinding::FramePointers => "follow frame pointers",
+    };
+    let why = match limit {
+        Limit::Maps => "uses too many maps",
+        Limit::Stack => "uses too much of its BPF stack",
+        Limit::Frames => "nests loops and functions too deeply",
+    };
+    front.warn(&format!("user stacks {how}, because a probe {why} for that"));
 }
 
 fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {

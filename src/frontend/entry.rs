@@ -129,8 +129,11 @@ impl EntryContext<'_> {
     pub fn compile(&self, entry: &Entry, dumps: Dumps) -> Result<Compiled, Failure> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
-        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps).map(|(compiled, _)| compiled);
-        compiled.map_err(|e| report_not_compiled(&e, &self.front(entry)))
+        let front = self.front(entry);
+        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
+        let (compiled, _) = compiled.map_err(|e| report_not_compiled(&e, &front))?;
+        compiled::warn_of_reduced(&compiled, &front);
+        Ok(compiled)
     }
 
     /// Reports why an entry does not run, or returns the settings for another attempt.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::builtins;
 use crate::diag::Span;
-use crate::render::{self, RenderOptions};
+use crate::render::Speller;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
@@ -22,6 +22,21 @@ pub enum Refused {
     Document(String),
     /// It is of another script: there is no sum.
     Script(String),
+}
+
+/// Why a map has no sum, and the remedy if there is one.
+#[derive(Clone, Debug)]
+pub struct NoSum {
+    /// The message.
+    pub what: String,
+    /// The remedy.
+    pub help: Option<&'static str>,
+}
+
+impl From<String> for NoSum {
+    fn from(what: String) -> Self {
+        Self { what, help: None }
+    }
 }
 
 /// A sum.
@@ -47,7 +62,7 @@ struct Total {
     /// The host of each plain value.
     origins: BTreeMap<String, String>,
     /// Why it has no sum.
-    refused: Option<String>,
+    refused: Option<NoSum>,
     /// Hosts where it was emptied before the end.
     emptied: BTreeSet<String>,
 }
@@ -90,11 +105,9 @@ impl Sum {
             }
         }
         for counts in &mut state.probes {
-            if !counts.probe.contains(" on ") {
-                counts.probe = format!("{} on {}", counts.probe, state.host);
-            }
+            counts.probe = of_host(&counts.probe, &state.host);
         }
-        state.not_attached = state.not_attached.iter().map(|probe| format!("{probe} on {}", state.host)).collect();
+        state.not_attached = state.not_attached.iter().map(|probe| of_host(probe, &state.host)).collect();
         match &mut self.head {
             None => {
                 self.first = place.to_string();
@@ -169,7 +182,7 @@ impl Sum {
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
-    pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, String>> {
+    pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, NoSum>> {
         let Some(head) = &self.head else { return Vec::new() };
         let total = |name: &str| self.maps.iter().find(|total| total.map.name == name);
         let printed = head.printed.iter().filter_map(|printed| Some((total(&printed.map)?, printed.show.clone())));
@@ -191,7 +204,7 @@ impl Sum {
     }
 
     /// The sum as a state itself, and why some maps are not in it.
-    pub fn state(self) -> (Option<Box<State>>, Vec<String>) {
+    pub fn state(self) -> (Option<Box<State>>, Vec<NoSum>) {
         let Some(mut state) = self.head else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
         let mut refused = Vec::new();
@@ -204,6 +217,12 @@ impl Sum {
         state.maps.sort_by(|a, b| a.name.cmp(&b.name));
         (Some(Box::new(state)), refused)
     }
+}
+
+/// A probe with its host. In a sum, which has several hosts or was merged before, each probe has it already.
+fn of_host(probe: &str, host: &str) -> String {
+    let known = host.split(',').any(|host| probe.strip_suffix(host).is_some_and(|rest| rest.ends_with(" on ")));
+    if known { probe.to_owned() } else { format!("{probe} on {host}") }
 }
 
 /// Adds all but maps.
@@ -246,7 +265,7 @@ impl Total {
         }
     }
 
-    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), String> {
+    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), NoSum> {
         let id = serde_json::to_string(&entry.key).unwrap_or_default();
         let Some(known) = self.entries.get_mut(&id) else {
             self.origins.insert(id.clone(), host.to_string());
@@ -261,19 +280,21 @@ impl Total {
             let shown = |value: &Option<Value>| value.as_ref().map(text).unwrap_or_default();
             let (a, b) = (shown(&known.value), shown(&entry.value));
             let other = self.origins.get(&id).map(String::as_str).unwrap_or_default();
-            return Err(format!("cannot merge {element}, which the script assigns: it is {a} on {other} and {b} on {host}"));
+            let what = format!("cannot merge {element}, which the script assigns: it is {a} on {other} and {b} on {host}");
+            let help = "count in the script, with count() or sum(), or keep the hosts apart with --by host";
+            return Err(NoSum { what, help: Some(help) });
         }
         Ok(())
     }
 
-    fn view(&self, show: Show) -> Result<MapView, String> {
+    fn view(&self, show: Show) -> Result<MapView, NoSum> {
         if let Some(why) = &self.refused {
             return Err(why.clone());
         }
         let Map { name, key, value, set, .. } = &self.map;
         let room = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
         if room > MOST {
-            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MOST >> 30));
+            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MOST >> 30).into());
         }
         let row = value.aggregation().and_then(|agg| Some((agg, builtins::aggregate(&agg.function)?.1)));
         let shown = |entry: &Entry| {
@@ -354,9 +375,17 @@ fn element(map: &Map, key: &Value) -> String {
 }
 
 fn text(value: &Value) -> String {
-    let mut shown = Vec::new();
-    if let Some(format) = render::FORMATS.first() {
-        (format.make)(&RenderOptions::default()).text(value, crate::host::Reader::Program, &mut shown);
+    Speller::default().spell(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_host;
+
+    #[test]
+    fn a_probe_has_its_host_once() {
+        assert_eq!(of_host("p", "a"), "p on a");
+        assert_eq!(of_host("p on a", "a,b"), "p on a");
+        assert_eq!(of_host("uprobe:/x on y:f", "a"), "uprobe:/x on y:f on a");
     }
-    String::from_utf8_lossy(&shown).into_owned()
 }

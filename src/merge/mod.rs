@@ -8,5 +8,5 @@
 mod add;
 mod read;
 
-pub use add::{Refused, Sum};
+pub use add::{NoSum, Refused, Sum};
 pub use read::{Found, read};

@@ -118,6 +118,24 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
 }
 
+/// Shows values as text output has them.
+pub struct Speller(Box<dyn Renderer>);
+
+impl Default for Speller {
+    fn default() -> Self {
+        Self(text::make(&RenderOptions::default()))
+    }
+}
+
+impl Speller {
+    /// A value, as a program reads it.
+    pub fn spell(&self, value: &Value) -> String {
+        let mut shown = Vec::new();
+        self.0.text(value, Reader::Program, &mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+}
+
 /// The buckets of a histogram from the first to the last with samples: minimum and maximum, if they exist, and the count.
 pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u64)> {
     hist::rows(of, 1).into_iter().map(|row| (row.min, row.max, row.count))

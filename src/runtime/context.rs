@@ -283,9 +283,9 @@ impl<'a> RunContext<'a> {
         let (mut kept, in_end) = (std::mem::take(&mut self.kept), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
         self.kept = kept;
-        done.and_then(|()| self.save(map))?;
+        done?;
         let (_, at) = self.map_at(map)?;
-        self.remember(map, at)
+        self.save(map, at)
     }
 
     /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
@@ -375,11 +375,7 @@ impl Host for RunContext<'_> {
         }
         let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
         self.kept.emptied(map, self.in_end, || Ok(view.clone()))?;
-        let mut saved = std::mem::take(&mut self.saved);
-        let done = saved.emptied(map, self.in_end, || self.saved_at(map, at));
-        self.saved = saved;
-        done?;
-        self.remember(map, at)?;
+        self.save(map, at)?;
         match (keys, apart) {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;

@@ -31,15 +31,13 @@ impl RunContext<'_> {
         Ok(state)
     }
 
-    /// A map is about to be emptied.
-    pub(super) fn save(&mut self, map: usize) -> anyhow::Result<()> {
+    /// A map, of which this is the copy in use, is about to be emptied: keeps what a state or a scrape needs.
+    pub(super) fn save(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
         let (mut saved, in_end) = (std::mem::take(&mut self.saved), self.in_end);
-        let done = saved.emptied(map, in_end, || {
-            let (_, at) = self.map_at(map)?;
-            self.saved_at(map, at)
-        });
+        let done = saved.emptied(map, in_end, || self.saved_at(map, at));
         self.saved = saved;
-        done
+        done?;
+        self.remember(map, at)
     }
 
     pub(super) fn saved_at(&mut self, map: usize, at: MapFd) -> anyhow::Result<Map> {

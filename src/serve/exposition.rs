@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use super::names::Names;
 use crate::builtins;
-use crate::host::Reader;
-use crate::render::{self, RenderOptions, Renderer};
+use crate::render::{self, Speller};
 use crate::state::{Counted, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
@@ -96,13 +95,13 @@ impl Exposition {
             name.push_str("_map");
         }
         let help = metric.help.clone().unwrap_or_else(|| format!("Map {} of {script}.", map.name));
-        let spell = render::FORMATS.first().map(|format| (format.make)(&RenderOptions::default()));
+        let speller = Speller::default();
         let mut series: Vec<(String, Point)> = Vec::new();
         let mut other: Option<Point> = None;
         let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
         for entry in &map.entries {
             let Some(point) = point(map, kind, entry.value.as_ref(), entry.counted.as_ref()) else { continue };
-            let labels = labels(&self.names, map, &entry.key, spell.as_deref());
+            let labels = labels(&self.names, map, &entry.key, &speller);
             if known.contains(&labels) || known.len() < self.most {
                 known.insert(labels.clone());
                 series.push((labels, point));
@@ -194,8 +193,7 @@ fn average(value: i128, count: Option<u64>) -> i128 {
 /// for others each power of two, into which finer buckets are merged.
 fn buckets(agg: &Agg, counted: &Counted) -> Option<Vec<(i128, u64)>> {
     let (_, row) = builtins::aggregate(&agg.function)?;
-    let words = (row.saved.load)(agg, counted).ok()?;
-    let slot: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    let slot = builtins::slot(agg, row, counted).ok()?;
     let value = (row.merge)(agg, &[&slot]);
     let found: Vec<(i128, u64)> = if let Value::Percentiles(of) = value {
         of.samples
@@ -223,19 +221,13 @@ fn buckets(agg: &Agg, counted: &Counted) -> Option<Vec<(i128, u64)>> {
 }
 
 /// `comm="sh",dev="8"`
-fn labels(names: &Names, map: &Map, key: &Value, spell: Option<&dyn Renderer>) -> String {
+fn labels(names: &Names, map: &Map, key: &Value, speller: &Speller) -> String {
     if map.key.is_none() {
         return String::new();
     }
     let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
     let names = names.labels(&map.name, parts.len());
-    let label = |(name, part): (&String, &Value)| {
-        let mut text = Vec::new();
-        if let Some(spell) = spell {
-            spell.text(part, Reader::Program, &mut text);
-        }
-        format!("{name}=\"{}\"", escaped(String::from_utf8_lossy(&text).trim()))
-    };
+    let label = |(name, part): (&String, &Value)| format!("{name}=\"{}\"", escaped(speller.spell(part).trim()));
     names.iter().zip(parts).map(label).collect::<Vec<_>>().join(",")
 }
 

@@ -73,6 +73,11 @@ impl CacheFile {
     }
 
     fn try_save(&self, contents: &[u8]) -> std::io::Result<()> {
+        let head = self.head(contents);
+        // a longer file would not be read again
+        if (head.len() + contents.len()) as u64 > self.kind.most_bytes {
+            return Ok(());
+        }
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.folder)?;
         let about = fs::metadata(&self.folder)?;
         if !input::is_trusted(&about) {
@@ -80,7 +85,7 @@ impl CacheFile {
         }
         let new = self.folder.join(format!(".{}{}.{}", self.kind.prefix, self.key, std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new).and_then(|mut file: File| {
-            file.write_all(self.head(contents).as_bytes())?;
+            file.write_all(head.as_bytes())?;
             file.write_all(contents)
         });
         // The rename is atomic, so other processes never see a partial file.

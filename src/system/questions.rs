@@ -1,6 +1,7 @@
 //! Records what is asked of a target, so that somebody can ask again later and see whether the answers are still the same.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fmt::{Debug, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -101,15 +102,7 @@ impl Question {
             Question::Tracepoint(category, name) => digest(&sys.tracepoint(category, name)),
             Question::RawTracepoint(name) => digest(&sys.raw_tracepoint(name)),
             Question::SyscallNumber(name) => digest(&sys.syscall_number(name)),
-            Question::Binary(path) => match sys.binary(path) {
-                // as `Debug` shows it, the list of functions would take long
-                Ok(binary) => {
-                    let mut hasher = DefaultHasher::new();
-                    (&binary.functions, &binary.objects).hash(&mut hasher);
-                    digest(&(&binary.path, binary.pie, &binary.segments, hasher.finish()))
-                }
-                Err(missing) => digest(&missing),
-            },
+            Question::Binary(path) => digest_of_binary(&sys.binary(path)),
         }
     }
 }
@@ -122,6 +115,18 @@ pub fn digest(value: &impl Debug) -> u128 {
     let _ = write!(halves, "{value:?}");
     let [low, high] = halves.0.map(|half| half.finish());
     u128::from(high) << 64 | u128::from(low)
+}
+
+/// The same for a binary, whose list of functions `Debug` would take long to show.
+fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
+    match answer {
+        Ok(binary) => {
+            let mut hasher = DefaultHasher::new();
+            (&binary.functions, &binary.objects).hash(&mut hasher);
+            digest(&(&binary.path, binary.pie, &binary.segments, hasher.finish()))
+        }
+        Err(missing) => digest(missing),
+    }
 }
 
 /// Two digests of 64 bits, which differ from the start.
@@ -151,10 +156,12 @@ impl Record {
     }
 }
 
-/// A target in front of another, which notes what it is asked.
+/// A target in front of another, which records what it is asked.
 pub struct Recorder<'a> {
     sys: &'a dyn TargetInfo,
-    questions: RefCell<Vec<Question>>,
+    asked: RefCell<HashSet<Question>>,
+    /// In order, with the digests of the answers.
+    answers: RefCell<Vec<(Question, u128)>>,
     /// Something was asked that is no [`Question`].
     unrecorded: Cell<bool>,
 }
@@ -162,113 +169,98 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Answers as `sys` does.
     pub fn new(sys: &'a dyn TargetInfo) -> Self {
-        Self { sys, questions: RefCell::default(), unrecorded: Cell::new(false) }
+        Self { sys, asked: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false) }
     }
 
     /// What was asked; none if a question cannot be kept.
     pub fn recorded(self) -> Option<Record> {
-        if self.unrecorded.get() {
-            return None;
-        }
-        let answered = |question: Question| {
-            let answer = question.answer(self.sys);
-            (question, answer)
-        };
-        Some(Record { types: self.sys.types_identity(), answers: self.questions.take().into_iter().map(answered).collect() })
+        (!self.unrecorded.get()).then(|| Record { types: self.sys.types_identity(), answers: self.answers.take() })
     }
 
-    fn note(&self, question: Question) {
-        let mut questions = self.questions.borrow_mut();
-        if !questions.contains(&question) {
-            questions.push(question);
+    /// Records a question, and passes on its answer.
+    fn record<T: Debug>(&self, question: Question, answer: T) -> T {
+        self.record_as(question, || digest(&answer));
+        answer
+    }
+
+    fn record_as(&self, question: Question, digest: impl FnOnce() -> u128) {
+        if self.asked.borrow_mut().insert(question.clone()) {
+            self.answers.borrow_mut().push((question, digest()));
         }
     }
 }
 
 impl TargetInfo for Recorder<'_> {
     fn arch(&self) -> &'static Arch {
-        self.note(Question::Arch);
-        self.sys.arch()
+        let arch = self.sys.arch();
+        self.record_as(Question::Arch, || digest(&arch.name));
+        arch
     }
 
     fn has(&self, feature: Feature) -> bool {
-        self.note(Question::Has(feature));
-        self.sys.has(feature)
+        self.record(Question::Has(feature), self.sys.has(feature))
     }
 
     fn possible_cpus(&self) -> u32 {
-        self.note(Question::PossibleCpus);
-        self.sys.possible_cpus()
+        self.record(Question::PossibleCpus, self.sys.possible_cpus())
     }
 
     fn pid_namespace(&self) -> Option<(u64, u64)> {
-        self.note(Question::PidNamespace);
-        self.sys.pid_namespace()
+        self.record(Question::PidNamespace, self.sys.pid_namespace())
     }
 
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
-        self.note(Question::TypeNamed(kind, name.into()));
-        self.sys.type_named(kind, name)
+        self.record(Question::TypeNamed(kind, name.into()), self.sys.type_named(kind, name))
     }
 
     fn types_missing(&self) -> Option<Missing> {
-        self.note(Question::TypesMissing);
-        self.sys.types_missing()
+        self.record(Question::TypesMissing, self.sys.types_missing())
     }
 
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        self.note(Question::Member(of.clone(), name.into()));
-        self.sys.member(of, name)
+        self.record(Question::Member(of.clone(), name.into()), self.sys.member(of, name))
     }
 
     fn expand(&self, of: &Struct) -> Option<types::Record> {
-        self.note(Question::Expand(of.clone()));
-        self.sys.expand(of)
+        self.record(Question::Expand(of.clone()), self.sys.expand(of))
     }
 
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
-        self.note(Question::Prototype(module.map(Into::into), name.into()));
-        self.sys.prototype(module, name)
+        self.record(Question::Prototype(module.map(Into::into), name.into()), self.sys.prototype(module, name))
     }
 
     fn describes_function(&self, name: &str) -> bool {
-        self.note(Question::DescribesFunction(name.into()));
-        self.sys.describes_function(name)
+        self.record(Question::DescribesFunction(name.into()), self.sys.describes_function(name))
     }
 
     fn kernel_function(&self, name: &str) -> Option<u32> {
-        self.note(Question::KernelFunction(name.into()));
-        self.sys.kernel_function(name)
+        self.record(Question::KernelFunction(name.into()), self.sys.kernel_function(name))
     }
 
     fn may_call(&self, function: &str, program_type: u32) -> bool {
-        self.note(Question::MayCall(function.into(), program_type));
-        self.sys.may_call(function, program_type)
+        self.record(Question::MayCall(function.into(), program_type), self.sys.may_call(function, program_type))
     }
 
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
-        self.note(Question::HasTracepoint(category.into(), name.into()));
-        self.sys.has_tracepoint(category, name)
+        self.record(Question::HasTracepoint(category.into(), name.into()), self.sys.has_tracepoint(category, name))
     }
 
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
-        self.note(Question::Tracepoint(category.into(), name.into()));
-        self.sys.tracepoint(category, name)
+        self.record(Question::Tracepoint(category.into(), name.into()), self.sys.tracepoint(category, name))
     }
 
     fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
-        self.note(Question::RawTracepoint(name.into()));
-        self.sys.raw_tracepoint(name)
+        self.record(Question::RawTracepoint(name.into()), self.sys.raw_tracepoint(name))
     }
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
-        self.note(Question::SyscallNumber(name.into()));
-        self.sys.syscall_number(name)
+        self.record(Question::SyscallNumber(name.into()), self.sys.syscall_number(name))
     }
 
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
-        self.note(Question::Binary(path.into()));
-        self.sys.binary(path)
+        let binary = self.sys.binary(path);
+        self.record_as(Question::Binary(path.into()), || digest_of_binary(&binary));
+        binary
     }
 
     forward! { sys, |me| me.unrecorded.set(true);

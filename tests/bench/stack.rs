@@ -24,7 +24,7 @@ pub fn stack() {
     walk(&folder);
     rates(&folder);
     first_whole(&folder);
-    processes(&folder);
+    processes();
     let _ = std::fs::remove_dir_all(folder);
 }
 
@@ -111,7 +111,7 @@ fn first_whole(folder: &Path) {
 
 fn time_to_whole(pid: u32, cache: &Path) -> f64 {
     let since = Instant::now();
-    let script = "profile:hz:999 { print(ustack(raw)); print(ustack); }";
+    let script = "profile:hz:999 { print(ustack); }";
     let mut rbt = command(&["-q", "-p", &pid.to_string(), "-e", script]);
     let mut rbt = rbt.env("RBT_CACHE", cache).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("rbt");
     let lines = BufReader::new(rbt.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -124,7 +124,7 @@ fn time_to_whole(pid: u32, cache: &Path) -> f64 {
 }
 
 /// The memory of the tables of all running processes, with many more processes.
-fn processes(folder: &Path) {
+fn processes() {
     const MANY: usize = 500;
     let python = ["-c", "import json, re, time\nwhile True: time.sleep(1); str(json)"];
     let mut others: Vec<Child> = Vec::new();
@@ -133,10 +133,9 @@ fn processes(folder: &Path) {
         others.extend((0..more).filter_map(|_| Command::new("/usr/bin/python3").args(python).spawn().ok()));
         pause(if more > 0 { 20_000 } else { 0 });
         let script = "tracepoint:sched:sched_switch { @[ustack] = count(); }";
-        let rbt = attached(&["-q", "-v", "-e", script], Stdio::null(), Stdio::piped());
+        let mut rbt = attached(&["-q", "-e", script], Stdio::null(), Stdio::piped());
         pause(5000);
         shown.push((more, resident(rbt.id()), maps(rbt.id())));
-        let mut rbt = rbt;
         let _ = rbt.kill();
         let _ = rbt.wait();
     }
@@ -147,7 +146,6 @@ fn processes(folder: &Path) {
     for (more, resident, maps) in shown {
         println!("  {more:3} processes more: rbt {resident:.1} MiB resident, its maps {maps:.1} MiB");
     }
-    let _ = folder;
 }
 
 /// In MiB.
