@@ -5,7 +5,8 @@
 
 use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
-use rbt::diag::{Source, codes};
+use rbt::diag::Source;
+use rbt::diag::codes::{self, sentence};
 use rbt::expect::FUNCTIONS;
 use rbt::probes::{ContextFeatures, KINDS};
 use rbt::repl::commands::{Command, TABLE};
@@ -296,14 +297,6 @@ fn script(script: &Script) -> String {
     out += &format!(".PP\nNeeds: {}\n", header.needs.iter().map(|n| guarded(&escaped(n))).collect::<Vec<_>>().join("\n"));
     let sample: String = header.example.iter().map(|l| format!("{}\n", guarded(&escaped(l)))).collect();
     out + &format!(".PP\n.nf\n\\f(CR{sample}\\fP\n.fi\n")
-}
-
-/// Adds a capital at the start and a period at the end.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let Some(first) = chars.next() else { return String::new() };
-    let stop = if text.ends_with(['.', '?']) { "" } else { "." };
-    format!("{}{}{stop}", first.to_uppercase(), chars.as_str())
 }
 
 /// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.

@@ -129,7 +129,7 @@ Exit status:
   0    no findings
   1    findings
   2    wrong usage or an invalid configuration
-  3    something could not be checked: a file or a snapshot is unreadable, or a capability is missing";
+  3    something was not checked: a file or a snapshot is unreadable, or a capability is missing";
 
 /// Parses the arguments after `rbt check`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {

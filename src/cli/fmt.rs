@@ -82,7 +82,7 @@ pub(super) struct Raw {
 
 const EXAMPLES: &str = "Examples:
   rbt fmt -i *.bt                 rewrite all scripts in this directory
-  rbt fmt --check --diff *.bt     in CI: fail and show the changes if a script is not in canonical form
+  rbt fmt --check --diff *.bt     in CI: show the changes, and fail if there are any
   rbt fmt - < old.bt > new.bt     filter, for use in an editor
 
 Exit status:

@@ -8,10 +8,10 @@ use clap::{Arg, ArgAction, value_parser};
 use super::{Command, Run, flags};
 use crate::failure::Failure;
 
-/// A request to add states up.
+/// A request to merge states.
 #[derive(Clone, Debug)]
 pub struct Merge {
-    /// What goes for a run as well: format, output, expectations.
+    /// Options that a run has too: format, output, expectations.
     pub run: Box<Run>,
     /// Files; `-` is standard input.
     pub files: Vec<PathBuf>,
@@ -23,31 +23,31 @@ pub struct Merge {
     pub hosts: Vec<String>,
 }
 
-/// Flags of a run that are also flags here.
+/// Flags of a run that `rbt merge` accepts too.
 const OF_A_RUN: &[&str] = &["output", "format", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
 
-const ABOUT: &str = "Add up what runs of one script have counted on several machines
+const ABOUT: &str = "Add up the counts of runs of one script on several machines
 
-`rbt -f state` writes all that the maps of a run have counted, as one line of JSON. rbt merge adds such documents exactly: counts,
-sums, buckets of histograms, extremes, percentiles. It prints what one run would print at its end, in any format of a run. The
-greatest N entries are chosen after merging.";
+`rbt -f state` writes everything that the maps of a run have counted as one line of JSON, the state of the run. rbt merge adds \
+such states exactly: counts, sums, buckets of histograms, extremes, percentiles. It prints what a single run prints at its end, \
+in any output format. It selects the greatest N entries after merging.";
 
 const EXAMPLES: &str =
-    "Documents may have other text before them in their line, such as the name of a host. A document that is cut off or damaged,
-and any other line, is reported and left out. Documents of different scripts, and maps of different types, are refused.
+    "A state may have other text before it on its line, such as the name of a host. rbt reports and omits any other line, and \
+     states that are damaged or truncated. It refuses to add states of different scripts and maps of different types.
 
 Examples:
   for h in a b c; do ssh $h rbt -q -f state x.bt & done | rbt merge --hosts a,b,c -
-                                             three machines at once, and whether one did not answer
+                                              run on three machines at once, and report missing answers
   pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
-                                             the lines of pdsh, with the names of the hosts
-  rbt merge --by host *.json                 the host as the first part of each key
-  rbt merge *.json --expect 'p99(@ns) < 1ms' what must hold for all of them
+                                              read the output of pdsh, with the names of the hosts
+  rbt merge --by host *.json                  put the host into each key, as the first part
+  rbt merge *.json --expect 'p99(@ns) < 1ms'  check the sum
 
 Exit status:
   0    success
-  1    something is missing: a host, a damaged or unreadable document, a map without a sum
-  1-3  with --expect: as of a run";
+  1    something is missing: a host, a damaged or unreadable state, a map without a sum
+  1-3  with --expect: the same statuses as for a run";
 
 /// The command, for completions and the manual.
 pub(super) fn command() -> clap::Command {
@@ -65,14 +65,14 @@ pub(super) fn command() -> clap::Command {
                 .num_args(0..)
                 .value_hint(clap::ValueHint::FilePath)
                 .value_parser(value_parser!(PathBuf))
-                .help("Files with states; - is standard input, which is also read without FILES"),
+                .help("Files with states; `-` is standard input, and the default"),
         )
         .arg(
             Arg::new("by")
                 .long("by")
                 .value_name("host")
                 .value_parser(["host"])
-                .help("Keep the hosts apart: their names are the first part of each key"),
+                .help("Keep the hosts apart: the name of the host becomes the first part of each key"),
         )
         .arg(
             Arg::new("top")
@@ -87,7 +87,7 @@ pub(super) fn command() -> clap::Command {
                 .value_name("NAMES")
                 .action(ArgAction::Append)
                 .value_delimiter(',')
-                .help("Report each of these hosts that sent no state, and end with status 1"),
+                .help("Report each of these hosts that sent no state, and exit with status 1"),
         )
         .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
 }

@@ -233,8 +233,8 @@ pub struct Stage {
 
 /// What `-d` can show.
 pub const STAGES: &[Stage] = &[
-    Stage { name: "ast", aliases: &["parse"], doc: "the script as read" },
-    Stage { name: "hir", aliases: &["types"], doc: "the script as checked, with its types" },
+    Stage { name: "ast", aliases: &["parse"], doc: "the parsed script" },
+    Stage { name: "hir", aliases: &["types"], doc: "the checked script, with its types" },
     Stage { name: "ir", aliases: &["codegen"], doc: "LLVM IR before optimization" },
     Stage { name: "opt", aliases: &["codegen-opt"], doc: "LLVM IR after optimization" },
     Stage { name: "asm", aliases: &["dis"], doc: "BPF instructions" },
@@ -252,7 +252,7 @@ pub fn nothing_to_run() -> Failure {
 /// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = args.into_iter().skip(1).collect();
-    // a pipeline tells by the status what was wrong
+    // With expectations, wrong usage has a status of its own.
     let expects = |a: &OsString| {
         a.to_str()
             .is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file") || a.starts_with("--report"))
@@ -271,7 +271,7 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     if let Some((i, verb)) = verb {
         return verbs::parse(verb, args.get(..i).unwrap_or(&[]), args.get(i + 1..).unwrap_or(&[]));
     }
-    // A text that nobody asked for costs time at every start.
+    // Building the long help takes time, so rbt builds it only on request.
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { definition() };
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -312,15 +312,15 @@ pub fn command() -> clap::Command {
     let mut text = String::from(EXAMPLES);
     text.push_str("\nSettings, in a script's `config = { name = value; }` or in the environment as RBT_NAME:\n");
     for s in SETTINGS {
-        let _ = write!(text, "  {:26}{}\n  {:26}{}; default {}\n", s.name, s.doc, "", s.values, quoted(&s.default_text()));
+        let _ = writeln!(text, "  {}\n          {}\n          Values: {}; default {}", s.name, s.doc, s.values, quoted(&s.default_text()));
     }
-    text.push_str("\nEnvironment only (BPFTRACE_ in place of RBT_ is understood everywhere):\n");
+    text.push_str("\nEnvironment variables that are not settings (BPFTRACE_ works in place of RBT_ everywhere):\n");
     for (name, doc) in ENV_ONLY {
-        let _ = writeln!(text, "  {:26}{doc}", format!("RBT_{}", name.to_ascii_uppercase()));
+        let _ = writeln!(text, "  RBT_{}\n          {doc}", name.to_ascii_uppercase());
     }
     text.push_str("\nFunctions of --expect:\n");
     for f in expect::FUNCTIONS {
-        let _ = writeln!(text, "  {:26}{}", f.form, f.doc);
+        let _ = writeln!(text, "  {}\n          {}", f.form, f.doc.trim_end_matches('.'));
     }
     text.push_str("\nStages of -d:\n");
     for s in STAGES {
@@ -352,7 +352,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
         return Ok(Command::Info);
     }
     if let Some(name) = draft.completions {
-        return subcommands::shell(Some(&name));
+        return subcommands::shell(&name);
     }
     if draft.fmt {
         return fmt::compatible(draft, rest.next());

@@ -86,12 +86,12 @@ pub(super) struct Raw {
 }
 
 const EXAMPLES: &str =
-    "Root can read everything. Other users can read the types, the names of symbols, and often the configuration; rbt reports
-what it could not read, and the snapshot lacks it. Reading the files of a kernel needs no root. They lack the loaded
-modules, the IDs of events, and the kernel functions that BPF programs may call.
+    "Root can read everything. Other users can read the types, the names of symbols, and often the configuration. rbt reports the \
+     facts that it could not read; the snapshot lacks them. You can read the files of a kernel without root. They lack the list \
+     of loaded modules, the IDs of events, and the kernel functions that BPF programs may call.
 
 Examples:
-  sudo rbt snapshot                          describe this machine, in a file named after its kernel
+  sudo rbt snapshot                          describe this machine in a file named after its kernel
   ssh root@host rbt snapshot -o - > k.rbts   describe another machine
   rbt snapshot --for *.bt -o small.rbts      keep only what some scripts need
   dpkg-deb -x linux-image-*.deb k && rbt snapshot --from-package k

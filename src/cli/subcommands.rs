@@ -12,15 +12,15 @@ use crate::verdict;
 
 /// A subcommand.
 pub struct Subcommand {
-    /// The word after `rbt`.
+    /// The name: the word after `rbt`.
     pub name: &'static str,
-    /// Its arguments, in the synopsis.
+    /// The arguments, as the synopsis shows them.
     pub usage: &'static str,
     /// A line of documentation.
     pub doc: &'static str,
-    /// Its options, and the words that completions offer for them.
+    /// The options, with the words that completions offer for them.
     pub command: fn() -> clap::Command,
-    /// Reads the arguments after the word.
+    /// Parses the arguments after the name.
     pub(super) parse: fn(&[OsString]) -> Result<Command, Failure>,
 }
 
@@ -56,7 +56,7 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand {
         name: "merge",
         usage: "[--by host] [--hosts NAMES] [-f FORMAT] FILES",
-        doc: "Add up what runs on several machines have counted (-f state)",
+        doc: "Add up the counts of runs on several machines (-f state)",
         command: merge::command,
         parse: merge::parse,
     },
@@ -79,17 +79,25 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         usage: "",
         doc: "Report what this machine and this build of rbt support",
         command: || clap::Command::new("info"),
-        parse: |words| nothing_after("info", words).map(|()| Command::Info),
+        parse: |words| match words.first() {
+            Some(word) if is_help(word) => Ok(Command::Say(brief("info", ""))),
+            Some(word) => Err(Failure::new(format!("rbt info takes no arguments: `{}`", word.to_string_lossy()))),
+            None => Ok(Command::Info),
+        },
     },
     Subcommand {
         name: "completions",
         usage: "bash|zsh|fish",
-        doc: "Write the completions of a shell",
+        doc: "Print the completion script of a shell",
         command: || {
             let shells = SHELLS.map(|(name, _)| clap::Command::new(name).about(format!("Completions of {name}")));
             clap::Command::new("completions").subcommands(shells).disable_help_subcommand(true)
         },
-        parse: |words| shell(words.first()),
+        parse: |words| match words.first() {
+            Some(word) if is_help(word) => Ok(Command::Say(brief("completions", COMPLETIONS))),
+            Some(word) => shell(word),
+            None => Err(Failure::new("rbt completions needs the name of a shell").help(SHELL_NAMES)),
+        },
     },
 ];
 
@@ -97,17 +105,17 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
 const SHELLS: [(&str, clap_complete::Shell); 3] =
     [("bash", clap_complete::Shell::Bash), ("zsh", clap_complete::Shell::Zsh), ("fish", clap_complete::Shell::Fish)];
 
-/// The row of a word.
+/// Finds a subcommand by name.
 pub fn find(word: &str) -> Option<&'static Subcommand> {
     SUBCOMMANDS.iter().find(|s| s.name == word)
 }
 
 /// `rbt completions SHELL`, and `--completions SHELL`.
-pub(super) fn shell(name: Option<&OsString>) -> Result<Command, Failure> {
-    let name = name.map(|name| name.to_string_lossy()).unwrap_or_default();
+pub(super) fn shell(name: &OsString) -> Result<Command, Failure> {
+    let name = name.to_string_lossy();
     match SHELLS.iter().find(|(known, _)| *known == name) {
         Some((_, shell)) => Ok(Command::Completions(*shell)),
-        None => Err(Failure::new(format!("there are no completions for `{name}`")).help("one of bash, zsh, fish")),
+        None => Err(Failure::new(format!("there are no completions for `{name}`")).help(SHELL_NAMES)),
     }
 }
 
@@ -115,12 +123,24 @@ fn text(words: &[OsString]) -> Vec<String> {
     words.iter().map(|w| w.to_string_lossy().into_owned()).collect()
 }
 
-fn nothing_after(name: &str, words: &[OsString]) -> Result<(), Failure> {
-    match words.first() {
-        Some(word) => Err(Failure::new(format!("rbt {name} takes no arguments: `{}`", word.to_string_lossy()))),
-        None => Ok(()),
-    }
+fn is_help(word: &OsString) -> bool {
+    word == "-h" || word == "--help"
 }
+
+/// The help of a subcommand without options.
+fn brief(name: &str, more: &str) -> String {
+    let (usage, doc) = find(name).map_or(("", ""), |s| (s.usage, s.doc));
+    format!("{doc}\n\nUsage: {}\n{more}", format!("rbt {name} {usage}").trim_end())
+}
+
+const SHELL_NAMES: &str = "the shells are bash, zsh and fish";
+
+const COMPLETIONS: &str = "
+Examples:
+  source <(rbt completions bash)                                    in ~/.bashrc
+  rbt completions zsh > ~/.zfunc/_rbt                               in a directory of $fpath
+  rbt completions fish > ~/.config/fish/completions/rbt.fish
+";
 
 const COLOR: (&str, &[&str]) = ("color", super::values::COLORS);
 

@@ -5,13 +5,12 @@ use crate::failure::Failure;
 /// The part of the long help about scripts.
 pub(super) const SCRIPT: &str = "A script file (`-` for standard input) or the name of a tool, and its arguments: $1, $2, …
 
-Options of rbt may stand before or after the script. All other arguments after it belong to the script; `--name=value` is a \
+You can write options of rbt before or after the script. All other arguments after it belong to the script; `--name=value` is a \
 named option. Everything after `--` belongs to the script.";
 
 /// The end of the short help.
 pub(super) const SHORT_EXAMPLES: &str = "Examples:
-  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\
-\", comm, str(args.filename)); }'
+  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'
   rbt -e 'profile:hz:99 { @[kstack] = count(); }' -c 'make -j4'
   rbt -lv 'tracepoint:sched:*'
 

@@ -35,7 +35,7 @@ pub(super) const TYPES: Group = Group {
         },
         Flag {
             name: "debuginfo",
-            help: "Colon-separated directories of debug files; a relative one is below the binary's directory, and + before one requires a matching checksum (may be repeated)",
+            help: "Colon-separated directories of debug files; a relative path starts at the binary's directory, and a leading + requires a matching checksum (may be repeated)",
             takes: Takes::Text("DIRS", |d, text| {
                 d.run.settings.debug_dirs.extend(text.split(':').filter(|d| !d.is_empty()).map(String::from));
                 Ok(())
@@ -55,7 +55,7 @@ fn mechanisms() -> Vec<&'static str> {
 }
 
 pub(super) const INSPECT: Group = Group {
-    heading: "Looking inside",
+    heading: "Debugging",
     flags: &[
         Flag { name: "dry-run", help: "Exit when all probes are attached", takes: Takes::Nothing(|d| d.run.dry_run = true), ..FLAG },
         Flag {
@@ -104,7 +104,7 @@ pub(super) const INSPECT: Group = Group {
     ],
 };
 
-/// Accepted, and not shown: other names, and what bpftrace has and rbt has no need of.
+/// Flags that rbt accepts but does not show: aliases, and flags of bpftrace that rbt does not need.
 pub(super) const HIDDEN: Group = Group {
     heading: "",
     flags: &[
@@ -127,7 +127,7 @@ pub(super) const HIDDEN: Group = Group {
         },
         Flag {
             name: "dwarf-pid",
-            help: "Accepted for bpftrace's scripts: the stacks of every process are unwound by DWARF",
+            help: "Accepted for scripts of bpftrace: rbt unwinds the stacks of every process by call frame information",
             takes: Takes::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,
@@ -135,10 +135,10 @@ pub(super) const HIDDEN: Group = Group {
         },
         Flag {
             name: "usdt-file-activation",
-            help: "Kernels count for themselves who listens to a USDT probe",
+            help: "No effect: the kernel maintains the semaphores of USDT probes",
             verbs: Verbs::Refuse,
             ..FLAG
         },
-        Flag { name: "btf", letter: Some('b'), help: "BTF is always used", verbs: Verbs::Refuse, ..FLAG },
+        Flag { name: "btf", letter: Some('b'), help: "No effect: rbt always uses BTF", verbs: Verbs::Refuse, ..FLAG },
     ],
 };

@@ -22,42 +22,42 @@ use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::settings::{SETTINGS, Setting, Settings};
 
-/// Flags that help shows together.
+/// A group of flags that help shows together.
 pub(super) struct Group {
     heading: &'static str,
     flags: &'static [Flag],
 }
 
-/// In the order of the help. Flags without a heading are hidden.
+/// All groups, in the order of the help. A group without a heading is hidden.
 const GROUPS: &[Group] = &[what::RUN, trace::TRACE, output::BUDGETS, output::OUTPUT, inspect::TYPES, inspect::INSPECT, inspect::HIDDEN];
 
-/// A row.
+/// A flag: a row of the table.
 #[derive(Clone, Copy)]
 pub(super) struct Flag {
-    /// After two dashes; after one dash if it is a letter.
+    /// The name after two dashes, or after one dash if it is a single letter.
     name: &'static str,
-    /// A letter that means the same.
+    /// The short form.
     letter: Option<char>,
-    /// One line, without a period.
+    /// The help text: one line without a period.
     help: &'static str,
     /// Text that only the long help shows.
     more: &'static str,
     takes: Takes,
     repeat: Repeat,
-    /// What a shell offers for the value.
+    /// The kind of value that a shell completes.
     hint: ValueHint,
-    /// May the value begin with a dash?
+    /// True if the value may begin with a dash.
     hyphens: bool,
-    /// Flags that it contradicts.
+    /// Flags that cannot be used together with this one.
     not_with: &'static [&'static str],
-    /// Flags of which it needs one, and the text of the message about that.
+    /// Flags of which at least one must be present, and their description in the error message.
     needs: (&'static [&'static str], &'static str),
     verbs: Verbs,
-    /// Completions offer it after the name of each tool.
+    /// True if completions offer it after the name of each tool.
     tools: bool,
 }
 
-/// The default value.
+/// A flag with default values.
 const FLAG: Flag = Flag {
     name: "",
     letter: None,
@@ -73,34 +73,34 @@ const FLAG: Flag = Flag {
     tools: false,
 };
 
-/// The value of a flag, and what it sets.
+/// The value that a flag takes, and the function that applies it.
 #[derive(Clone, Copy)]
 enum Takes {
     Nothing(fn(&mut Draft)),
-    /// No value: the number of occurrences counts.
+    /// No value; the number of occurrences matters.
     Count(fn(&mut Draft, u8) -> Result<(), Failure>),
     Text(&'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
-    /// A text for which a shell can offer words.
+    /// A text that a shell completes from a list of words.
     Word(&'static str, fn() -> Vec<&'static str>, fn(&mut Draft, &str) -> Result<(), Failure>),
-    /// A value of any bytes, which need not be UTF-8.
+    /// A value that need not be UTF-8.
     Path(&'static str, fn(&mut Draft, PathBuf) -> Result<(), Failure>),
     /// The value of a setting.
     Setting(&'static Setting),
 }
 
-/// What it means to give a flag twice.
+/// The meaning of a repeated flag.
 #[derive(Clone, Copy, PartialEq)]
 enum Repeat {
     LastCounts,
     AllCount,
-    /// All count, and commas separate values.
+    /// All occurrences count, and commas separate values.
     List,
 }
 
-/// What `rbt VERB` does with a flag.
+/// How verbs treat a flag.
 #[derive(Clone, Copy, PartialEq)]
 enum Verbs {
-    /// The flag chooses what is run, which a verb does itself.
+    /// Refuse it: the flag selects the program, which the verb writes.
     Refuse,
     Accept,
     /// Accept it, and show it in the help.
@@ -124,7 +124,7 @@ pub(super) struct Draft {
     color: Option<bool>,
 }
 
-/// All of them, in the order of the help, each with its heading.
+/// All flags with their headings, in the order of the help.
 fn all() -> impl Iterator<Item = (&'static str, Flag)> {
     GROUPS.iter().flat_map(|group| {
         let mirrors = SETTINGS.iter().filter(|row| row.flag.is_some_and(|f| f.heading == group.heading)).map(mirror);
@@ -132,27 +132,27 @@ fn all() -> impl Iterator<Item = (&'static str, Flag)> {
     })
 }
 
-/// The flag of a setting.
+/// The flag that mirrors a setting.
 fn mirror(row: &'static Setting) -> Flag {
     Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), ..FLAG }
 }
 
-/// The flag of a name, or of its only letter.
+/// Finds a flag by name. A single letter is the name of a flag that has only a short form.
 fn find(name: &str) -> Option<Flag> {
     all().map(|(_, flag)| flag).find(|flag| flag.name == name)
 }
 
-/// The flag after two dashes.
+/// Finds a flag by its long form.
 pub(super) fn long(name: &str) -> Option<Flag> {
     find(name).filter(|flag| flag.long().is_some())
 }
 
-/// The flag after one dash.
+/// Finds a flag by its short form.
 pub(super) fn short(letter: char) -> Option<Flag> {
     all().map(|(_, flag)| flag).find(|flag| flag.short() == Some(letter))
 }
 
-/// Names that a misspelt one may have meant.
+/// The names to suggest for a misspelled flag.
 pub(super) fn shown() -> impl Iterator<Item = &'static str> {
     all().filter(|(heading, _)| !heading.is_empty()).filter_map(|(_, flag)| flag.long())
 }
@@ -162,17 +162,17 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     all().map(|(heading, flag)| flag.arg(heading))
 }
 
-/// As completions know them: with the words of their values.
+/// The flags for completions, with the words that their values can have.
 pub(super) fn offered() -> impl Iterator<Item = Arg> {
     all().filter(|(heading, _)| !heading.is_empty()).map(|(heading, flag)| flag.offered(heading))
 }
 
-/// Those that go with each tool.
+/// The flags that completions offer after each tool.
 pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
     all().filter(|(_, flag)| flag.tools).map(|(heading, flag)| flag.arg(heading))
 }
 
-/// Those that go with a verb, and whether its help shows them.
+/// The flags that verbs accept, and whether the help of verbs shows them.
 pub(super) fn of_verbs() -> impl Iterator<Item = (Arg, bool)> {
     all().filter(|(_, flag)| flag.verbs != Verbs::Refuse).map(|(heading, flag)| (flag.arg(heading), flag.verbs == Verbs::Show))
 }
@@ -186,17 +186,17 @@ impl Flag {
         self.letter.or_else(|| self.name.chars().next().filter(|_| self.name.len() == 1))
     }
 
-    /// As messages call it: by its letter where it has one.
+    /// The flag as messages name it: by its short form if it has one.
     fn spelled(&self) -> String {
         self.short().map_or_else(|| format!("--{}", self.name), |letter| format!("-{letter}"))
     }
 
-    /// Does the flag take a value?
+    /// True if the flag takes a value.
     pub(super) fn valued(&self) -> bool {
         !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_))
     }
 
-    /// Is it `-e`?
+    /// True for `-e`.
     pub(super) fn is_program(&self) -> bool {
         self.name == "e"
     }
@@ -253,9 +253,9 @@ impl Flag {
     }
 }
 
-/// Is the flag with this name present?
+/// True if the flag with this name is present.
 pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
-    // a verb does not have all of them
+    // A verb does not accept all flags.
     found.try_contains_id(id).is_ok() && found.value_source(id) == Some(ValueSource::CommandLine)
 }
 

@@ -69,7 +69,7 @@ pub(super) const CODES: &[Code] = &[
         "fn f($x: int64): int64 { if ($x > 0) { return 1; } return 0; } begin { print(f(1)); }",
     ),
     error("no-address", "& is only possible on a map or a variable").example("begin { print(&pid); }", "begin { $x = pid; print(&$x); }"),
-    warning("no-child", "cpid is 0, because there is no command (-c)"),
+    warning("no-child", "`cpid` is 0, because there is no command (-c)"),
     warning("no-effect", "a statement has no effect").example("begin { 1; }", "begin { print(1); }"),
     error("not-assignable", "the left side of an assignment is neither a variable nor a map")
         .remedy("only `$variable`, `@map` and `@map[key]` can be assigned to")
@@ -80,7 +80,7 @@ pub(super) const CODES: &[Code] = &[
     error("not-here", "the builtin has no value in this kind of probe")
         .remedy("`rbt help NAME` says in which probes it can be used")
         .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
-    error("not-in-loop", "break or continue is outside of a loop")
+    error("not-in-loop", "`break` or `continue` is outside of a loop")
         .remedy("use `return` to leave the probe")
         .example("begin { break; }", "begin { return; }"),
     error("not-readable", "an aggregation has no single value to read, or a file is unreadable")

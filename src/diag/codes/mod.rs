@@ -102,11 +102,13 @@ impl Code {
     }
 }
 
-/// With a capital, unless it begins with a quotation, and a final stop.
-fn sentence(text: &str) -> String {
+/// Adds a period at the end, and a capital at the start unless the first word is a name, such as `rbt`, `argN` or `debugf()`.
+pub fn sentence(text: &str) -> String {
+    let word = text.split([' ', '-', '\'', ',', ';']).next().unwrap_or(text);
+    let name = word == "rbt" || !word.chars().all(|c| c.is_ascii_lowercase());
     let mut chars = text.chars();
-    let first: String = chars.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
-    let stop = if text.ends_with(['.', '?']) { "" } else { "." };
+    let first: String = chars.next().map(|c| if name { c.into() } else { c.to_ascii_uppercase().into() }).unwrap_or_default();
+    let stop = if text.is_empty() || text.ends_with(['.', '?']) { "" } else { "." };
     format!("{first}{}{stop}", chars.as_str())
 }
 
