@@ -18,7 +18,7 @@ use libbpf_sys::{
 };
 
 use super::perf::{self, Scope};
-use super::{iter, sweep};
+use super::{iter, optimized_uprobe, sweep};
 use crate::codegen::artifact::{Manifest, Program, Site};
 use crate::failure::without_os_error;
 use crate::probes::{Attach, InFile, ProgramType, SamplePeriod};
@@ -255,7 +255,7 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
             on_event(perf::tracepoint(id)?, program, *cookie).map(Made::Slow)
         }
-        Attach::Uprobe { .. } | Attach::Usdt { .. } => match site.attach.in_file() {
+        Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::place(&site.attach, settings) {
             Some(place) => in_file(ty, place, sites, program, settings),
             None => crate::bug!("{} is in a file", site.name),
         },
@@ -296,7 +296,7 @@ fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) 
 fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
     let InFile { path, offset, semaphore, ret } = place;
     match ty {
-        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings.only_pid()).map(|link| Made::Slow(vec![link])),
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| Made::Slow(vec![link])),
         ProgramType::RawTracepoint
         | ProgramType::Tracepoint
         | ProgramType::Uprobe
@@ -357,13 +357,13 @@ fn trampoline(program: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Attaches to several offsets of a file with one link.
-fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: Option<u32>) -> io::Result<OwnedFd> {
+fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, settings: &Settings) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     for (cookie, site) in sites {
-        if let Some(place) = site.attach.in_file() {
+        if let Some(place) = optimized_uprobe::place(&site.attach, settings) {
             offsets.push(place.offset);
             counters.push(place.semaphore);
             cookies.push(*cookie);
@@ -377,7 +377,7 @@ fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: 
         offsets: offsets.as_ptr(),
         ref_ctr_offsets: if counters.iter().any(|c| *c != 0) { counters.as_ptr() } else { std::ptr::null() },
         cookies: cookies.as_ptr(),
-        pid: pid.unwrap_or(0),
+        pid: settings.only_pid().unwrap_or(0),
         ..Default::default()
     };
     // SAFETY: what the options point to outlives the call
@@ -461,12 +461,13 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
 }
 
 /// Which mechanism serves a program, for `-v`.
-pub(super) fn mechanism(program: &Program, sys: &dyn TargetInfo) -> &'static str {
+pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
         Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
+        Some(attach @ Attach::Usdt { .. }) if optimized_uprobe::serves(attach, settings) => "optimized uprobe (a call instead of a trap)",
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",

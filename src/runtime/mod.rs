@@ -58,6 +58,7 @@ mod mappings;
 mod maps;
 mod mmap_events;
 mod mmap_reader;
+mod optimized_uprobe;
 mod perf;
 mod perf_map;
 mod poll;
@@ -370,7 +371,7 @@ impl Session<'_> {
             {
                 let name = program.sites.first().map_or("", |s| s.name.as_str());
                 let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
-                log(&plain(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys))));
+                log(&plain(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, settings, sys))));
             }
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
         }

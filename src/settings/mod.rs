@@ -171,6 +171,8 @@ pub enum Mechanism {
     KprobeMulti,
     /// One program for a function's entry and its return.
     KprobeSession,
+    /// The instruction of a marker on which the kernel replaces the trap by a call.
+    OptimizedUprobe,
     /// One program for all system calls' tracepoints.
     RawSyscalls,
     /// A raw tracepoint for `tracepoint`.
@@ -187,6 +189,7 @@ pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("fentry", Mechanism::Fentry),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
+    ("optimized_uprobe", Mechanism::OptimizedUprobe),
     ("raw_syscalls", Mechanism::RawSyscalls),
     ("raw_tracepoint", Mechanism::RawTracepoint),
     ("unroll", Mechanism::Unroll),

@@ -42,6 +42,7 @@ pub(super) const ARCH: Arch = Arch {
     go_stack_args: 8,
     return_address: Some(LR),
     trap: 0,
+    optimized_uprobe: None,
     // `bl`, whose distance is in instructions, relative to itself.
     call: Call { operation: (58, 0x25), mask: 0x3f, distance: (6, 36, 2), back: 4 },
     raw_frames: 1,

@@ -48,6 +48,8 @@ pub struct Arch {
     pub return_address: Option<u32>,
     /// Distance of the instruction pointer after a kprobe from the probed instruction, in bytes.
     pub trap: u32,
+    /// How the kernel makes uprobes cheaper; `None` if it does not.
+    pub optimized_uprobe: Option<OptimizedUprobe>,
     /// How to recognize a call instruction.
     pub call: Call,
     /// Extra frames at the top of a kernel stack from a raw tracepoint: if it starts with the program's own return address, the
@@ -82,6 +84,18 @@ pub struct Arch {
     pub replaced_calls: &'static [(&'static str, &'static str)],
     /// Calls whose names differ from their tracepoints, and calls that no kernel has any more.
     pub other_calls: &'static [(&'static str, u32)],
+}
+
+/// The instruction on which the kernel replaces the trap of a uprobe by a call, and how to ask whether it does.
+#[derive(Debug)]
+pub struct OptimizedUprobe {
+    /// The instructions of a marker that offers both: one for any kernel, and behind it the one that becomes a call.
+    pub marker: &'static [u8],
+    /// Distance of the latter from the former, in bytes.
+    pub by: u64,
+    /// Number of the system call that the inserted call leads to. Made from anywhere else, it fails with ENXIO; kernels without
+    /// optimized uprobes do not have it (ENOSYS).
+    pub call: i64,
 }
 
 /// A direct call, within the eight bytes before the return address as a little-endian number.

@@ -1,7 +1,7 @@
 //! x86-64.
 
 use super::super::operands::{self, At};
-use super::{Arch, Call, Convention};
+use super::{Arch, Call, Convention, OptimizedUprobe};
 use crate::system::binary::instructions;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
@@ -73,6 +73,8 @@ pub(super) const ARCH: Arch = Arch {
     go_stack_args: 8,
     return_address: None,
     trap: 1,
+    // arch/x86/kernel/uprobes.c: `nop; nopl 0x0(%rax,%rax,1)`, and uprobe(2)
+    optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], by: 1, call: 336 }),
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     raw_frames: 0,
