@@ -19,6 +19,7 @@ mod size;
 mod stack;
 mod stats;
 mod toll;
+mod usdt;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
     ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
     ("stack", "user stacks by tables: a walk, against frame pointers; the first whole one; their memory", stack::stack),
+    ("usdt", "a marker's event by a trap, and by the call that the kernel makes of a five-byte nop", usdt::usdt),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
 ];
 
