@@ -82,20 +82,20 @@ impl Fentry {
     fn matching<'f>(&self, all: &'f Functions, module: &str, what: &str, env: &Env) -> Vec<(String, &'f str)> {
         let taken = |name: &str| trampolines::refused(name, self.exit).is_none();
         let found: Vec<(&str, &str)> = all.matching(what, module).map(|f| (f.module, f.name)).filter(|(_, name)| taken(name)).collect();
-        let mut described = std::collections::BTreeSet::new();
-        // few are asked for one by one, many are gone through once
+        let mut found: Vec<(String, &str)> = found.into_iter().map(|(m, n)| (m.to_owned(), n)).collect();
+        // Looking up a prototype takes long: many are first reduced in one pass.
         if found.len() > 64 {
+            let mut described = std::collections::BTreeSet::new();
             env.sys.described_functions(&mut |name, home| {
                 described.insert((home.to_owned(), name.to_owned()));
             });
-            return found
-                .into_iter()
-                .map(|(m, n)| (m.to_owned(), n))
-                .filter(|(m, n)| described.contains(&(m.clone(), (*n).to_owned())))
-                .collect();
+            found.retain(|(m, n)| described.contains(&(m.clone(), (*n).to_owned())));
         }
-        let serves = |m: &str, n: &str| env.sys.prototype(Some(m), n).is_some_and(|p| unserved(&p, env.sys).is_none());
-        found.into_iter().filter(|(m, n)| serves(m, n)).map(|(m, n)| (m.to_owned(), n)).collect()
+        // More than can be attached are only counted or listed.
+        if found.len() as u64 <= env.settings.max_probes {
+            found.retain(|(m, n)| env.sys.prototype(Some(m), n).is_some_and(|p| unserved(&p, env.sys).is_none()));
+        }
+        found
     }
 }
 
