@@ -115,7 +115,7 @@ fn single(tracers: &Tracers, row: &Row) -> Verdict {
     let formats: &[bool] = if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] };
     for json in formats {
         let (theirs, ours) = (tracers.theirs(row, &text, *json), tracers.ours(row, &text, *json));
-        let refused = |s: &Said| s.status != 0 && s.out.is_empty() && s.err.to_lowercase().contains("error");
+        let refused = |s: &Said| s.status != 0 && s.out.is_empty() && errors(&s.err).to_lowercase().contains("error");
         match (refused(&theirs), refused(&ours)) {
             (true, true) if theirs.status == ours.status => return Verdict::BothRefuse,
             (true, true) => {
