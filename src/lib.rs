@@ -109,7 +109,9 @@
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that a
 //!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
 //!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads
-//!   the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that it finds.
+//!   the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that it finds, and
+//!   of those that processes map, before the program finds them. Code without information gets rows if its instructions set up
+//!   frame pointers (`system/binary/instructions/frames.rs`).
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of interpreters, then
 //!   without tables ([`codegen::Unwinding`]), and rbt warns of it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`

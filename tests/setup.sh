@@ -12,7 +12,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
 release='binutils rpm'
-test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go prometheus curl'
+test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go prometheus curl musl-tools'
 arm64='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'

@@ -109,6 +109,7 @@ pub(super) const INCOMPLETE: &[(u64, &str)] = &[
     (Reason::TooMany.number(), "are of Python processes with too many threads"),
     (Reason::Unreadable.number(), "have Python frames that could not be read"),
     (Reason::Unsupported.number(), "are of a build of Python that is not supported"),
+    (Reason::LeftOut.number(), "have no Python frames, because a probe leaves no room for these"),
 ];
 
 /// Is the word of a stack of frames of both kinds a Python frame?
@@ -131,13 +132,16 @@ pub(super) fn frame_of_word(word: u64, host: &mut dyn Host) -> Frame {
 
 /// None if there are more.
 fn frame(id: u64, offset: u32, host: &mut dyn Host) -> Option<Frame> {
-    let reasons = [Reason::Cut, Reason::UnknownCode, Reason::TooMany, Reason::Unreadable, Reason::Unsupported];
+    let reasons =
+        [Reason::Cut, Reason::UnknownCode, Reason::TooMany, Reason::Unreadable, Reason::Unsupported, Reason::LeftOut, Reason::Gap];
     let frame = match reasons.into_iter().find(|reason| *reason as u64 == id) {
         None => host.python_frame(id, offset).unwrap_or_else(|| said("[unknown function]".into())),
         Some(Reason::Cut) => return None,
         Some(Reason::UnknownCode) => said("[unknown function]".into()),
         Some(Reason::TooMany) => said("[too many threads]".into()),
         Some(Reason::Unreadable) => said("[Python's memory is unreadable]".into()),
+        Some(Reason::LeftOut) => said("[Python frames left out]".into()),
+        Some(Reason::Gap) => said("[frames missing]".into()),
         Some(Reason::Unsupported) if offset == 0 => said("[this build of Python is not supported]".into()),
         Some(Reason::Unsupported) => said(format!("[Python 3.{offset} is not supported]")),
     };

@@ -155,6 +155,10 @@ pub enum Reason {
     Unreadable = 8,
     /// The version is not supported; the frame's offset is its minor version, or 0.
     Unsupported = 10,
+    /// The probe has no room for the walk along Python frames. Only counted.
+    LeftOut = 14,
+    /// Before the Python frames that follow, native frames are missing. Not counted: the stack was cut.
+    Gap = 16,
 }
 
 impl Reason {

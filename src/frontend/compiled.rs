@@ -65,8 +65,8 @@ pub(crate) fn compile(
 pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
     let Some((how, limit)) = compiled.reduced else { return };
     let how = match how {
-        Unwinding::Whole => return,
-        Unwinding::Tables => "have no frames of Python",
+        // stacks from which Python frames are missing are counted
+        Unwinding::Whole | Unwinding::Tables => return,
         Unwinding::FramePointers => "follow frame pointers",
     };
     let why = match limit {

@@ -29,6 +29,8 @@ pub(super) struct Found {
     pub(super) processes: HashMap<u32, Early>,
     /// By path and inode.
     pub(super) held: Vec<((PathBuf, u64), File)>,
+    /// Processes that have executable memory without a file.
+    pub(super) compilers: Vec<u32>,
 }
 
 /// A look at all processes, under way.
@@ -67,6 +69,9 @@ fn look() -> Found {
             let Some(line) = Line::parse(text).filter(|line| line.executable) else { continue };
             maps.extend_from_slice(text);
             maps.push(b'\n');
+            if line.path.is_empty() && found.compilers.last() != Some(&pid) {
+                found.compilers.push(pid);
+            }
             let Some((path, deleted)) = line.file() else { continue };
             let key = (path, line.inode);
             if found.held.len() < HELD && !files.contains(&key) {

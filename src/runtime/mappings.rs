@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::initial_mappings::{Early, Look};
+use super::jit_dump::JitDump;
 use super::mmap_events::Event;
 use super::mmap_reader::MmapReader;
 use super::proc_maps::{Line, hold, is_at};
@@ -44,6 +45,14 @@ impl Object {
             return Some(self.path.clone());
         }
         self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
+    }
+}
+
+impl Object {
+    /// The same as [`Object::reach`] of a file that grows.
+    fn reach_changed(&self) -> Option<PathBuf> {
+        let held = self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+        held.or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
     }
 }
 
@@ -130,6 +139,8 @@ const EXITED_MAPPINGS: usize = 1 << 20;
 const OBJECTS: usize = 16 << 10;
 /// Files held open.
 const HELD: usize = 256;
+/// Processes whose just-in-time compilers' files are held open.
+const COMPILERS: usize = 256;
 /// An address that no mapping holds makes us look into /proc again, but stacks without frame pointers have many of those.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Without records, what we know of a living process is good for so long.
@@ -171,6 +182,8 @@ pub(super) struct Mappings {
     watched: BTreeSet<u32>,
     /// What watched processes started, and so on.
     family: HashSet<u32>,
+    /// Running processes with code that has no file.
+    compilers: BTreeSet<u32>,
     reader: Option<MmapReader>,
     /// Whether the kernel's records were requested.
     asked: bool,
@@ -240,7 +253,10 @@ impl Mappings {
             // what happened since is told after what was found
             match &self.look {
                 Some(look) if !look.has_ended() => reader.recorder().take_in(),
-                _ => self.drain(),
+                _ => {
+                    self.end_look();
+                    self.drain();
+                }
             }
             return;
         }
@@ -281,6 +297,20 @@ impl Mappings {
         }
         self.read(pid);
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
+    }
+
+    /// Running processes that have executable memory without a file, as just-in-time compilers have.
+    pub(super) fn compilers(&self) -> impl Iterator<Item = u32> {
+        self.compilers.iter().copied()
+    }
+
+    /// A path to the file in which the process's compiler describes its code, if it has mapped one.
+    pub(super) fn jit_dump(&self, pid: u32) -> Option<PathBuf> {
+        let files = self.processes.get(&pid)?.mappings.iter().rev().filter_map(|m| match &m.backing {
+            Backing::File(object) => JitDump::is_one(&object.path).then_some(object),
+            Backing::Vdso | Backing::Anonymous | Backing::Other(_) => None,
+        });
+        files.filter_map(|object| object.reach_changed()).next()
     }
 
     /// Notes that the file of an address is not to be had any more.
@@ -325,13 +355,20 @@ impl Mappings {
         (count > 0).then(|| format!("warning: {addresses} cannot be resolved: {why}"))
     }
 
-    /// Puts what a process had mapped before recording began before all that it mapped since.
-    fn complete(&mut self, pid: u32) {
+    /// Takes in what all processes had mapped before recording began.
+    fn end_look(&mut self) {
         if let Some(look) = self.look.take() {
             let found = look.end();
             self.earlier = found.processes;
+            let room = COMPILERS.saturating_sub(self.compilers.len());
+            self.compilers.extend(found.compilers.into_iter().take(room));
             found.held.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
         }
+    }
+
+    /// Puts what a process had mapped before recording began before all that it mapped since.
+    fn complete(&mut self, pid: u32) {
+        self.end_look();
         let process = self.processes.entry(pid).or_default();
         if std::mem::replace(&mut process.whole, true) {
             return;
@@ -380,6 +417,7 @@ impl Mappings {
                     self.processes.insert(pid, Process { whole: true, ..inherited });
                 }
                 Event::Exited { pid } => {
+                    self.compilers.remove(&pid);
                     let mappings = self.processes.get(&pid).map_or(0, |p| p.mappings.len());
                     self.exited[usize::from(!self.family.contains(&pid))].push(pid, mappings);
                     self.forget();
@@ -424,6 +462,9 @@ impl Mappings {
             b"[vdso]" => Backing::Vdso,
             _ => Backing::Other(line.path.to_string_lossy().into()),
         };
+        if matches!(backing, Backing::Anonymous) && self.compilers.len() < COMPILERS {
+            self.compilers.insert(pid);
+        }
         // Memory of a device or of the kernel has no offset that means anything.
         let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
         let doubtful = self.lost > 0;

@@ -53,6 +53,7 @@ mod follow;
 mod grace;
 mod initial_mappings;
 mod iter;
+mod jit_dump;
 mod load;
 mod mappings;
 mod maps;
@@ -274,10 +275,11 @@ pub fn load<'a>(
     }
     if let (Some(unwinder), Some(identify)) = (&loaded.unwinder, loaded.identify) {
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
-        traced.into_iter().for_each(|path| unwinder.preload_program(identify, path));
-        settings.pid.into_iter().for_each(|pid| unwinder.preload_process(identify, pid));
+        unwinder.identify_by(identify);
+        traced.into_iter().for_each(|path| unwinder.preload_program(path));
+        settings.pid.into_iter().for_each(|pid| unwinder.preload_process(pid));
         if settings.pid.is_none() && child == 0 {
-            unwinder.preload_all(identify);
+            unwinder.preload_all();
         }
     }
     let events = events::Events::prepare(manifest)?;
@@ -317,9 +319,9 @@ pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) 
 impl Session<'_> {
     /// Takes the `-c` program, which is let go when all is attached.
     pub fn adopt(&mut self, child: Option<Child>) {
-        let loaded = &self.cx.loaded;
-        if let (Some(unwinder), Some(identify), Some(child)) = (&loaded.unwinder, loaded.identify, &child) {
-            unwinder.preload_program(identify, child.program());
+        if let (Some(unwinder), Some(child)) = (&self.cx.loaded.unwinder, &child) {
+            unwinder.preload_program(child.program());
+            unwinder.preload_earlier(child.program(), child.pid());
         }
         self.child = child;
     }

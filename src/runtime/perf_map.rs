@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::jit_dump::JitDump;
 use crate::input;
 
 /// How long what was read is good for: a compiler that frees code has other functions at the same addresses later.
@@ -26,6 +27,10 @@ pub(super) struct PerfMap {
     looked: Option<Instant>,
     /// The user whose process it is of.
     owner: Option<u32>,
+    /// Keeps the file at hand should it or its folder not be reached any more: of a container that has ended.
+    held: Option<File>,
+    /// What was read of a file of the other form.
+    dump: JitDump,
     /// Sizes and names by start. They do not overlap: the last one written is the one.
     symbols: BTreeMap<u64, (u64, String)>,
 }
@@ -43,11 +48,14 @@ struct Seen {
 }
 
 impl PerfMap {
-    /// Start and name of the function at an address of the process.
-    pub(super) fn look_up(&mut self, pid: u32, addr: u64) -> Option<(u64, &str)> {
+    /// Start and name of the function at an address of the process. `dump`: see [`JitDump`].
+    pub(super) fn look_up(&mut self, pid: u32, addr: u64, dump: Option<&Path>) -> Option<(u64, &str)> {
         let good = if self.find(addr).is_some() { GOOD } else { AGAIN };
         if self.looked.is_none_or(|at| at.elapsed() >= good) {
             self.refresh(pid);
+            if let Some(path) = dump {
+                self.read_dump(path);
+            }
             self.looked = Some(Instant::now());
         }
         self.find(addr)
@@ -56,14 +64,39 @@ impl PerfMap {
     /// Reads what was added to the file of the process, or all of it if it is another one. A process in a PID namespace writes
     /// its own view of its PID, into its own /tmp; one that has ended may have left its file in rbt's /tmp.
     fn refresh(&mut self, pid: u32) {
+        if let Some((file, meta)) = self.open(pid).or_else(|| {
+            let file = self.held.as_ref()?.try_clone().ok()?;
+            let meta = file.metadata().ok()?;
+            Some((file, meta))
+        }) {
+            self.take(file, &meta);
+        }
+    }
+
+    fn read_dump(&mut self, path: &Path) {
+        let mut dump = std::mem::take(&mut self.dump);
+        // errors: what was read before them is good
+        let _ = dump.read(path, &mut |start, size, name, from| {
+            let name = from.map_or(Some(name), |from| self.symbols.get(&from).map(|(_, name)| name.clone()));
+            name.into_iter().for_each(|name| self.add(start, size, name));
+        });
+        self.dump = dump;
+    }
+
+    /// Opens the file of a running process, to read it when an address is to be named, which may be after the process ended.
+    pub(super) fn hold(&mut self, pid: u32) {
+        if self.held.is_none() {
+            self.held = self.open(pid).map(|(file, _)| file);
+        }
+    }
+
+    fn open(&mut self, pid: u32) -> Option<(File, Metadata)> {
         // what belongs to a process's user is known while it is there, and what was believed once goes on to be
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         // its effective one: /proc/PID itself is root's where a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
         let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
-        if let Some((file, meta)) = places.into_iter().flatten().find_map(|path| open(&path, self.owner)) {
-            self.take(file, &meta);
-        }
+        places.into_iter().flatten().find_map(|path| open(&path, self.owner))
     }
 
     /// Reads an open file.

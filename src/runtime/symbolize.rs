@@ -78,7 +78,11 @@ impl Symbols {
     /// not too much of it waits. For a child it need not be called before its exit, unless the kernel did not
     /// let us record: then what was mapped after the last call is not known.
     pub fn refresh(&self) {
-        self.state.borrow_mut().mappings.refresh();
+        let state = &mut *self.state.borrow_mut();
+        state.mappings.refresh();
+        for pid in state.mappings.compilers() {
+            state.perf_maps.entry(pid).or_default().hold(pid);
+        }
     }
 
     /// The message about addresses without a symbol because their mapping is unknown; nothing if there are none.
@@ -301,8 +305,12 @@ impl State {
     /// Code without a file: if it has a name, its compiler wrote it down.
     fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Frame> {
         let map = self.perf_maps.entry(pid).or_default();
-        let found =
-            map.look_up(pid, at).map(|(start, name)| Frame { symbol: Some(name.to_owned()), offset: addr - start, ..Frame::default() });
+        let dump = self.mappings.jit_dump(pid);
+        let found = map.look_up(pid, at, dump.as_deref()).map(|(start, name)| Frame {
+            symbol: Some(name.to_owned()),
+            offset: addr - start,
+            ..Frame::default()
+        });
         placed(found.as_slice(), addr, None)
     }
 

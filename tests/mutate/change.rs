@@ -10,6 +10,42 @@ pub fn text(texts: &[String], seed: u64, number: u64) -> String {
     text
 }
 
+/// A file that is damaged: in these of its bytes, or, more rarely, in its headers.
+pub fn file(whole: &[u8], part: std::ops::Range<usize>, seed: u64, number: u64) -> Vec<u8> {
+    const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
+    let mut file = whole.to_vec();
+    let sections = whole.get(40..48).and_then(|b| b.try_into().ok()).map_or(0, |b| u64::from_le_bytes(b) as usize);
+    for _ in 0..1 + dice.below(4) {
+        let within = match dice.below(8) {
+            0 => 0..0x400,
+            1 => sections..whole.len(),
+            _ => part.clone(),
+        };
+        let within = within.start.min(file.len())..within.end.min(file.len());
+        if within.len() < 16 {
+            continue;
+        }
+        let at = within.start + dice.below(within.len() - 8);
+        let edge = EDGES[dice.below(EDGES.len())].to_le_bytes();
+        match dice.below(8) {
+            0 => file[at] ^= 1 << dice.below(8),
+            1 => file[at] = edge[0],
+            2 => file[at & !3..][..4].copy_from_slice(&edge[..4]),
+            3 => file[at & !7..][..8].copy_from_slice(&edge),
+            4 => file[at..][..8].fill(dice.next() as u8),
+            5 => {
+                let from = within.start + dice.below(within.len() - 8);
+                let len = dice.below((within.end - at.max(from)).min(256));
+                file.copy_within(from..from + len, at);
+            }
+            6 if dice.below(8) == 0 => file.truncate(at),
+            _ => file[at] = dice.next() as u8,
+        }
+    }
+    file
+}
+
 /// Another number in place of one.
 fn number_changed(text: &str, dice: &mut Dice) -> String {
     const EDGES: &[&str] = &[

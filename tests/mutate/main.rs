@@ -8,10 +8,11 @@
 //! cargo test --test mutate                                             a few thousand
 //! cargo test --release --test mutate -- long COUNT [SEED [FROM]]       COUNT of them, from number FROM of that seed
 //! cargo test --release --test mutate -- show SEED NUMBER               that script
+//! cargo test --release --test mutate -- damage COUNT [SEED]            COUNT files with damaged call frame information
 //! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
 //! ```
 //!
-//! Documents with the states of runs are changed in the same way, and added up.
+//! Documents with the states of runs are changed in the same way, and added up; so is call frame information, and compiled.
 //!
 //! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
 //! of a seed is the same script as long as the tree is the same.
@@ -20,6 +21,7 @@
 
 mod change;
 mod corpus;
+mod frames;
 mod states;
 mod work;
 
@@ -48,6 +50,11 @@ fn main() -> ExitCode {
             print!("{}", change::script(&corpus::scripts(), number(1, 1), number(2, 0)));
             return ExitCode::SUCCESS;
         }
+        Some("damage") => {
+            let done = frames::run(number(2, 1), number(1, 10_000));
+            println!("{}", done.as_ref().map_or_else(|e| e.clone(), |n| format!("{n} tables with rows")));
+            return if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
         Some("work") => {
             // a script that wants all of the memory fails alone
             let most = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
@@ -68,7 +75,9 @@ fn main() -> ExitCode {
         if tally.failures.is_empty() && tally.done > 0 { Ok(()) } else { Err(tally.to_string().into()) }
     });
     let states = Trial::test("mutate::states", || states::run(1, 1500).map_err(Into::into));
-    libtest_mimic::run(&args, vec![unchanged, changed, states]).exit_code()
+    let frames = Trial::test("mutate::frames", || frames::run(1, 500).map(drop).map_err(Into::into));
+    let bounded = Trial::test("mutate::frames_are_bounded", || frames::bounded().map_err(Into::into));
+    libtest_mimic::run(&args, vec![unchanged, changed, states, frames, bounded]).exit_code()
 }
 
 /// What came of many scripts.

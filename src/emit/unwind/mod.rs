@@ -327,8 +327,9 @@ impl<'c> Builder<'_, 'c> {
         });
         let rule = self.sub(rule, self.int(1));
         let flags = self.apply_rule(limit, state, count, (rule, ip));
-        if target.thread.is_some() {
-            self.note_loop(limit, state, at, flags, addr);
+        match target.thread {
+            Some(_) => self.note_loop(limit, state, at, flags, addr),
+            None => self.note_left_out(state, flags),
         }
         self.int(0)
     }

@@ -14,7 +14,7 @@ use std::mem::offset_of;
 use inkwell::values::{IntValue, PointerValue};
 
 use super::super::python::CALL_OF_LOOP;
-use super::super::shared::{BEFORE_FIRST, CODE_ID, OFFSETS, PYTHON_REASON, Process, TOO_LARGE};
+use super::super::shared::{BEFORE_FIRST, CODE_ID, OFFSETS, PYTHON_REASON, Process, Reason, State, TOO_LARGE};
 use super::super::{Builder, Cmp, Helper};
 use super::layout::*;
 use super::memory::*;
@@ -22,6 +22,8 @@ use super::{U64, UnwindTarget};
 
 /// Set in the word of a frame that is the loop's, while the walk lasts.
 const LOOP_FRAME: u64 = 1 << 62;
+/// Of the merge, in [`WITHIN`]: it is beyond the native frames.
+const BEYOND: u64 = 2;
 
 impl<'c> Builder<'_, 'c> {
     /// Marks the frame whose word is at `at`, in as many bytes from the walk's memory, if its rule has this flag: the walk is at its caller's.
@@ -39,10 +41,26 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
+    /// Counts the stack, once, if its frame is the loop's and Python frames are wanted, for which the probe has no room.
+    pub(super) fn note_left_out(&mut self, state: PointerValue<'c>, flags: IntValue<'c>) {
+        let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
+        let first = self.cmp(Cmp::Eq, self.load(state, LOOPS, U64), self.int(0));
+        let wanted = self.and(self.and(is_loop, first), self.load(state, INTERPRETS, U64));
+        self.if_(wanted, |e| {
+            let one = e.int(1);
+            e.store(state, LOOPS, 8, one);
+            let counters = e.state(offset_of!(State, cut_stacks));
+            let counter = e.offset(counters, Reason::LeftOut.number() as u32 * 8);
+            e.atomic_add(counter, one);
+        });
+    }
+
     /// Puts Python's frames in the place of the marked ones. `thread`: see [`Builder::python_stack`].
     pub(super) fn put_python_frames(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>, target: &UnwindTarget) {
         let Some(thread) = target.thread else { return };
-        let some = self.load(state, LOOP, U64);
+        // a walk that was cut has not come upon all of them
+        let cut = self.and(self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0)), self.load(state, INTERPRETS, U64));
+        let some = self.or(self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0)), cut);
         self.if_(some, |e| {
             // one after the other: calls within calls are limited
             e.global(&format!("unwind_python_{limit}"), &[slot], |e, numbers| {
@@ -64,7 +82,9 @@ impl<'c> Builder<'_, 'c> {
         let key = self.offset(state, TAG);
         let found = self.call_ptr(Helper::MapLookupElem, &[known.into(), key.into()]);
         let none = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
-        self.if_(none, |e| {
+        let some_loop = self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0));
+        let look = self.and(none, some_loop);
+        self.if_(look, |e| {
             let slot = e.load(state, WALK, U64);
             e.global(&format!("unwind_interpreter_{limit}"), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
@@ -152,7 +172,7 @@ impl<'c> Builder<'_, 'c> {
     fn merge_step(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
         let native = self.opaque(self.load(state, NATIVE, U64));
         let over = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
-        self.if_(over, |e| e.leave());
+        self.if_(over, |e| e.merge_beyond(limit, state, slot));
         // of which the verifier knows the number
         let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
         self.if_(beyond, |e| e.leave());
@@ -194,6 +214,30 @@ impl<'c> Builder<'_, 'c> {
         let frame = self.python_word(id, offset);
         self.if_else(last, |e| e.give(limit, state, frame, true), |e| e.give(limit, state, frame, false));
         self.int(0)
+    }
+
+    /// Gives one more of the Python frames that the native walk, which was cut, did not come to.
+    fn merge_beyond(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+        let whole = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
+        self.if_(whole, |e| e.leave());
+        let index = self.load(state, INTERPRETED_AT, U64);
+        let [id, offset] = self.python_entry(slot, index);
+        let none = self.cmp(Cmp::Eq, id, self.int(0));
+        self.if_(none, |e| e.leave());
+        let within = self.load(state, WITHIN, U64);
+        let first = self.cmp(Cmp::Ne, within, self.int(BEYOND));
+        self.if_(first, |e| {
+            let beyond = e.int(BEYOND);
+            e.store(state, WITHIN, 8, beyond);
+            let gap = e.int(PYTHON_REASON | Reason::Gap as u64);
+            e.give(limit, state, gap, false);
+        });
+        let next = self.add(index, self.int(1));
+        self.store(state, INTERPRETED_AT, 8, next);
+        let called = self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP));
+        self.if_(called, |e| e.go_on());
+        let frame = self.python_word(id, offset);
+        self.give(limit, state, frame, false);
     }
 
     /// The word of a Python frame, or of the reason why there is none.

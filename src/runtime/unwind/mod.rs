@@ -1,16 +1,17 @@
 //! Unwind tables in the kernel: made for the files that processes run, and given to the programs that take stacks.
 //!
 //! The maps belong to this process, not to a script, so that all entries at the prompt share them. A thread compiles the
-//! tables of the files that programs report as missing, and of those that running processes have mapped. What it does
-//! stands in `emit/unwind`, which has the programs' side.
+//! tables of the files that programs report as missing, of those that processes map, which the kernel tells at once, and of those
+//! that running processes have mapped. What it does stands in `emit/unwind`, which has the programs' side.
 //!
-//! - `kernel.rs`: the maps; `place.rs`: where tables lie in them
+//! - `kernel.rs`: the maps; `place.rs`: where tables lie in them; `earlier.rs`: files that a program mapped in earlier runs
 #![allow(unsafe_code)] // a mapping of a file, to have it identified
 
+mod earlier;
 mod kernel;
 mod place;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use super::mmap_events::{Event, Recorder};
 use super::poll::{clear, eventfd, readable, tell, wait};
 use super::proc_maps::Line;
 use super::ring::Ring;
@@ -31,6 +33,7 @@ use crate::system::binary::interpreters;
 use crate::system::binary::needed::needed;
 use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
+use earlier::Earlier;
 use kernel::Maps;
 use place::Placed;
 
@@ -39,13 +42,22 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// How often a file's identity is asked for. It is not given either where the file's table is there already.
 const IDENTIFY_TRIES: u32 = 3;
+/// Mapped files that are remembered, so as not to look at them each time.
+const SEEN: usize = 1 << 16;
+/// Ancestors of a process that are looked at.
+const ANCESTORS: usize = 16;
 
 /// The tables of this process.
 pub(super) struct Unwinder {
     state: Arc<Mutex<State>>,
+    /// Of the same name in the state.
+    child: SharedChild,
     stop: OwnedFd,
     wake: OwnedFd,
 }
+
+/// The program that rbt runs: its process, and the files that it maps. It has a lock of its own, since the state's may be held for long.
+type SharedChild = Arc<Mutex<Option<(u32, Earlier)>>>;
 
 /// What tables are made with.
 #[derive(Clone, Debug)]
@@ -64,8 +76,13 @@ struct State {
     files: HashMap<FileKey, u32>,
     /// Files that were looked at before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
-    /// Of the thread, while it makes tables that nobody has missed yet.
+    /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
+    child: SharedChild,
+    /// Files whose tables are made next, in the thread.
+    next: VecDeque<PathBuf>,
+    /// Has the thread make the tables of all that is mapped.
+    all: bool,
     debug_dirs: Vec<String>,
     /// What was loaded, for `-v`.
     loaded: Vec<String>,
@@ -89,6 +106,7 @@ impl Unwinder {
     fn new(options: &Options) -> io::Result<Self> {
         let maps = Maps::create()?;
         let ring = Ring::open(maps.misses(), MISSES_BYTES.into())?;
+        let child = SharedChild::default();
         let state = State {
             placed: Placed::new(options.memory),
             maps,
@@ -97,13 +115,18 @@ impl Unwinder {
             debug_dirs: options.debug_dirs.clone(),
             preloaded: HashSet::new(),
             identify: None,
+            child: Arc::clone(&child),
+            next: VecDeque::new(),
+            all: false,
             loaded: Vec::new(),
         };
         let state = Arc::new(Mutex::new(state));
         of(&state).load_vdso();
         let (stop, wake) = (eventfd()?, eventfd()?);
-        spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?)?;
-        Ok(Self { state, stop, wake })
+        // without the right to it, tables are made when programs miss them
+        let recorder = Recorder::open_prompt().ok();
+        spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, recorder)?;
+        Ok(Self { state, child, stop, wake })
     }
 
     /// The map of this name, if it is one of those that programs share.
@@ -111,27 +134,40 @@ impl Unwinder {
         of(&self.state).maps.named(name)
     }
 
-    /// Makes the tables of what a process has mapped. `identify`: see [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
-    pub fn preload_process(&self, identify: RawFd, pid: u32) {
+    /// From now on, the program by which files are identified is this one: see
+    /// [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
+    pub fn identify_by(&self, identify: RawFd) {
+        // SAFETY: open, since the caller has it
+        let own = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
+        of(&self.state).identify = own.ok();
+    }
+
+    /// Makes the tables of what a process has mapped.
+    pub fn preload_process(&self, pid: u32) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
-            let mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
-            of(&self.state).preload(identify, &mapping);
+            of(&self.state).preload(&mapping(pid, line.start, line.end));
         }
     }
 
     /// Makes the tables of a program that is about to run, and of what it is linked with.
-    pub fn preload_program(&self, identify: RawFd, path: &Path) {
+    pub fn preload_program(&self, path: &Path) {
         let mut state = of(&self.state);
-        state.preload(identify, path);
-        needed(path).iter().for_each(|needed| state.preload(identify, needed));
+        state.preload(path);
+        needed(path).iter().for_each(|needed| state.preload(needed));
+    }
+
+    /// Has the thread make the tables of what a program, which rbt is about to run as this process, mapped in earlier runs.
+    pub fn preload_earlier(&self, program: &Path, pid: u32) {
+        let Some(earlier) = Earlier::of(program) else { return };
+        of(&self.state).next.extend(earlier.files.iter().cloned());
+        *of(&self.child) = Some((pid, earlier));
+        tell(&self.wake);
     }
 
     /// Has the thread make the tables of all that processes run now, in its own time: what programs miss comes first.
-    pub fn preload_all(&self, identify: RawFd) {
-        // SAFETY: open, since the caller has it
-        let own = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
-        of(&self.state).identify = own.ok();
+    pub fn preload_all(&self) {
+        of(&self.state).all = true;
         tell(&self.wake);
     }
 
@@ -145,39 +181,55 @@ impl Drop for Unwinder {
     fn drop(&mut self) {
         // it may be at work on a large file, for which nobody waits
         tell(&self.stop);
+        if let Some((_, earlier)) = &mut *of(&self.child) {
+            earlier.save();
+        }
     }
 }
 
 /// A thread that panicked in the midst has at worst left a table out.
-fn of(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn of<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd) -> io::Result<()> {
+fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: Option<Recorder>) -> io::Result<()> {
     let work = move || {
-        // what is traced goes first; without the right to it, so be it. Linux takes "this process" as this thread.
-        let _ = rustix::process::setpriority_process(None, 10);
-        let fds = [stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
+        let mut fds = vec![stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
+        fds.extend(recorder.iter().flat_map(Recorder::fds));
+        let mut seen = HashSet::new();
         let mut left: Vec<PathBuf> = Vec::new();
+        let mut niceness = 0;
+        // what is traced goes first, unless it waits for a table; without the right to it, so be it
+        let mut yields = |to: i32| {
+            if std::mem::replace(&mut niceness, to) != to {
+                // Linux takes "this process" as this thread
+                let _ = rustix::process::setpriority_process(None, to);
+            }
+        };
         while !readable(&stop) {
+            yields(0);
+            let events = recorder.as_mut().map(Recorder::drain).unwrap_or_default();
+            of(&state).note_mapped(events, &mut seen);
             if of(&state).supply() > 0 {
                 continue;
             }
             if readable(&wake) {
                 clear(&wake);
-                left = mapped_files();
+                if std::mem::take(&mut of(&state).all) {
+                    left = mapped_files();
+                }
+            }
+            let next = of(&state).next.pop_front();
+            if let Some(file) = next {
+                of(&state).preload(&file);
+                continue;
             }
             match left.pop() {
-                Some(mapping) => {
-                    let mut state = of(&state);
-                    if let Some(identify) = state.identify.as_ref().map(AsRawFd::as_raw_fd) {
-                        state.preload(identify, &mapping);
-                    }
+                Some(file) => {
+                    yields(10);
+                    of(&state).preload(&file);
                 }
-                None => {
-                    of(&state).identify = None;
-                    wait(&fds, LONGEST);
-                }
+                None => wait(&fds, LONGEST),
             }
         }
     };
@@ -194,19 +246,48 @@ impl State {
         });
         for miss in &misses {
             let pid = (miss.ids >> 32) as u32;
-            let mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", miss.start, miss.end));
+            let mapping = mapping(pid, miss.start, miss.end);
             let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
             let line = maps.split(|b| *b == b'\n').filter_map(Line::parse).find(|line| (line.start..line.end).contains(&miss.addr));
             let name = line.and_then(|line| Some(line.file()?.0));
             self.load(miss.file, pid, &mapping, name.as_deref());
+            name.into_iter().for_each(|name| self.note_earlier(pid, &name));
             // should it be forgotten there, or not have worked, it is reported again
             self.maps.forget_miss(miss.key);
         }
         misses.len()
     }
 
+    /// Takes in what processes have mapped: tables of files that are new are made next, the latest first.
+    fn note_mapped(&mut self, events: Vec<Event>, seen: &mut HashSet<(PathBuf, u64)>) {
+        for event in events {
+            let Event::Mapped { pid, start, len, inode, path, .. } = event else { continue };
+            let is_file = inode != 0 && path.is_absolute() && !path.as_os_str().as_bytes().starts_with(b"//");
+            if !is_file || !seen.insert((path.clone(), inode)) {
+                continue;
+            }
+            if seen.len() > SEEN {
+                seen.clear();
+            }
+            self.note_earlier(pid, &path);
+            let within = || Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(&path));
+            let by_mapping = mapping(pid, start, start.saturating_add(len));
+            self.next.push_front(if by_mapping.exists() { by_mapping } else { within() });
+        }
+    }
+
+    /// Notes a file that the program that rbt runs, or one that it started, has mapped.
+    fn note_earlier(&mut self, pid: u32, path: &Path) {
+        if let Some((child, earlier)) = &mut *of(&self.child)
+            && descends(pid, *child)
+        {
+            earlier.add(path);
+        }
+    }
+
     /// Makes the table of a file that will be mapped: maps it here, and has a program report it.
-    fn preload(&mut self, identify: RawFd, at: &Path) {
+    fn preload(&mut self, at: &Path) {
+        let Some(identify) = self.identify.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let Ok((file, meta)) = input::open_regular(at) else { return };
         if meta.len() == 0 || !self.preloaded.insert((meta.dev(), meta.ino())) {
             return;
@@ -256,6 +337,23 @@ impl State {
     }
 }
 
+fn mapping(pid: u32, start: u64, end: u64) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+}
+
+/// Is a process this one, or did that start it, directly or not?
+fn descends(mut pid: u32, from: u32) -> bool {
+    for _ in 0..ANCESTORS {
+        if pid == from {
+            return true;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let Some(parent) = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()) else { return false };
+        pid = parent;
+    }
+    false
+}
+
 /// The executable mappings of files of all processes, each file once; those that most processes have are last.
 fn mapped_files() -> Vec<PathBuf> {
     let mut found: HashMap<(Vec<u8>, u64), (usize, PathBuf)> = HashMap::new();
@@ -263,7 +361,7 @@ fn mapped_files() -> Vec<PathBuf> {
     for pid in names {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable && line.file().is_some()) {
-            let mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
+            let mapping = || mapping(pid, line.start, line.end);
             found.entry((line.path.as_bytes().to_vec(), line.inode)).or_insert_with(|| (0, mapping())).0 += 1;
         }
     }

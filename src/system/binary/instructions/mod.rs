@@ -2,6 +2,7 @@
 
 pub mod aarch64;
 pub mod follow;
+pub mod frames;
 pub mod x86_64;
 
 use std::fs::File;

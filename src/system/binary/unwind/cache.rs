@@ -11,7 +11,7 @@ use crate::system::binary::file::{map, not_elf};
 use crate::system::cache::{CacheFile, Kind};
 
 /// The largest programs have about ten million rows.
-const KIND: Kind = Kind { form: "rbt-unwind-3", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
+const KIND: Kind = Kind { form: "rbt-unwind-4", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
 const SMALL: usize = 64 << 10;
 

@@ -1,23 +1,30 @@
 //! Compiles the call frame information of a file into rows.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
-use object::{Architecture, Object, ObjectSection};
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 use super::{Cfa, PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
 use crate::system::binary::debug_files;
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::{Segment, offset};
+use crate::system::binary::instructions::frames;
 use crate::system::binary::interpreters::Loops;
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
-/// A shorter gap between two functions is padding for alignment.
+/// A longer gap between two functions is not only padding for alignment.
 const GAP: u64 = 64;
 /// Limit for forged files. Each row needs at least one byte of the file.
 const MOST_ROWS: usize = 64 << 20;
+/// The same for what functions have in common, which is gone through for each of them, in bytes. Compilers need less than 32.
+const LONGEST_CIE: usize = 4 << 10;
+/// The same for a section that is compressed, in bytes.
+const LONGEST_SECTION: u64 = 1 << 30;
 
 /// A rule and its address range.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +37,14 @@ struct Span {
 /// Compiles the table of a file with these contents: see [`table`](super::table()).
 pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table> {
     let mut compiler = of_data(data)?;
-    if compiler.spans.is_empty()
+    let segments = segments_of(data)?;
+    if compiler.describes_little(&segments)
         && let Some(separate) = debug_files::find(name, data, dirs, |f| f.section_by_name(".debug_frame").is_some())
         && let Ok(file) = object::File::parse(&*separate.data)
     {
         compiler.add_debug_frame(&file);
     }
-    Some(compiler.finish(&segments_of(data)?))
+    Some(compiler.finish(data, &segments))
 }
 
 fn of_data(data: &[u8]) -> Option<Compiler> {
@@ -53,7 +61,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
 /// Compiles the table of an ELF image in memory, such as the vDSO. The table is empty without call frame information.
 pub fn compile_image(data: &[u8]) -> Table {
     let Some((compiler, segments)) = of_data(data).zip(segments_of(data)) else { return Table::default() };
-    compiler.finish(&segments)
+    compiler.finish(data, &segments)
 }
 
 #[derive(Default)]
@@ -67,7 +75,7 @@ struct Compiler {
 impl Compiler {
     fn add_eh_frame(&mut self, file: &object::File<'_>) {
         let Some(section) = file.section_by_name(".eh_frame") else { return };
-        let Ok(data) = section.uncompressed_data() else { return };
+        let Some(data) = contents(&section) else { return };
         let mut bases = BaseAddresses::default().set_eh_frame(section.address());
         if let Some(text) = file.section_by_name(".text") {
             bases = bases.set_text(text.address());
@@ -83,7 +91,7 @@ impl Compiler {
     /// Adds the functions that only `.debug_frame` describes.
     fn add_debug_frame(&mut self, file: &object::File<'_>) {
         let Some(section) = file.section_by_name(".debug_frame") else { return };
-        let Ok(data) = section.uncompressed_data() else { return };
+        let Some(data) = contents(&section) else { return };
         let mut frames = gimli::DebugFrame::new(&data, LittleEndian);
         frames.set_address_size(8);
         let known = self.spans.len();
@@ -113,6 +121,9 @@ impl Compiler {
                 Some(known) => Ok(known.clone()),
                 None => {
                     let cie = section.cie_from_offset(bases, at)?;
+                    if cie.entry_len() > LONGEST_CIE {
+                        return Err(gimli::Error::CfiInstructionInInvalidContext);
+                    }
                     cies.insert(at, cie.clone());
                     Ok(cie)
                 }
@@ -139,6 +150,13 @@ impl Compiler {
         }
     }
 
+    /// Is less than half of the code described? What the C runtime adds to a program always is.
+    fn describes_little(&self, segments: &[Segment]) -> bool {
+        let code = segments.iter().filter(|(.., executable)| *executable).fold(0u64, |sum, (_, _, size, _)| sum.saturating_add(*size));
+        let described = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.end - span.start));
+        described < code / 2
+    }
+
     fn number(&mut self, rule: Rule) -> u32 {
         let rules = &mut self.rules;
         *self.numbers.entry(rule).or_insert_with(|| {
@@ -147,34 +165,91 @@ impl Compiler {
         })
     }
 
-    fn finish(mut self, segments: &[Segment]) -> Table {
+    fn finish(mut self, data: &[u8], segments: &[Segment]) -> Table {
         let unknown = self.number(Rule::UNKNOWN);
         self.spans.sort_by_key(|s| s.start);
         let mut pages = Pages { table: Table::default(), unknown };
         let mut code: Vec<&Segment> = segments.iter().filter(|(.., executable)| *executable).collect();
         code.sort_by_key(|(_, offset, ..)| *offset);
+        let spans = std::mem::take(&mut self.spans);
+        // a file without any information is gone through by frame pointers as a whole
+        let mut gaps = Gaps { data, segments, functions: None };
         for &&(addr, _, size, _) in &code {
-            let first = self.spans.partition_point(|s| s.end <= addr);
+            let first = spans.partition_point(|s| s.end <= addr);
             let mut at = addr;
-            for span in self.spans.get(first..).unwrap_or(&[]).iter().take_while(|s| s.start < addr + size) {
+            for span in spans.get(first..).unwrap_or(&[]).iter().take_while(|s| s.start < addr + size) {
                 let (start, end) = (span.start.max(at), span.end.min(addr + size));
                 if start >= end {
                     continue;
                 }
-                if start - at >= GAP {
-                    pages.put(offset(segments, at), start - at, unknown);
-                    pages.put(offset(segments, start), end - start, span.rule);
-                } else {
-                    // The gap continues the previous rule. Before the first row, it gets the rule of the first function.
-                    pages.put(offset(segments, at), start - at, pages.last().unwrap_or(span.rule));
-                    pages.put(offset(segments, start), end - start, span.rule);
-                }
+                // Padding continues the previous rule. Before the first row, it gets the rule of the first function.
+                let padding = pages.last().unwrap_or(span.rule);
+                self.fill(&mut pages, &mut gaps, at..start, padding);
+                pages.put(offset(segments, start), end - start, span.rule);
                 at = end;
             }
-            pages.put(offset(segments, at), (addr + size).saturating_sub(at), unknown);
+            if !spans.is_empty() {
+                self.fill(&mut pages, &mut gaps, at..addr + size, unknown);
+            }
         }
         Table { rules: self.rules, ..pages.table }
     }
+
+    /// Adds the rules of code without information. `padding`: the rule of what is no code.
+    fn fill(&mut self, pages: &mut Pages, gaps: &mut Gaps<'_>, gap: Range<u64>, padding: u32) {
+        let size = gap.end.saturating_sub(gap.start);
+        if size == 0 {
+            return;
+        }
+        let code = gaps.code(&gap);
+        if size < GAP && frames::is_padding(code) {
+            return pages.put(offset(gaps.segments, gap.start), size, padding);
+        }
+        let functions = gaps.functions_in(&gap);
+        let mut frames = frames::frames(code, gap.start, functions).into_iter().peekable();
+        while let Some((start, frame)) = frames.next() {
+            let end = frames.peek().map_or(gap.end, |(next, _)| *next);
+            let rule = self.number(frame.into());
+            pages.put(offset(gaps.segments, start), end - start, rule);
+        }
+    }
+}
+
+/// The parts of a file that have no call frame information.
+struct Gaps<'d> {
+    data: &'d [u8],
+    segments: &'d [Segment],
+    /// Where functions start, by the symbols: looked up when they are needed.
+    functions: Option<Vec<u64>>,
+}
+
+impl<'d> Gaps<'d> {
+    fn code(&self, gap: &Range<u64>) -> &'d [u8] {
+        let start = offset(self.segments, gap.start).and_then(|at| usize::try_from(at).ok());
+        let end = start.and_then(|start| start.checked_add(usize::try_from(gap.end - gap.start).ok()?));
+        start.zip(end).and_then(|(start, end)| self.data.get(start..end.min(self.data.len()))).unwrap_or_default()
+    }
+
+    fn functions_in(&mut self, gap: &Range<u64>) -> &[u64] {
+        let data = self.data;
+        let all = self.functions.get_or_insert_with(|| {
+            let Ok(file) = object::File::parse(data) else { return Vec::new() };
+            let is_function = |s: &object::Symbol<'_, '_>| s.is_definition() && s.kind() == SymbolKind::Text;
+            let symbols = file.symbols().chain(file.dynamic_symbols());
+            let mut all: Vec<u64> = symbols.filter(is_function).map(|s| s.address()).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        });
+        let (first, end) = (all.partition_point(|s| *s < gap.start), all.partition_point(|s| *s < gap.end));
+        all.get(first..end).unwrap_or_default()
+    }
+}
+
+/// The contents of a section, which may be compressed.
+fn contents<'d>(section: &object::Section<'d, '_>) -> Option<Cow<'d, [u8]>> {
+    let data = section.compressed_data().ok()?;
+    (data.uncompressed_size <= LONGEST_SECTION).then(|| data.decompress().ok()).flatten()
 }
 
 /// The pages under construction, in order of file offsets.

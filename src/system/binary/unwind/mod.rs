@@ -9,8 +9,8 @@
 //! Rows are grouped by page of the file (not of memory, because all processes share a table). Each page starts with the row in
 //! effect there, so a search needs no other page.
 //!
-//! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file;
-//!   `cache.rs`: tables kept between runs
+//! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file, also of
+//!   its code without call frame information; `cache.rs`: tables kept between runs
 
 mod cache;
 mod compile;

@@ -2,6 +2,8 @@
 
 use gimli::{CfaRule, Operation, Reader, Register, RegisterRule, UnwindExpression, UnwindSection, UnwindTableRow};
 
+use crate::system::binary::instructions::frames::Frame;
+
 /// DWARF's register numbers for x86-64 (System V ABI for AMD64, figure 3.36).
 pub(super) const RBP: u16 = 6;
 const RBX: u16 = 3;
@@ -142,6 +144,17 @@ impl Rule {
         match (cfa, fp, ra, bx) {
             (Some(cfa), Some(fp), Some(ra), Some(bx)) => Self { cfa, fp, ra, bx, signal, interpreter: false },
             _ => Self::unsupported(),
+        }
+    }
+}
+
+impl From<Frame> for Rule {
+    fn from(frame: Frame) -> Self {
+        match frame {
+            Frame::Unknown => Self::UNKNOWN,
+            Frame::Entered => Self { cfa: Cfa::Sp(8), ..Self::UNKNOWN },
+            Frame::Pushed => Self { cfa: Cfa::Sp(16), fp: Fp::AtCfa(-16), ..Self::UNKNOWN },
+            Frame::Set => Self { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16), ..Self::UNKNOWN },
         }
     }
 }

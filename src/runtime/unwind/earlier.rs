@@ -1,0 +1,47 @@
+//! Files that a program mapped while it ran, kept for its next run: their tables are made before the program maps them again.
+
+use std::path::{Path, PathBuf};
+
+use crate::input;
+use crate::system::cache::{CacheFile, Kind, digest};
+
+const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", most_bytes: 1 << 20, most_files: 1024 };
+/// Files of one program at most.
+const MOST: usize = 512;
+
+/// The files of a program.
+#[derive(Debug)]
+pub(super) struct Earlier {
+    file: CacheFile,
+    /// In the order in which they were mapped first.
+    pub files: Vec<PathBuf>,
+    changed: bool,
+}
+
+impl Earlier {
+    /// What is known of a program; none if nothing is kept between runs.
+    pub fn of(program: &Path) -> Option<Self> {
+        let path = program.canonicalize().ok()?;
+        let file = CacheFile::new(KIND, format!("{:016x}", digest(path.as_os_str().as_encoded_bytes())))?;
+        let text = file.load().and_then(|(bytes, start)| String::from_utf8(bytes.get(start..)?.to_vec()).ok()).unwrap_or_default();
+        let files = text.lines().take(MOST).map(PathBuf::from).collect();
+        Some(Self { file, files, changed: false })
+    }
+
+    /// Adds a file that the program, or one that it started, has mapped.
+    pub fn add(&mut self, path: &Path) {
+        if self.files.len() < MOST && path.is_absolute() && !self.files.iter().any(|known| known == path) {
+            self.files.push(path.to_owned());
+            self.changed = true;
+        }
+    }
+
+    /// Keeps the files that are still there, if there are more than before.
+    pub fn save(&mut self) {
+        if std::mem::take(&mut self.changed) {
+            let there = self.files.iter().filter(|path| input::open_regular(path).is_ok());
+            let lines: Vec<&str> = there.filter_map(|path| path.to_str()).filter(|path| !path.contains('\n')).collect();
+            self.file.save(lines.join("\n").as_bytes());
+        }
+    }
+}

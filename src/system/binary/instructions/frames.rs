@@ -1,0 +1,146 @@
+//! Finds the frames of x86-64 code that has frame pointers, by its instructions: code without call frame information, such as
+//! hand-written assembly, what the C runtime adds to each program, and V8's builtins in Node.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use memchr::memmem;
+
+/// `mov rbp, rsp` in both encodings.
+const SETS_FRAME: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
+/// In code of at least so many bytes in which there is a frame for every [`BETWEEN`] bytes, all functions have frames, also those
+/// that set up theirs in an unusual way.
+const LARGE: usize = 64 << 10;
+const BETWEEN: usize = 4 << 10;
+/// Compilers may put as many instructions between the two that set up a frame.
+const SCHEDULED: u32 = 3;
+
+/// Where the frame of a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Unknown.
+    Unknown,
+    /// It has only the return address, on top of the stack, as at a function's first instruction.
+    Entered,
+    /// The caller's frame pointer is on top of the stack, after `push rbp`.
+    Pushed,
+    /// The frame pointer points to it, after `mov rbp, rsp`.
+    Set,
+}
+
+/// Is it nothing but padding between functions?
+pub fn is_padding(code: &[u8]) -> bool {
+    let pads = |i: Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+    code.iter().all(|b| *b == 0) || Decoder::new(64, code, DecoderOptions::NONE).into_iter().all(pads)
+}
+
+/// The frames of the code, each from an address on; the first is that of `at`, the code's own address. `functions` are the
+/// addresses in it where symbols say that functions start, in order.
+pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
+    let count: usize = SETS_FRAME.iter().map(|bytes| memmem::find_iter(code, bytes).count()).sum();
+    let between = if code.len() >= LARGE && count * BETWEEN >= code.len() { Frame::Set } else { Frame::Unknown };
+    let mut sweep = Sweep { frames: vec![(at, between)], between, pushed: None, popped: false, ended: true, last: Mnemonic::INVALID };
+    if count > 0 {
+        let mut functions = functions.iter().peekable();
+        for i in &mut Decoder::with_ip(64, code, at, DecoderOptions::NONE) {
+            let mut starts = false;
+            while functions.next_if(|start| **start <= i.ip()).is_some() {
+                starts = true;
+            }
+            sweep.take(&i, starts);
+        }
+    }
+    sweep.frames
+}
+
+/// A pass over the instructions.
+struct Sweep {
+    frames: Vec<(u64, Frame)>,
+    /// The frame outside of known ones.
+    between: Frame,
+    /// After `push rbp`: the function's start, where the instruction ended, and how many more may come before the frame is set.
+    pushed: Option<(u64, u64, u32)>,
+    /// The last instruction was the frame's end.
+    popped: bool,
+    /// The last instructions were a function's end, and padding.
+    ended: bool,
+    last: Mnemonic,
+}
+
+impl Sweep {
+    fn put(&mut self, addr: u64, frame: Frame) {
+        while self.frames.pop_if(|(last, _)| *last >= addr).is_some() {}
+        if self.frames.last().is_none_or(|(_, known)| *known != frame) {
+            self.frames.push((addr, frame));
+        }
+    }
+
+    fn take(&mut self, i: &Instruction, starts: bool) {
+        let pads = matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+        if starts || self.ended && !pads && i.ip().is_multiple_of(16) {
+            self.put(i.ip(), self.between);
+            self.pushed = None;
+        }
+        let on_rbp = i.op0_register() == Register::RBP;
+        let sets_frame = i.mnemonic() == Mnemonic::Mov && on_rbp && i.op1_register() == Register::RSP;
+        match self.pushed.take() {
+            Some((start, next, _)) if sets_frame => {
+                self.put(start, Frame::Entered);
+                self.put(next, Frame::Pushed);
+                self.put(i.next_ip(), Frame::Set);
+            }
+            Some((start, next, left)) if left > 0 && !i.is_stack_instruction() && i.op0_register() != Register::RSP => {
+                self.pushed = Some((start, next, left - 1));
+            }
+            _ => {}
+        }
+        if i.mnemonic() == Mnemonic::Push && on_rbp {
+            let start = if self.last == Mnemonic::Endbr64 { i.ip() - 4 } else { i.ip() };
+            self.pushed = Some((start, i.next_ip(), SCHEDULED));
+        }
+        let leaves = matches!(i.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch);
+        let framed = self.frames.last().is_some_and(|(_, frame)| *frame == Frame::Set);
+        if leaves && self.popped && framed {
+            self.put(i.ip(), Frame::Entered);
+            self.put(i.next_ip(), Frame::Set);
+        }
+        self.popped = i.mnemonic() == Mnemonic::Leave || i.mnemonic() == Mnemonic::Pop && on_rbp;
+        self.ended = leaves || self.ended && pads;
+        self.last = i.mnemonic();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_followed_from_its_start_to_its_end() {
+        // endbr64; push rbp; mov rbp, rsp; call; pop rbp; ret; and, after padding, sub rsp, 8; call
+        let code = b"\xf3\x0f\x1e\xfa\x55\x48\x89\xe5\xe8\x00\x00\x00\x00\x5d\xc3\xcc\x48\x83\xec\x08\xe8\x00\x00\x00\x00";
+        let (entered, pushed, set, unknown) = (Frame::Entered, Frame::Pushed, Frame::Set, Frame::Unknown);
+        let expected = [(0x1000, entered), (0x1005, pushed), (0x1008, set), (0x100e, entered), (0x100f, set), (0x1010, unknown)];
+        assert_eq!(frames(code, 0x1000, &[]), expected);
+        // a symbol ends it as well
+        assert_eq!(frames(code, 0x1000, &[0x1000, 0x1008]).last(), Some(&(0x1008, unknown)));
+        // as the C runtime has it: push rbp; cmp byte [rip], 0; mov rbp, rsp
+        let scheduled = b"\x55\x80\x3d\x00\x00\x00\x00\x00\x48\x89\xe5";
+        assert_eq!(frames(scheduled, 0x1000, &[]), [(0x1000, entered), (0x1001, pushed), (0x100b, set)]);
+        // push rbp; sub rsp, 8; mov rbp, rsp: not a frame
+        assert_eq!(frames(b"\x55\x48\x83\xec\x08\x48\x89\xe5", 0x1000, &[]), [(0x1000, unknown)]);
+    }
+
+    #[test]
+    fn much_code_with_frames_has_nothing_else() {
+        let mut code = Vec::new();
+        while code.len() < LARGE {
+            code.extend_from_slice(b"\x31\xc0\x74\x0a\x55\x48\x89\xe5\xff\xd0\x5d\xc3\x31\xc0\xff\xd0");
+        }
+        let unknown = |code: &[u8]| frames(code, 0x1000, &[0x2000]).iter().any(|(_, frame)| *frame == Frame::Unknown);
+        assert!(!unknown(&code) && unknown(&code[..LARGE / 2]));
+    }
+
+    #[test]
+    fn padding() {
+        assert!(is_padding(b"\xcc\xcc\x90\x66\x90\x0f\x1f\x40\x00") && is_padding(&[0; 20]) && is_padding(b""));
+        assert!(!is_padding(b"\x90\xc3"));
+    }
+}
