@@ -16,6 +16,10 @@ const DEPTH: u32 = 60;
 /// Maximum number of reported declarations that the parser does not understand.
 const FAULTS: usize = 200;
 
+fn too_deep() -> String {
+    format!("it is nested more than {DEPTH} deep")
+}
+
 /// The parser's state.
 pub struct Parser<'a> {
     pub(super) tokens: &'a [Token],
@@ -189,7 +193,7 @@ impl<'a> Parser<'a> {
     /// Enters one more level of nesting.
     pub fn deeper<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         if self.depth >= DEPTH {
-            return Err(format!("it is nested more than {DEPTH} deep"));
+            return Err(too_deep());
         }
         self.depth += 1;
         let result = f(self);
@@ -276,6 +280,11 @@ impl<'a> Parser<'a> {
             let (name, ty) = self.declarator(spec.ty.clone())?;
             let attrs = self.attributes()?.and(spec.attrs);
             let name = name.ok_or("a typedef needs a name")?;
+            if ty.levels() > DEPTH {
+                // A chain of typedefs goes on from here.
+                self.types.typedefs.entry(name).or_insert(Ty::Void);
+                return Err(too_deep());
+            }
             let ty = match attrs.aligned {
                 Some(n) => Ty::Aligned(Box::new(ty), n),
                 None => ty,
@@ -482,11 +491,16 @@ impl<'a> Parser<'a> {
     }
 
     fn declarator_within(&mut self, mut base: Ty) -> Result<(Option<Sym>, Ty), String> {
+        let mut stars = 0;
         loop {
             let text = self.text();
             if text == "*" || text == "^" {
                 self.at += 1;
                 base = Ty::Pointer(Box::new(base));
+                stars += 1;
+                if stars > DEPTH {
+                    return Err(too_deep());
+                }
             } else if SILENT.contains(&text) {
                 self.at += 1;
             } else if text == "__attribute__" {

@@ -45,6 +45,19 @@ pub enum Ty {
     Aligned(Box<Ty>, u32),
 }
 
+impl Ty {
+    /// The number of pointers, arrays and alignments around the innermost type.
+    pub fn levels(&self) -> u32 {
+        let mut levels = 0;
+        let mut ty = self;
+        while let Ty::Pointer(inner) | Ty::Array(inner, _) | Ty::Aligned(inner, _) = ty {
+            levels += 1;
+            ty = inner;
+        }
+        levels
+    }
+}
+
 /// `struct`, `union`, `enum`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

@@ -15,6 +15,8 @@ use anstyle::Style;
 
 /// Columns of a source line that are shown at most; a longer line is cut to what surrounds the caret.
 const WIDTH: usize = 120;
+/// Bytes before and after the caret that are looked at for these columns.
+const NEAR: usize = 8192;
 /// Before a source line.
 const INDENT: &str = "    ";
 /// Columns to a tab.
@@ -142,6 +144,10 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
     if line.is_empty() {
         return;
     }
+    // A message costs the same in a line of any length.
+    let skipped = floor(line, first.saturating_sub(NEAR));
+    let line = line.get(skipped..floor(line, first.saturating_add(NEAR))).unwrap_or("");
+    let (first, last) = (first - skipped, last - skipped);
     let (mut shown, mut columns) = (String::new(), 0);
     // Columns of the underline's two ends.
     let (mut left, mut right) = (None, None);

@@ -289,6 +289,9 @@ impl BodyChecker<'_> {
             return Expr { span, ..*pointer };
         }
         let ty = e.ty.clone().ptr(space);
+        if !self.may_hold(&ty, span) {
+            return poison(span);
+        }
         Expr { kind: ExprKind::AddrOf(Box::new(e)), ty, span }
     }
 

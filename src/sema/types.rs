@@ -222,6 +222,29 @@ fn values_in(ty: &Type) -> usize {
     }
 }
 
+/// Maximum number of levels of a type: of tuples, arrays and pointers in one another.
+const MOST_LEVELS: usize = 100;
+
+/// The number of levels of a type.
+fn levels_of(ty: &Type) -> usize {
+    match ty {
+        Type::Tuple(parts) => 1 + parts.iter().map(levels_of).max().unwrap_or(0),
+        Type::Record(record) if record.name.is_empty() => 1 + record.fields.iter().map(|f| levels_of(&f.ty)).max().unwrap_or(0),
+        Type::Array(of, _) | Type::Ptr(of, _) => 1 + levels_of(of),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Deferred(_)
+        | Type::Agg(_)
+        | Type::Args => 1,
+    }
+}
+
 /// A record made in the script: its fields in order, naturally aligned.
 pub fn record_of(fields: Vec<(String, Type)>) -> Type {
     let (names, types): (Vec<String>, Vec<Type>) = fields.into_iter().unzip();
@@ -324,15 +347,17 @@ fn full_type(ty: &Type) -> String {
 }
 
 impl BodyChecker<'_> {
-    /// Has a tuple or record few enough values? Those that hold another twice double with each level.
+    /// Has a type that the script builds few enough levels and values? Tuples that contain another twice double with each level.
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
-        let few = values_in(ty) <= MOST_VALUES;
-        if !few {
-            let d =
-                Diagnostic::error("too-large", span, format!("a tuple of more than {MOST_VALUES} values, including those of its parts"));
-            self.report(d.help("store its parts in separate maps or variables"));
-        }
-        few
+        let too_large = if levels_of(ty) > MOST_LEVELS {
+            format!("a type of more than {MOST_LEVELS} levels")
+        } else if values_in(ty) > MOST_VALUES {
+            format!("a tuple of more than {MOST_VALUES} values, including those of its parts")
+        } else {
+            return true;
+        };
+        self.report(Diagnostic::error("too-large", span, too_large).help("store its parts in separate maps or variables"));
+        false
     }
 
     /// What a written type means; a diagnostic and nothing when it means nothing. `string` alone is `Str(0)`, `T[]` an
@@ -365,7 +390,7 @@ impl BodyChecker<'_> {
                 }
             };
         }
-        Some(ty)
+        Some(ty).filter(|ty| self.may_hold(ty, t.span))
     }
 
     fn type_length(&mut self, n: &ast::Expr) -> Option<u32> {

@@ -468,6 +468,11 @@ impl Reader {
         let mut span = Span { end: whole.start, ..whole };
         let mut base = TypeBase::Name(String::new());
         let mut suffixes = Vec::new();
+        let height = pair.clone().into_inner().filter(|p| is_suffix(p.as_rule())).count();
+        if !self.raise(height, whole) {
+            self.lower(height);
+            return TypeExpr { base, suffixes, span: whole };
+        }
         for part in pair.into_inner() {
             let place = self.span(&part);
             span = span.to(place);
@@ -488,6 +493,7 @@ impl Reader {
                 _ => {}
             }
         }
+        self.lower(height);
         TypeExpr { base, suffixes, span }
     }
 
@@ -510,6 +516,11 @@ fn tagged(pair: Pair) -> TypeBase {
         "enum" => TypeBase::Enum(name),
         _ => TypeBase::Struct(name),
     }
+}
+
+/// What a type is nested in: each one adds a level to it.
+fn is_suffix(rule: Rule) -> bool {
+    matches!(rule, Rule::star | Rule::array | Rule::flat_array | Rule::empty_array)
 }
 
 fn is_operand(rule: Rule) -> bool {

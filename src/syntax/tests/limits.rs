@@ -72,6 +72,11 @@ fn length_is_linear_and_height_bounded() {
         assert_eq!(code(&nest("", "$x", tail, 100)), "", "{tail}");
         assert_eq!(code(&nest("", "$x", tail, 20_000)), "too-deep", "{tail}");
     }
+    for (before, tail) in [("let $a : int32", "[1]"), ("let $a : int32", "*"), ("$a = sizeof(int32", "*")] {
+        let close = if before.contains('(') { ")" } else { "" };
+        assert_eq!(code(&format!("begin {{ {before}{}{close} }}", tail.repeat(100))), "", "{before}{tail}");
+        assert_eq!(code(&format!("begin {{ {before}{}{close} }}", tail.repeat(20_000))), "too-deep", "{before}{tail}");
+    }
     assert_eq!(code(&nest("f(1); ", "", "", 20_000)), "");
     assert_eq!(code(&format!("begin {{ f({}1) }}", "1, ".repeat(20_000))), "");
 }
