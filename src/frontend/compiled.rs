@@ -61,20 +61,19 @@ pub(crate) fn compile(
     Ok((compiled, false))
 }
 
-/// Warns of user stacks that are not unwound whole.
+/// Warns of user stacks that follow frame pointers. Those from which Python frames are missing are counted instead.
 pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
     let Some((how, limit)) = compiled.reduced else { return };
-    let how = match how {
-        // stacks from which Python frames are missing are counted
+    match how {
         Unwinding::Whole | Unwinding::Tables => return,
-        Unwinding::FramePointers => "follow frame pointers",
-    };
+        Unwinding::FramePointers => {}
+    }
     let why = match limit {
         Limit::Maps => "uses too many maps",
         Limit::Stack => "uses too much of its BPF stack",
         Limit::Frames => "nests loops and functions too deeply",
     };
-    front.warn(&format!("user stacks {how}, because a probe {why} for that"));
+    front.warn(&format!("user stacks follow frame pointers, because a probe {why} for that"));
 }
 
 fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {

@@ -107,6 +107,8 @@ pub enum Attach {
         addr: u64,
         /// Offset of the counter in the file; 0 if there is none.
         semaphore: u64,
+        /// Bytes from the place to the instruction whose uprobe some kernels optimize; 0 if there is none.
+        optimized: u64,
         /// Where the arguments are, as the marker's note has it.
         args: String,
     },

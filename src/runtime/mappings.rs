@@ -44,15 +44,16 @@ impl Object {
         if is_at(&self.path, self.inode, self.seen) {
             return Some(self.path.clone());
         }
-        self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
+        self.held_path()
     }
-}
 
-impl Object {
     /// The same as [`Object::reach`] of a file that grows.
     fn reach_changed(&self) -> Option<PathBuf> {
-        let held = self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
-        held.or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
+        self.held_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
+    }
+
+    fn held_path(&self) -> Option<PathBuf> {
+        self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
 }
 

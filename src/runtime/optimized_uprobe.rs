@@ -3,38 +3,34 @@
 //! the second on kernels that optimize it, and to the first on others, where emulating the longer one would gain nothing.
 #![allow(unsafe_code)] // uprobe(2)
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use crate::probes::{Attach, InFile};
 use crate::settings::{Mechanism, Settings};
-use crate::system::machine::arch::{HERE, OptimizedUprobe};
+use crate::system::machine::arch::HERE;
 
 /// Where a probe in a file is attached: for a marker that offers it, at the instruction that the kernel turns into a call.
 pub(super) fn place<'a>(attach: &'a Attach, settings: &Settings) -> Option<InFile<'a>> {
     let place = attach.in_file()?;
-    let by = if settings.refuses(Mechanism::OptimizedUprobe) { 0 } else { distance(attach) };
-    Some(InFile { offset: place.offset + by, ..place })
+    Some(InFile { offset: place.offset + distance(attach, settings), ..place })
 }
 
 /// Is a marker attached where the kernel optimizes its uprobe?
 pub(super) fn serves(attach: &Attach, settings: &Settings) -> bool {
-    !settings.refuses(Mechanism::OptimizedUprobe) && distance(attach) != 0
+    distance(attach, settings) != 0
 }
 
-/// Bytes from the marker's instruction to the one that becomes a call; 0 if there is none, or if the kernel does not optimize it.
-fn distance(attach: &Attach) -> u64 {
-    let Attach::Usdt { path, offset, .. } = attach else { return 0 };
-    let Some(row) = HERE.optimized_uprobe.as_ref().filter(|row| kernel_optimizes(row)) else { return 0 };
-    let mut code = vec![0; row.marker.len()];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, *offset));
-    if read.is_ok() && code == row.marker { row.by } else { 0 }
+/// Bytes from the probed instruction to the one that becomes a call; 0 if there is none.
+fn distance(attach: &Attach, settings: &Settings) -> u64 {
+    let Attach::Usdt { optimized, .. } = attach else { return 0 };
+    let serves = *optimized != 0 && !settings.refuses(Mechanism::OptimizedUprobe) && kernel_optimizes();
+    if serves { *optimized } else { 0 }
 }
 
-fn kernel_optimizes(row: &OptimizedUprobe) -> bool {
+fn kernel_optimizes() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
+        let Some(row) = &HERE.optimized_uprobe else { return false };
         // SAFETY: takes no arguments, and does nothing outside of the kernel's own code
         let made = unsafe { libc::syscall(row.call) };
         made == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)

@@ -157,7 +157,7 @@ impl Seen {
 }
 
 /// A line of proc_pid_status(5).
-fn of_status<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn of_status<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 

@@ -9,6 +9,7 @@ mod output;
 mod trace;
 mod what;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ pub(super) struct Flag {
     name: &'static str,
     /// The short form.
     letter: Option<char>,
-    /// The help text: one line without a period.
+    /// The help text: one line without a period. The words of a list follow it.
     help: &'static str,
     /// Text that only the long help shows.
     more: &'static str,
@@ -201,11 +202,18 @@ impl Flag {
         self.name == "e"
     }
 
+    fn help(&self) -> Cow<'static, str> {
+        match (self.takes, self.repeat) {
+            (Takes::Word(_, words, _), Repeat::List) => format!("{}: {}", self.help, words().join(", ")).into(),
+            _ => self.help.into(),
+        }
+    }
+
     fn arg(&self, heading: &'static str) -> Arg {
-        let mut arg = Arg::new(self.name).help(self.help).help_heading(heading).hide(heading.is_empty());
+        let mut arg = Arg::new(self.name).help(self.help()).help_heading(heading).hide(heading.is_empty());
         arg = arg.long(self.long()).short(self.short());
         if !self.more.is_empty() {
-            arg = arg.long_help(format!("{}\n\n{}.", self.help, self.more));
+            arg = arg.long_help(format!("{}\n\n{}.", self.help(), self.more));
         }
         arg = match self.takes {
             Takes::Nothing(_) => return arg.action(ArgAction::SetTrue),

@@ -72,7 +72,14 @@ impl ProbeKind for Usdt {
             let found = markers.iter().filter(|m| wanted.has(m)).map(|m| ProbeSite {
                 kind: super::row("usdt"),
                 name: format!("usdt:{}:{}:{}", as_asked(wanted.binary, path), m.provider, m.name),
-                attach: Attach::Usdt { path: path.clone(), offset: m.offset, addr: m.addr, semaphore: m.semaphore, args: m.args.clone() },
+                attach: Attach::Usdt {
+                    path: path.clone(),
+                    offset: m.offset,
+                    addr: m.addr,
+                    semaphore: m.semaphore,
+                    optimized: m.optimized,
+                    args: m.args.clone(),
+                },
                 span: point.span,
             });
             sites.extend(found);

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::mmap_events::{Event, Recorder};
+use super::perf_map::of_status;
 use super::poll::{clear, eventfd, readable, tell, wait};
 use super::proc_maps::Line;
 use super::ring::Ring;
@@ -348,7 +349,7 @@ fn descends(mut pid: u32, from: u32) -> bool {
             return true;
         }
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let Some(parent) = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()) else { return false };
+        let Some(parent) = of_status(&status, "PPid:").and_then(|parent| parent.trim().parse().ok()) else { return false };
         pid = parent;
     }
     false

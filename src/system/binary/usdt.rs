@@ -9,6 +9,7 @@ use std::path::Path;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
 use object::{Object, ObjectSection};
 
+use crate::system::machine::arch::{HERE, OptimizedUprobe};
 use crate::system::{Missing, binary::elf};
 
 /// Type of the notes (`sys/sdt.h`).
@@ -27,6 +28,8 @@ pub struct Marker {
     pub offset: u64,
     /// File offset of its semaphore, a counter that the program checks before it prepares arguments; 0 if it has none.
     pub semaphore: u64,
+    /// Bytes from it to the instruction whose uprobe some kernels optimize ([`OptimizedUprobe`]); 0 if there is none.
+    pub optimized: u64,
     /// Locations of the arguments in assembler syntax: `8@%rbx -4@112(%rsp)`.
     pub args: String,
 }
@@ -64,14 +67,14 @@ fn read(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<Marker>> {
         let Ok(Some(mut notes)) = section.notes(endian, file.data()) else { continue };
         while let Ok(Some(note)) = notes.next() {
             if note.name() == b"stapsdt" && note.n_type(endian).0 == NT_STAPSDT {
-                all.extend(marker(note.desc(), base, &in_file));
+                all.extend(marker(note.desc(), base, &in_file, file.data()));
             }
         }
     }
     Some(all)
 }
 
-fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>) -> Option<Marker> {
+fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, file: &[u8]) -> Option<Marker> {
     let word = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
     let (addr, linked_base, semaphore) = (word(0)?, word(8)?, word(16)?);
     let moved = base.map_or(0, |b| b.wrapping_sub(linked_base));
@@ -79,5 +82,12 @@ fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>) 
     let (provider, name, args) = (texts.next()?, texts.next()?, texts.next().unwrap_or_default());
     let addr = addr.wrapping_add(moved);
     let semaphore = if semaphore == 0 { 0 } else { in_file(semaphore.wrapping_add(moved))? };
-    (!name.is_empty()).then_some(Marker { provider, name, addr, offset: in_file(addr)?, semaphore, args })
+    let offset = in_file(addr)?;
+    (!name.is_empty()).then(|| Marker { provider, name, addr, offset, semaphore, optimized: optimized(file, offset), args })
+}
+
+fn optimized(file: &[u8], offset: u64) -> u64 {
+    let code = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
+    let found = |row: &&OptimizedUprobe| code.starts_with(row.marker);
+    HERE.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.by)
 }
