@@ -28,8 +28,23 @@ const UNUSED: &[&str] = &["z3", "xml2"];
 const LIBC: &[(&str, &str)] =
     &[("c", "c"), ("m", "m"), ("rt", "rt"), ("dl", "dl"), ("util", "util"), ("pthread", "pthread"), ("gcc_s", "gcc_eh")];
 
+/// A part of a linker script, beside the linker's own: the constructors of LLVM's global objects are in a section that does not
+/// run before `main`. There are 350 of them, all over the code of LLVM, and most starts of rbt do not need LLVM.
+/// `src/emit/constructors.cpp` runs them.
+const LATE: &str = "\
+SECTIONS {
+  .late_init_array : {
+    rbt_late_start = .;
+    KEEP(*libLLVM*.a:(.init_array .init_array.*))
+    KEEP(*libllvm_sys-*.rlib:(.init_array .init_array.*))
+    KEEP(*librbt-passes.a:(.init_array .init_array.*))
+    rbt_late_end = .;
+  }
+} INSERT BEFORE .init_array;
+";
+
 /// What is written in C++.
-const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/idle_passes.cpp"];
+const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/constructors.cpp", "src/emit/idle_passes.cpp"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -55,7 +70,7 @@ fn passes(linked: bool) {
     for flag in String::from_utf8_lossy(&flags.stdout).split_whitespace() {
         build.flag(flag);
     }
-    for source in if linked { PASSES } else { &PASSES[..1] } {
+    for source in if linked { PASSES } else { &PASSES[..2] } {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }
@@ -99,6 +114,9 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     // 1.6 MB of relocations in their short form: 40 kB
     binary("-Wl,-z,pack-relative-relocs");
     binary(&format!("-L{}", binaries.display()));
+    let late = out.join("late.ld");
+    fs::write(&late, LATE)?;
+    binary(&format!("-Wl,-T,{}", late.display()));
     // for a linker that does not look back at archives: these need each other
     binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");
     if env::var_os("PROFILE").is_some_and(|p| p == "release") {

@@ -133,19 +133,20 @@ fn of_options() -> Vec<Entry> {
     for a in command.get_arguments().filter(|a| !a.is_hide_set() && !a.is_positional()) {
         let names = a.get_long().map(|l| format!("--{l}")).into_iter().chain(a.get_short().map(|c| format!("-{c}")));
         let doc = a.get_help().map(|h| h.to_string()).unwrap_or_default();
-        let values = a.get_value_names().filter(|_| a.get_action().takes_values()).and_then(|v| v.first()).map(|v| v.to_string());
-        all.push(of_option(names.collect(), values.as_deref(), &doc, ""));
+        let values = a.get_value_names().filter(|_| a.get_action().takes_values()).and_then(|v| v.first());
+        let value = values.map_or(String::new(), |v| if a.is_require_equals_set() { format!("[={v}]") } else { format!(" {v}") });
+        all.push(of_option(names.collect(), &value, &doc, ""));
     }
     for o in OPTIONS {
         let names = [format!("--{}", o.name)].into_iter().chain(o.short.map(|c| format!("-{c}")));
         let verbs: Vec<&str> = VERBS.iter().filter(|v| v.options.contains(&o.name)).map(|v| v.name).collect();
-        all.push(of_option(names.collect(), o.value, o.doc, &format!("\n\nAn option of rbt {}", verbs.join(", "))));
+        let value = o.value.map_or(String::new(), |v| format!(" {v}"));
+        all.push(of_option(names.collect(), &value, o.doc, &format!("\n\nAn option of rbt {}", verbs.join(", "))));
     }
     all
 }
 
-fn of_option(names: Vec<String>, value: Option<&str>, doc: &str, more: &str) -> Entry {
-    let value = value.map_or(String::new(), |v| format!(" {v}"));
+fn of_option(names: Vec<String>, value: &str, doc: &str, more: &str) -> Entry {
     let shown: Vec<String> = names.iter().rev().map(|n| format!("{n}{value}")).collect();
     let text = format!("{}\n\n{doc}.{more}\n", shown.join(", "));
     Entry::new(names, "option", doc, move || text.clone())

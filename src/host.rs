@@ -1,6 +1,7 @@
 //! The interface that the user-space part of a builtin uses. The running session implements it; tests use a fake.
 
 use crate::settings::Settings;
+use crate::timeline::Spans;
 use crate::value::{Frame, MapView, Output, Value};
 
 /// Who reads a text that is made of values.
@@ -37,6 +38,8 @@ pub trait Host {
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()>;
     /// Sets all elements to zero.
     fn zero_map(&mut self, map: usize) -> anyhow::Result<()>;
+    /// The spans that are open.
+    fn spans(&mut self) -> &mut Spans;
     /// Ends the run after the events that came before.
     fn exit(&mut self, status: u8);
     /// Name and offset of a kernel address.

@@ -117,6 +117,8 @@
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
 //!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
 //!   the same answers.
+//! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
+//!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
 //!
@@ -143,8 +145,8 @@
 //! Basic modules (`diag` … `value`) import nothing from the layers below them in this file; tables use basic modules, `system` and
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
-//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, globset in
-//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve`, sha2 in `driver`, postcard in
+//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp`, too), globset in
+//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve` and `otlp`, sha2 in `driver`, postcard in
 //! `frontend/compiled.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
@@ -164,6 +166,7 @@ pub mod settings;
 pub mod state;
 pub mod streams;
 pub mod terminal;
+pub mod timeline;
 pub mod types;
 pub mod units;
 pub mod value;
@@ -196,6 +199,9 @@ pub mod help;
 pub mod info;
 pub mod list;
 pub mod merge;
+pub mod metrics;
+pub mod otlp;
+pub mod outputs;
 pub mod repl;
 pub mod scripts;
 pub mod serve;

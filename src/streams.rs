@@ -1,8 +1,12 @@
 //! Output of the command other than that of a script: reports on standard error, texts on standard output, files.
 
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::IntoRawFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::diag;
 use crate::failure::{Failure, reason};
@@ -68,10 +72,110 @@ pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
     written.map_err(|e| not_written("standard output", &e))
 }
 
-/// Writes a file whole.
+/// A file that appears whole or not at all: a reader sees the old contents or the new ones. Symbolic links are followed; the mode
+/// of the old file stays, and so does its owner, if that is permitted. What is not a regular file (a pipe, /dev/stdout) is
+/// written directly.
+pub struct WholeFile {
+    file: File,
+    path: PathBuf,
+    beside: Option<Beside>,
+}
+
+/// Where the new contents are until they are whole.
+enum Beside {
+    /// In a file without a name, of which nothing is left if rbt is killed.
+    Unnamed,
+    /// In a file of this name, where the file system has no files without names.
+    Named(PathBuf),
+}
+
+impl WholeFile {
+    /// Begins a file; nothing is there until [`Self::commit`].
+    ///
+    /// # Errors
+    /// The directory is missing, or nothing can be written in it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let there = fs::metadata(path).ok();
+        if there.as_ref().is_some_and(|m| !m.is_file()) {
+            return Ok(Self { file: File::create(path)?, path: path.to_path_buf(), beside: None });
+        }
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mode = Mode::from_raw_mode(0o666);
+        let (file, beside) = match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
+            Ok(file) => (File::from(file), Beside::Unnamed),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
+                let name = Self::beside(&path);
+                (fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&name)?, Beside::Named(name))
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let whole = Self { file, path, beside: Some(beside) };
+        if let Some(there) = &there {
+            let _ = std::os::unix::fs::fchown(&whole.file, Some(there.uid()), Some(there.gid()));
+            whole.file.set_permissions(fs::Permissions::from_mode(there.mode()))?;
+        }
+        Ok(whole)
+    }
+
+    /// The name of the new contents on their way to the file's own.
+    fn beside(path: &Path) -> PathBuf {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.with_file_name(format!(".{name}.{}", std::process::id()))
+    }
+
+    /// Puts the contents in place.
+    ///
+    /// # Errors
+    /// Those of the file system: then the old contents are still there.
+    pub fn commit(mut self) -> io::Result<()> {
+        let name = match &self.beside {
+            None => return Ok(()),
+            Some(Beside::Named(name)) => name.clone(),
+            Some(Beside::Unnamed) => {
+                self.file.sync_all()?;
+                let (name, file) = (Self::beside(&self.path), format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+                rustix::fs::linkat(CWD, file, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
+                self.beside = Some(Beside::Named(name.clone()));
+                return self.rename(&name);
+            }
+        };
+        self.file.sync_all()?;
+        self.rename(&name)
+    }
+
+    fn rename(&mut self, name: &Path) -> io::Result<()> {
+        fs::rename(name, &self.path)?;
+        self.beside = None;
+        Ok(())
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if let Some(Beside::Named(name)) = &self.beside {
+            let _ = fs::remove_file(name);
+        }
+    }
+}
+
+/// Writes a file directly.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|e| not_written(&path.display().to_string(), &e))
 }
+
+/// Exit status if the reader of the output has gone: 128 plus the number of SIGPIPE, as a shell reports it.
+pub const CLOSED_PIPE: u8 = 141;
 
 /// What can be done about a write that failed depends on why.
 pub fn not_written(place: &str, e: &io::Error) -> Failure {

@@ -285,6 +285,11 @@ impl Type {
             | Type::Args => None,
         }
     }
+
+    /// How many parts a key of this type has.
+    pub fn parts(&self) -> usize {
+        if let Type::Tuple(parts) = self { parts.len() } else { 1 }
+    }
 }
 
 /// As the script's author writes it: `uint64`, `string[16]`, `struct task_struct *`. With `{:#}`, what tells types of one name

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::state::State;
+use crate::timeline::{Phase, Span};
 
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,9 @@ pub enum Value {
     /// `tseries()`.
     #[serde(skip)]
     Series(Series),
+    /// `heatmap()`.
+    #[serde(skip)]
+    HeatMap(HeatMap),
 }
 
 impl Value {
@@ -93,7 +97,8 @@ impl Value {
             | Value::Stats(_)
             | Value::Avg(_)
             | Value::Percentiles(_)
-            | Value::Series(_) => None,
+            | Value::Series(_)
+            | Value::HeatMap(_) => None,
         }
     }
 
@@ -186,6 +191,20 @@ pub struct Series {
     pub buckets: Vec<(i128, Value)>,
 }
 
+/// Histograms of intervals of equal length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeatMap {
+    /// Length of the intervals, nanoseconds.
+    pub interval: u64,
+    /// How index and bounds of a bucket relate.
+    pub scale: Scale,
+    /// Start (nanoseconds since 1970) and the counts of all buckets of each interval that has values, ascending.
+    pub columns: Vec<(i128, Vec<u64>)>,
+}
+
+/// Kinds of [`MapView`] whose values take several lines each.
+pub const PICTURES: &[&str] = &["hist", "tseries", "heatmap"];
+
 /// How frames are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StackMode {
@@ -269,7 +288,7 @@ pub struct Pos {
 pub struct MapView {
     /// With its `@`.
     pub name: String,
-    /// JSON's `type`: `map`, `stats`, `hist`, `percentiles`, `tseries`.
+    /// JSON's `type`: `map`, `stats`, `hist`, `percentiles`, `tseries`, `heatmap`.
     pub kind: &'static str,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].
     pub keyed: bool,
@@ -346,14 +365,33 @@ pub enum Output {
         /// How many.
         events: u64,
     },
+    /// A step to keep the limit of the overhead.
+    Limited(Limited),
     /// What each probe did, and what it could not do, when the run is over.
     Counts(Vec<Counts>),
     /// The run is over, maps follow: two blank lines in text.
     End,
     /// All that the run has counted, where the format asks for it.
     State(Box<State>),
+    /// A span of a timeline begins, or ends, or is left open.
+    Span(Span),
     /// Of a script's tests and benchmarks.
     Trial(Trial),
+}
+
+/// What is known of the moment in which a script said something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// When, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The name of the thread.
+    pub comm: String,
+    /// The probe's site, as `probe` has it.
+    pub probe: String,
 }
 
 impl MapView {
@@ -362,6 +400,7 @@ impl MapView {
         let empty = |value: &Value| {
             matches!(value, Value::Hist(hist) if hist.counts.iter().all(|n| *n == 0))
                 || matches!(value, Value::Percentiles(of) if of.stats.count == 0)
+                || matches!(value, Value::HeatMap(of) if of.columns.is_empty())
         };
         self.entries.iter().any(|(_, value)| !empty(value))
     }
@@ -373,8 +412,11 @@ impl Output {
         match self {
             Output::Text { kind, .. } => *kind != "time",
             Output::Map(view) => view.tells(),
+            Output::Span(span) => span.phase != Phase::Begin,
             Output::Value(_) | Output::Problem { .. } | Output::Trial(_) => true,
-            Output::Attached { .. } | Output::Lost { .. } | Output::Counts(_) | Output::End | Output::State(_) => false,
+            Output::Attached { .. } | Output::Lost { .. } | Output::Limited(_) | Output::Counts(_) | Output::End | Output::State(_) => {
+                false
+            }
         }
     }
 
@@ -382,6 +424,36 @@ impl Output {
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Problem { kind, .. } if *kind != "warnf")
     }
+}
+
+/// A step to keep the limit of the overhead, or back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limited {
+    /// The probe, or those that it is sampled and detached with.
+    pub probe: String,
+    /// What is done to it.
+    pub step: Step,
+    /// What it cost just before, in percent of a CPU.
+    pub share: f64,
+    /// What all probes together may cost.
+    pub limit: f64,
+}
+
+/// See [`Limited`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One in so many runs passes, at random.
+    Sample {
+        /// 1: all.
+        one_in: u64,
+    },
+    /// It is detached.
+    Detach {
+        /// It stays detached: what is missed would make wrong results of what follows.
+        for_good: bool,
+    },
+    /// It is attached again.
+    Attach,
 }
 
 /// What a probe did, and what it could not do, in the whole run.
@@ -404,6 +476,10 @@ pub struct Counts {
     pub cut: u64,
     /// Stacks that found no room in their table.
     pub unkept: u64,
+    /// Runs that a limit dropped (`--max-overhead`, `--max-events`).
+    pub thinned: u64,
+    /// How often it was detached to keep a limit.
+    pub detached: u64,
     /// Reads of memory that failed, of which zero or nothing came; 0 where they are not counted ([`Settings::counts_unread`](crate::settings::Settings)).
     pub unread: u64,
 }
@@ -411,8 +487,8 @@ pub struct Counts {
 impl Counts {
     /// Is all of it there?
     pub fn complete(&self) -> bool {
-        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, unread: _ } = self;
-        [dropped, missed, refused, unstored, cut, unkept].into_iter().all(|n| *n == 0)
+        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = self;
+        [dropped, missed, refused, unstored, cut, unkept, thinned, detached].into_iter().all(|n| *n == 0)
     }
 }
 

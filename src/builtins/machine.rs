@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.call(Helper::GetSmpProcessorId, &[])))),
+        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.cpu()))),
         doc: "Number of the CPU that runs the probe.",
         example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
     },

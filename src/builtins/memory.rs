@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Builtin] = &[
         lower: Lower::Code(|e, u, args| {
             let cpu = match args.get(1) {
                 Some(cpu) => e.scalar(cpu),
-                None => e.call(Helper::GetSmpProcessorId, &[]),
+                None => e.cpu(),
             };
             let there = e.cmp(Cmp::Ult, cpu, e.int(u.kept(2) as u64));
             let (table, symbol) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64));

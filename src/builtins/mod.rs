@@ -7,6 +7,7 @@ mod cgroup;
 mod control;
 mod count;
 mod floats;
+mod heatmap;
 mod hist;
 mod kernel;
 mod machine;
@@ -25,14 +26,18 @@ mod python;
 mod search;
 mod series;
 mod shell;
+mod span;
 mod stacks;
 mod strings;
 pub mod symbols;
 #[cfg(test)]
 mod tests;
+mod thinning;
 mod time;
 
 use std::cell::RefCell;
+
+pub use stacks::contains_user_stack;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Builder, CodegenCx, IntValue, Operand};
@@ -399,6 +404,8 @@ pub struct EventSpec {
     pub pos: Pos,
     /// That line's text.
     pub line: String,
+    /// What the arguments are called in output, by position; for `capture` rows, those of the call.
+    pub labels: Vec<String>,
 }
 
 impl EventSpec {
@@ -594,6 +601,9 @@ const FAMILIES: &[&[Builtin]] = &[
     hist::ROWS,
     percentiles::ROWS,
     series::ROWS,
+    span::ROWS,
+    heatmap::ROWS,
+    thinning::ROWS,
     options::ROWS,
     meta::ROWS,
 ];

@@ -86,10 +86,7 @@ fn parameters(agg: &Agg) -> [i64; 3] {
 
 fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: IntValue<'c>) {
     let [interval, count, how] = parameters(agg);
-    // intervals begin at round times, as a clock on the wall shows them
-    let now = e.call(Helper::KtimeGetBootNs, &[]);
-    let ahead = e.start(std::mem::offset_of!(Start, unix_offset));
-    let now = e.add(now, ahead);
+    let now = unix_time(e);
     let number = e.div(now, e.int(interval as u64), false, false);
     let index = e.div(number, e.int(count as u64), false, true);
     let index = e.at_most(index, count as u64 - 1);
@@ -123,6 +120,13 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
             e.atomic_add(e.offset(at, 16), one);
         }
     }
+}
+
+/// Nanoseconds since 1970: intervals begin at round times, as a clock on the wall shows them.
+pub(super) fn unix_time<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
+    let now = e.call(Helper::KtimeGetBootNs, &[]);
+    let ahead = e.start(std::mem::offset_of!(Start, unix_offset));
+    e.add(now, ahead)
 }
 
 /// What no value changes by being joined with it.

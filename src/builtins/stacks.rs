@@ -142,16 +142,29 @@ pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
-    match ty {
-        Type::Deferred(tag) if python::is_tag(tag) => {
+    each_tag(ty, &mut |ty, tag| {
+        if python::is_tag(tag) {
             stacks(cx, crate::emit::python_words(limit_of(ty)));
-        }
-        Type::Deferred(tag) if is_tag(tag) && limit_of(ty) > 0 => {
+        } else if is_tag(tag) && limit_of(ty) > 0 {
             stacks(cx, limit_of(ty));
         }
-        Type::Array(of, _) => declare(cx, of),
-        Type::Tuple(elems) => elems.iter().for_each(|ty| declare(cx, ty)),
-        Type::Record(record) => record.fields.iter().for_each(|f| declare(cx, &f.ty)),
+    });
+}
+
+/// Do values of this type contain a user stack?
+pub fn contains_user_stack(ty: &Type) -> bool {
+    let mut found = false;
+    each_tag(ty, &mut |_, tag| found |= tag.tag == USER || python::is_tag(tag));
+    found
+}
+
+/// Passes the deferred values within a type to `each`.
+fn each_tag(ty: &Type, each: &mut dyn FnMut(&Type, &Deferred)) {
+    match ty {
+        Type::Deferred(tag) => each(ty, tag),
+        Type::Array(of, _) => each_tag(of, each),
+        Type::Tuple(elems) => elems.iter().for_each(|ty| each_tag(ty, each)),
+        Type::Record(record) => record.fields.iter().for_each(|f| each_tag(&f.ty, each)),
         Type::Void
         | Type::Bool
         | Type::Int(_)
@@ -160,7 +173,6 @@ pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
         | Type::Buf(_)
         | Type::Ptr(..)
         | Type::Struct(_)
-        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => {}
     }
@@ -377,8 +389,8 @@ impl<'c> Builder<'_, 'c> {
         const EXISTS: i64 = -17;
         /// `E2BIG` of errno(3).
         const FULL: i64 = -7;
-        // without functions that are looked at once, each costs the verifier as many branches as a stack has frames
-        let tries = if self.target.fetches { TRIES } else { 2 };
+        // without a function that is looked at once, each costs the verifier as many turns as a stack has frames
+        let tries = if self.target.fetches && !self.scope.deep { TRIES } else { 2 };
         let done = self.scalar_home();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);

@@ -8,6 +8,7 @@ use crate::value::{Frame, MapView, Output};
 #[derive(Default)]
 struct Notes {
     settings: Settings,
+    spans: crate::timeline::Spans,
     ending: u32,
     said: Vec<Output>,
     done: Vec<String>,
@@ -23,6 +24,9 @@ impl Host for Notes {
         } else {
             to.extend_from_slice(format!("{value:?}").as_bytes());
         }
+    }
+    fn spans(&mut self) -> &mut crate::timeline::Spans {
+        &mut self.spans
     }
     fn ending(&self) -> u32 {
         self.ending
@@ -86,7 +90,7 @@ impl Host for Notes {
 
 fn call(name: &str, literals: Vec<Option<Lit>>, args: &[Arg]) -> Notes {
     let Lower::Event(row) = &find(name).unwrap().lower else { panic!("{name} is an event") };
-    let spec = EventSpec { literals, types: vec![Type::Void; args.len()], pos: Pos::default(), line: String::new() };
+    let spec = EventSpec { literals, types: vec![Type::Void; args.len()], pos: Pos::default(), line: String::new(), labels: Vec::new() };
     let mut host = Notes::default();
     (row.prepare)(&spec).unwrap()(args, &mut host).unwrap();
     host

@@ -47,17 +47,11 @@ use types::{FIRST_ID, MOST, Types, View};
 const LATE_IDS: u32 = FIRST_ID + MOST;
 
 /// Deliberate differences from bpftrace, for the manual.
-pub const DIFFERENCES: &[(&str, &str)] = &[
-    (
-        "C: redefined kernel types",
-        "A declaration in the script replaces only the kernel type of the same name. bpftrace then ignores all kernel types \
+pub const DIFFERENCES: &[(&str, &str)] = &[(
+    "C: redefined kernel types",
+    "A declaration in the script replaces only the kernel type of the same name. bpftrace then ignores all kernel types \
          (BTF) in the script.",
-    ),
-    (
-        "variables: read outside the block that assigns them",
-        "Such a variable belongs to the whole probe, with a warning, as before bpftrace 0.22. Later versions reject it.",
-    ),
-];
+)];
 
 /// Something that is not understood, at its place.
 #[derive(Clone, Debug)]

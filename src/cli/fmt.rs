@@ -130,13 +130,13 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
 }
 
 /// Resolves `--fmt`.
-pub(super) fn compatible(draft: Draft, file: Option<OsString>) -> Result<Command, Failure> {
+pub(super) fn compatible(mut draft: Draft, file: Option<OsString>) -> Result<Command, Failure> {
     let input = match (draft.program, file) {
         (Some(text), _) => Program::Text(text),
         (None, Some(file)) => Program::of(file),
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
-    let to = draft.run.output.map_or(To::Stdout, To::File);
+    let to = draft.run.outputs.pop().map_or(To::Stdout, To::File);
     Ok(Command::Fmt(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 }))
 }
 

@@ -19,6 +19,7 @@ pub mod verbs;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Arg;
 
@@ -155,10 +156,10 @@ pub struct Run {
     pub words: Vec<String>,
     /// `-c`: words as a shell splits them.
     pub child: Option<String>,
-    /// `-o`
-    pub output: Option<PathBuf>,
+    /// `-o`, as often as it appears.
+    pub outputs: Vec<PathBuf>,
     /// `-f`: a row of the formats' table.
-    pub format: String,
+    pub format: Option<String>,
     /// `-B`
     pub buffering: Buffering,
     /// `-q`
@@ -187,6 +188,10 @@ pub struct Run {
     pub notify_fd: Option<i32>,
     /// Color on standard error.
     pub color: bool,
+    /// Color on standard output.
+    pub color_output: bool,
+    /// `--watch`
+    pub watch: Option<Duration>,
     /// `--cgroup`
     pub cgroup: Option<String>,
     /// `--container`
@@ -199,8 +204,17 @@ pub struct Run {
     pub against: Option<PathBuf>,
     /// `--serve`
     pub serve: Option<std::net::SocketAddr>,
+    /// `--otlp`
+    pub otlp: Option<crate::otlp::Config>,
     /// `--serve-token`
     pub serve_token: Option<PathBuf>,
+}
+
+impl Run {
+    /// Is the output for people?
+    pub fn is_text(&self) -> bool {
+        self.format.as_deref().is_none_or(|name| name == crate::render::TEXT)
+    }
 }
 
 /// What is expected of a run.
@@ -251,7 +265,7 @@ pub fn nothing_to_run() -> Failure {
 
 /// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
-    let args: Vec<OsString> = args.into_iter().skip(1).collect();
+    let args: Vec<OsString> = split::with_numbers(args.into_iter().skip(1));
     // With expectations, wrong usage has a status of its own.
     let expects = |a: &OsString| {
         a.to_str()
@@ -393,6 +407,10 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
                     Failure::new("--serve needs a script, because it serves the script's maps").help("give a FILE, or -e 'PROGRAM'")
                 );
             }
+            None if run.otlp.is_some() => {
+                return Err(Failure::new("--otlp needs a script, because it exports the script's maps and output")
+                    .help("give a FILE, or -e 'PROGRAM'"));
+            }
             None => return Ok(Command::Prompt(run)),
         },
     };
@@ -498,7 +516,7 @@ mod tests {
         let r = run(&["-e", "begin {}", "one", "-c", "cat 'a b'", "-qk", "two", "--format=json", "--", "--x"]);
         assert_eq!(r.program, Program::Text("begin {}".into()));
         assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
-        assert!(r.quiet && r.settings.warning_level == 2 && r.format == "json");
+        assert!(r.quiet && r.settings.warning_level == 2 && r.format.as_deref() == Some("json"));
         assert_eq!(r.settings.invocation.params, ["one", "two"]);
         assert_eq!(r.settings.invocation.options, [("x".into(), None)]);
     }
@@ -506,7 +524,7 @@ mod tests {
     #[test]
     fn values_may_be_joined_or_look_like_files() {
         let r = run(&["-fjson", "-oout", "--debug=ast,types", "-d", "codegen-opt", "-I", "d1", "-Id2", "-p1", "a.bt"]);
-        assert_eq!((r.format.as_str(), r.output), ("json", Some("out".into())));
+        assert_eq!((r.format.as_deref(), r.outputs), (Some("json"), vec!["out".into()]));
         assert_eq!(r.dumps, ["ast", "hir", "opt"]);
         assert_eq!(r.settings.include_dirs, [PathBuf::from("d1"), "d2".into()]);
         assert_eq!(r.settings.pid, Some(1));

@@ -46,6 +46,24 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
     (options, rest, twice)
 }
 
+/// Joins a number to the option before it that takes one but need not have one: `--watch 2` is `--watch=2`.
+pub(super) fn with_numbers(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args = args.peekable();
+    let mut joined = Vec::new();
+    while let Some(arg) = args.next() {
+        let takes = arg.to_str().and_then(|text| text.strip_prefix("--")).and_then(flags::long).is_some_and(|flag| flag.takes_number());
+        if arg == "--" {
+            joined.push(arg);
+            joined.extend(args.by_ref());
+        } else if let Some(number) = args.next_if(|next| takes && next.to_str().is_some_and(|n| n.parse::<f64>().is_ok())) {
+            joined.push([arg, number].join(std::ffi::OsStr::new("=")));
+        } else {
+            joined.push(arg);
+        }
+    }
+    joined
+}
+
 /// The position of the first word that is neither an option nor the value of one: a script's name or a verb. None if there is
 /// a program already, or for a list.
 pub(super) fn first_word(args: &[OsString]) -> Option<usize> {

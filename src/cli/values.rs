@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // fcntl
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use super::STAGES;
 use crate::failure::Failure;
@@ -17,6 +18,12 @@ pub(super) fn pid(option: &str, text: &str) -> Result<u32, Failure> {
         Ok(_) => Err(Failure::new(format!("{option} {text}: process IDs range from 1 to {MAX_PID}"))),
         Err(_) => Err(Failure::new(format!("{option} {text}: not a process ID")).help("`pgrep NAME` finds the ID of a process")),
     }
+}
+
+/// A part of a second to an hour.
+pub(super) fn seconds(option: &str, text: &str) -> Result<Duration, Failure> {
+    let given = text.parse().ok().filter(|s: &f64| (0.05..=3600.0).contains(s));
+    given.map(Duration::from_secs_f64).ok_or_else(|| Failure::new(format!("{option} {text}: not a number of seconds from 0.05 to 3600")))
 }
 
 pub(super) fn check_words(command: &str) -> Result<(), Failure> {
@@ -63,6 +70,10 @@ pub(super) const COLORS: &[&str] = &["auto", "always", "never"];
 
 pub(super) fn color(option: Option<&str>) -> Result<bool, Failure> {
     color_where(option, || std::io::stderr().is_terminal())
+}
+
+pub(super) fn output_color(option: Option<&str>) -> Result<bool, Failure> {
+    color_where(option, || std::io::stdout().is_terminal())
 }
 
 pub(super) fn color_where(option: Option<&str>, terminal: impl Fn() -> bool) -> Result<bool, Failure> {

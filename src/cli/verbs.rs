@@ -24,8 +24,9 @@ pub fn command(verb: &'static Verb) -> clap::Command {
             None => arg.action(ArgAction::SetTrue),
         }
     });
-    // -d is how long
-    let passed = flags::of_verbs().map(|(arg, shown)| {
+    // -d is how long; the run ends after that time as well
+    let is_own = |arg: &Arg| verb.own_options().any(|o| o.name == arg.get_id());
+    let passed = flags::of_verbs().filter(|(arg, _)| !is_own(arg)).map(|(arg, shown)| {
         let arg = if verb.own_options().any(|o| o.short == arg.get_short()) { arg.short(None) } else { arg };
         arg.help_heading(OURS).hide(!shown)
     });

@@ -35,6 +35,9 @@ pub struct Manifest {
     /// Programs that keep the maps of followed processes and of Python interpreters, and the raw tracepoints that they are for.
     #[serde(default)]
     pub followers: Vec<(String, String)>,
+    /// Which runs of each probe a limit may drop; empty where nothing limits the run.
+    #[serde(default)]
+    pub thinning: Vec<Thinning>,
     /// How many [`Tally`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
@@ -43,12 +46,49 @@ pub struct Manifest {
     pub stacks: Vec<u32>,
 }
 
+/// How a limit may drop runs of a probe: see `codegen/gates.rs`. Probes are named by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Thinning {
+    /// Not at all.
+    Exempt,
+    /// By themselves.
+    Alone,
+    /// They decide for the return of the call.
+    Entry,
+    /// They follow this probe's.
+    Return {
+        /// On the entry of the same function.
+        entry: usize,
+    },
+    /// Not one by one: the probe can only be detached with those of its group.
+    Coupled {
+        /// The group's first probe.
+        group: usize,
+    },
+}
+
+impl Manifest {
+    /// The types of what reaches user space: keys and values of maps, and fields of records.
+    pub fn types(&self) -> impl Iterator<Item = &Type> {
+        let fields = self.events.iter().flat_map(|event| &event.args).filter_map(|arg| match arg {
+            EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => Some(ty),
+            EventArg::Int(_)
+            | EventArg::Text(_)
+            | EventArg::Word(_)
+            | EventArg::Map(_)
+            | EventArg::Taken { .. }
+            | EventArg::Element { .. } => None,
+        });
+        self.maps.iter().flat_map(|map| map.key.iter().chain([&map.value])).chain(fields)
+    }
+}
+
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    CODE_RECORD, CUT_REASONS, Code, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, PYTHON_CODES,
-    PYTHON_PROCESSES, PYTHON_STATE, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION,
-    Tally, stacks_name,
+    CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, Gate, HITS_SECTION, MOMENTS,
+    OF_NAMESPACE, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
+    STATE_SECTION, Start, State, TALLIES_SECTION, Tally, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};
@@ -117,7 +157,7 @@ pub struct Map {
     pub slots: Option<Slots>,
 }
 
-/// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, then the fields.
+/// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Event {
     /// The builtin that is called there.
@@ -128,8 +168,14 @@ pub struct Event {
     pub line: String,
     /// Literals and words of the call, by position.
     pub literals: Vec<Option<Lit>>,
+    /// See [`EventSpec::labels`](crate::builtins::EventSpec::labels).
+    #[serde(default)]
+    pub labels: Vec<String>,
     /// What arrives, by position: the call's arguments, or what the row captured in their stead.
     pub args: Vec<EventArg>,
+    /// Names of the sites that send it, if the record has an [`Origin`] after its first eight bytes.
+    #[serde(default)]
+    pub sites: Vec<String>,
 }
 
 /// A place of the script where programs report failures, and what fails there.

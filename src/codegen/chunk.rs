@@ -13,6 +13,8 @@ use crate::types::Int;
 
 /// Number of statements and expressions from which on a body is long.
 const LONG: u64 = 2000;
+/// Number of them from which on code that occurs in many places becomes a function. A call costs a nanosecond or two.
+const SHARED: u64 = 300;
 /// So many make a piece, or more where there would be too many pieces.
 const PIECE: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
@@ -37,6 +39,11 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// Is it to be cut?
 pub(super) fn is_long(body: &[Stmt]) -> bool {
     weight(body) >= LONG
+}
+
+/// Is it so long that code which occurs in many places becomes a function?
+pub(super) fn shares_code(body: &[Stmt]) -> bool {
+    weight(body) >= SHARED
 }
 
 /// How the body under construction is cut.

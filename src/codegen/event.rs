@@ -13,8 +13,6 @@ const WHOLE: u32 = 64;
 const MANY: usize = 8;
 /// With more strings than this, their lengths wait there, too.
 const SEVERAL: usize = 2;
-/// Index and a reserved word.
-const HEAD: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn event(&mut self, call: &hir::Call, event: &builtins::Event) {
@@ -25,7 +23,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             return;
         }
-        let mut layout = Layout { size: HEAD, args: Vec::new(), fields: Vec::new() };
+        let mut layout = Layout { size: self.e.head_size(), args: Vec::new(), fields: Vec::new() };
         match event.capture {
             Some(capture) => {
                 let ops = self.args(call);
@@ -83,10 +81,24 @@ impl<'a, 'c> Gen<'a, 'c> {
         let (pos, line) = place(self.cx.sources, &self.cx.lines, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let builtin = call.row.name.into();
-        self.events.push((index, Event { builtin, pos, line, literals, args: layout.args }));
+        let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };
+        let sites = if self.e.options.origins { self.e.site_names().to_vec() } else { Vec::new() };
+        self.events.push((index, Event { builtin, pos, line, literals, labels, args: layout.args, sites }));
         if event.stops {
             self.stop();
         }
+    }
+
+    /// What the arguments are called: by their last member, or else as they are written.
+    fn labels(&self, call: &hir::Call) -> Vec<String> {
+        let label = |arg: &CallArg| match arg {
+            CallArg::Value(e) | CallArg::Element(_, e) => {
+                let source = self.cx.sources.get(usize::from(e.span.source));
+                label(source.and_then(|s| s.text.get(e.span.start as usize..e.span.end as usize)).unwrap_or_default())
+            }
+            CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => String::new(),
+        };
+        call.args.iter().map(label).collect()
     }
 
     /// Only the bytes before the NUL of a string matter, so those after it need not be zero.
@@ -94,6 +106,19 @@ impl<'a, 'c> Gen<'a, 'c> {
         let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
         self.scoped(|s| s.pad = !direct, |g| g.expr(e))
     }
+}
+
+/// `str(args.filename)` is `filename`, and `$n` is `n`; an expression of several words stays.
+fn label(written: &str) -> String {
+    let called = |text: &str| -> Option<String> {
+        let (function, inner) = text.strip_suffix(')')?.split_once('(')?;
+        (!function.is_empty() && !inner.contains(['(', ','])).then(|| inner.trim().to_string())
+    };
+    let written = written.trim();
+    let inner = called(written).unwrap_or_else(|| written.to_string());
+    let last = inner.rsplit(['.', '>']).next().unwrap_or_default().trim_start_matches(['$', '@']);
+    let is_path = inner.chars().all(|c| c.is_alphanumeric() || "_.->$@".contains(c));
+    if is_path && !last.is_empty() { last.to_string() } else { written.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
 fn travels_in_part(ty: &Type) -> bool {
@@ -124,6 +149,30 @@ impl<'c> Layout<'c> {
             let offset = self.place(&ty);
             self.args.push(EventArg::Field { ty: ty.clone(), offset });
             self.fields.push(RecordField { offset, value, ty, var: false, length: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn arguments_are_called_by_their_last_word() {
+        let labels = [
+            ("args.fd", "fd"),
+            ("str(args.filename)", "filename"),
+            ("str(args.buf, 10)", "str(args.buf, 10)"),
+            ("$n", "n"),
+            ("@bytes", "bytes"),
+            ("$p->d_name.len", "len"),
+            ("retval", "retval"),
+            ("nsecs - @since[tid]", "nsecs - @since[tid]"),
+            ("a  +\n b", "a + b"),
+            ("", ""),
+        ];
+        for (written, expected) in labels {
+            assert_eq!(label(written), expected);
         }
     }
 }

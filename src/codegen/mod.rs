@@ -3,6 +3,7 @@
 //! - `probe.rs`: a program, and the conditions for running its body
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions; `chunk.rs`: chunks of long bodies
 //! - `event.rs`: records for user space
+//! - `limits.rs`: the kernel's limits on a program
 //! - `lower.rs`: the mechanism of each probe; `paired.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
 //! - `double_buffer.rs`: maps that are printed and emptied at once
@@ -17,6 +18,8 @@ mod event;
 mod expr;
 mod follow;
 mod function;
+mod gates;
+mod limits;
 mod lower;
 mod paired;
 mod probe;
@@ -26,19 +29,19 @@ mod storage;
 mod unwind;
 
 use crate::builtins;
-use crate::diag::{Diagnostic, Lines, Source, Span};
-use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures};
+use crate::diag::{Lines, Source, Span};
+use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures, new_context};
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
-use crate::system::kernel::object_limits::{Limited, MOST_FRAMES, MOST_MAPS, MOST_STACK, limited};
+use crate::system::kernel::object_limits::{MOST_FRAMES, MOST_STACK};
 use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
 pub use unwind::{Limit, Unwinding};
 
-use artifact::{Artifact, Event, Hits, Manifest, Program};
+use artifact::{Artifact, Event, Hits, Manifest, Program, Thinning};
 
 /// A compiled script, and the requested dumps.
 #[derive(Debug)]
@@ -76,6 +79,8 @@ struct ScriptCx<'a, 'c> {
     lines: Vec<Lines>,
     env: Env<'a>,
     hits: HitBytes,
+    /// By probe.
+    thinning: Vec<Thinning>,
 }
 
 /// Bytes that say which probes were hit.
@@ -148,12 +153,31 @@ pub fn compile(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
+    let many = limits::far_too_many_maps(script);
+    if !many.is_empty() {
+        return Err(many.into());
+    }
+    let compiled = compile_within_limits(script, settings, sys, sources, dumps)?;
+    if exceeded(&Ok(&compiled)).is_some() {
+        return Err(limits::too_much(&compiled, script, sys).into());
+    }
+    Ok(compiled)
+}
+
+/// Compiles with the user stacks that the kernel's limits leave room for.
+fn compile_within_limits(
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn TargetInfo,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<Compiled, EmitError> {
     // the offsets are looked up for this only where a limit is exceeded
     let by_tables = || unwind::target(script, sys, settings, Unwinding::Tables).is_some();
     let mut refused = None;
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
         let compiled = compile_in_rooms(how, script, settings, sys, sources, dumps);
-        let Some(limit) = exceeded(&compiled).filter(|_| by_tables()) else {
+        let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
                 // whatever it is about, it is not about stacks
@@ -170,7 +194,7 @@ pub fn compile(
 }
 
 /// The limit of the kernel that a script exceeds.
-fn exceeded(compiled: &Result<Compiled, EmitError>) -> Option<Limit> {
+fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
     match compiled {
         Err(e) if e.diagnostics.iter().any(|d| d.code == "too-many-maps") => Some(Limit::Maps),
         Ok(compiled) if compiled.stack > MOST_STACK => Some(Limit::Stack),
@@ -193,11 +217,8 @@ fn compile_in_rooms(
         match compile_within((room, how), script, settings, sys, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
-                let programs = match limited(&compiled.artifact.elf) {
-                    Ok(programs) => programs,
-                    Err(e) => crate::bug!("our own object cannot be read: {e}"),
-                };
-                let told = too_many_maps(&programs, &compiled.artifact.manifest, script);
+                let programs = limits::analyze(&compiled.artifact.elf, sys);
+                let told = limits::too_large(&programs, &compiled.artifact.manifest, script);
                 if !told.is_empty() {
                     return Err(told.into());
                 }
@@ -215,30 +236,12 @@ fn compile_in_rooms(
             Err(e) => return Err(e),
         }
     }
-    // the kernel has the last word
+    // the least of what does not fit
     match (best, refused) {
         (Some((_, compiled)), _) => Ok(compiled),
         (None, Some(e)) => Err(e),
         (None, None) => crate::bug!("a program has at least one stack limit to try"),
     }
-}
-
-/// Probes that use more maps than the kernel allows.
-fn too_many_maps(programs: &[Limited], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
-    let mut told: Vec<Diagnostic> = Vec::new();
-    for program in programs.iter().filter(|p| p.maps.len() > MOST_MAPS) {
-        let site = manifest.programs.iter().find(|p| p.function == program.name).and_then(|p| p.sites.first());
-        let probe = site.and_then(|s| script.probes.iter().find(|p| p.sites.iter().any(|q| q.name == s.name)));
-        let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
-        let most = MOST_MAPS - (program.maps.len() - own);
-        let message = format!("this probe uses {own} maps; the kernel allows {most} in addition to those of every probe");
-        let help = "use one map with a key instead of several, or split the work among several probes";
-        let said = Diagnostic::error("too-many-maps", probe.map_or_else(Span::default, |p| p.span), message).help(help);
-        if !told.contains(&said) {
-            told.push(said);
-        }
-    }
-    told
 }
 
 fn compile_within(
@@ -249,17 +252,18 @@ fn compile_within(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
-    let context = Context::create();
+    let context = new_context();
     let env = Env { sys, settings };
     let cx = CodegenCx::new(&context, sources, target_features(script, &env, how), codegen_options(room, script, &env));
     declare_maps(&cx, script, &env);
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, settings.verbose);
-    let script_cx = ScriptCx { cx, script, sources, lines, env, hits };
+    let thinning = gates::thinning(script, settings);
+    let script_cx = ScriptCx { cx, script, sources, lines, env, hits, thinning };
     let made = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();
-    let ScriptCx { cx, lines, .. } = script_cx;
+    let ScriptCx { cx, lines, thinning, .. } = script_cx;
     let stacks = cx.stack_limits();
     let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
         name: m.name.clone(),
@@ -283,7 +287,7 @@ fn compile_within(
     }
     events.sort_by_key(|(i, _)| *i);
     let events = events.into_iter().map(|(_, e)| e).collect();
-    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
+    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, thinning };
     let artifact = Artifact { elf: built.elf, manifest };
     Ok(Compiled {
         artifact,
@@ -326,6 +330,8 @@ fn codegen_options(room: Room, script: &hir::Script, env: &Env) -> CodegenOption
         room,
         warning_level: settings.warning_level,
         counts_unread: settings.invocation.counts_unread,
+        stamps: settings.invocation.stamps,
+        origins: settings.invocation.sends_origin,
         follows: settings.follows(),
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,

@@ -43,6 +43,7 @@ impl ScriptCx<'_, '_> {
         g.at(first.span);
         g.filters(probe);
         first.kind.enter(&mut g.e, first, &self.env);
+        g.pass_gate();
         let hits = g.note_hit(probe);
         g.e.allow_scratch_here();
         g.body(probe);
@@ -66,7 +67,7 @@ impl ScriptCx<'_, '_> {
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
-            long: super::chunk::is_long(&probe.body),
+            long: super::chunk::shares_code(&probe.body),
             // who reads a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             ..ProgramCx::default()
@@ -101,11 +102,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let c = self.temporarily(|g| g.condition(cond));
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
                 self.e.if_(no, |e| e.ret(None));
+                self.pass_event();
                 self.e.allow_scratch_here();
                 self.home_vars(&probe.vars, &probe.body, &[]);
                 self.block(then);
             }
             body => {
+                self.pass_event();
                 self.home_vars(&probe.vars, body, &[]);
                 self.block(body);
             }

@@ -377,9 +377,8 @@ impl Work<'_> {
     /// What the running kernel has against the script.
     fn refused(&mut self, error: &anyhow::Error) {
         let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<Refused>() {
-            let message = format!("the kernel's verifier rejects {}: {}", refused.program, refused.reason);
             let bug = "if the script does not do this, it is a bug in rbt: please report it with the script".to_string();
-            ("verifier", message, refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
+            (refused.code(), refused.message(), refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
         } else if let Some(failed) = error.downcast_ref::<AttachFailed>() {
             let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
             ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)

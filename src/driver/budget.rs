@@ -207,7 +207,7 @@ impl Budget {
             };
             self.reports.push(To { format, file });
         }
-        if run.output.is_some() {
+        if !run.outputs.is_empty() {
             return Ok(());
         }
         let fenced = self.reports.iter().filter_map(|to| Some((to.file.is_some(), to.format.fence?))).min_by_key(|(apart, _)| *apart);

@@ -3,17 +3,18 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::budget::{self, Budget};
-use super::start;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Found, NoSum, Refused, Sum, read};
-use crate::render::{self, RenderOptions, Rendered};
+use crate::outputs::{Destinations, about};
+use crate::render::{RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
-use crate::value::Output;
+use crate::value::{Output, Value};
 
 /// Messages about one input before it is only counted how many there are.
 const TOLD: usize = 20;
@@ -86,29 +87,38 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
 
 fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {
     let run = &*asked.run;
-    let mut out = start::output(run)?;
-    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
-    let mut renderer = (format.make)(&RenderOptions {
-        warnings: run.warnings,
-        terminal: out.is_terminal(),
-        messages_terminal: io::stderr().is_terminal(),
-        commands: budget::is_read_for_commands(run),
-        ..RenderOptions::default()
-    });
+    let to = Destinations::of(run)?;
+    let with_maps = to.formats().any(|format| !format.state);
+    let with_state = to.formats().any(|format| format.state);
     let mut outputs = Vec::new();
-    if format.state {
-        let (state, refused) = sum.state();
-        refused.iter().for_each(|why| problems.tell_of_map(why));
-        outputs.extend(state.map(Output::State));
-    } else {
+    let mut key_parts = 1;
+    if with_maps {
         for shown in sum.shown(asked.top) {
             match shown {
-                Ok(view) => outputs.push(Output::Map(view)),
+                Ok(view) => {
+                    let parts = |key: &Value| if let Value::Tuple(parts) = key { parts.len() } else { 1 };
+                    key_parts = view.entries.iter().map(|(key, _)| parts(key)).fold(key_parts, usize::max);
+                    outputs.push(Output::Map(view));
+                }
                 Err(why) => problems.tell_of_map(&why),
             }
         }
         sum.warnings().iter().filter(|_| run.warnings).for_each(|warning| problems.warn(warning));
         outputs.push(Output::Counts(sum.counts().into_iter().filter(|counts| !counts.complete()).collect()));
+    }
+    let options = RenderOptions {
+        warnings: run.warnings,
+        commands: budget::is_read_for_commands(run),
+        key_parts,
+        about: Arc::new(about("the sum".into(), String::new())),
+        ..RenderOptions::default()
+    };
+    let mut renderer = to.open(&options)?;
+    let mut out = renderer.take_file()?;
+    if with_state {
+        let (state, refused) = sum.state();
+        refused.iter().for_each(|why| problems.tell_of_map(why));
+        outputs.extend(state.map(Output::State));
     }
     let mut rendered = Rendered::default();
     outputs
@@ -117,9 +127,10 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
         .for_each(|o| renderer.render(o, &mut rendered));
     crate::streams::to_stderr(&String::from_utf8_lossy(&rendered.err));
     match out.write_all(&rendered.out) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(not_written("the output", &e)),
-        _ => Ok(()),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(not_written("the output", &e)),
+        _ => {}
     }
+    renderer.finish().map(|_| ())
 }
 
 /// What is missing in the sum.

@@ -114,9 +114,13 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let tree = front.parse()?;
     check_script_args(run, &front, &tree)?;
     if let Some(text) = help_of_script(&front, &tree) {
-        to_stdout(|out| out.write_all(diag::plain_lines(&text).as_bytes()))?;
+        let text = diag::plain_lines(&text);
+        if matches!(run.program, Program::Saved(_)) {
+            return to_stdout(|out| out.write_all(text.as_bytes()));
+        }
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
-        return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
+        to_stderr(&text);
+        return Ok(1);
     }
     let without_own = !run.settings.invocation.options.is_empty() && sema::options(&tree).is_empty();
     if let Some(slip) = run.settings.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
@@ -150,17 +154,23 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     if only_look {
         require_privileges()?;
     }
-    let scrapes = start::serve(run, &checked, &front, budget.as_deref())?;
-    let watchers = start::Watchers { budget: budget.as_deref(), scrapes };
-    loop {
+    let mut watchers = start::watchers(run, &checked, &front, budget.as_deref())?;
+    let ran = loop {
         match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, &watchers) {
-            Ok(status) => return Ok(status),
-            Err(start::Stopped::Failed(failure)) => return Err(failure),
+            Ok(status) => break Ok(status),
+            Err(start::Stopped::Failed(failure)) => break Err(failure),
             // never the same again, since none of them is used then
             Err(start::Stopped::Unserved(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
-        compiled = compile(&checked, &sys, &mut front)?;
+        match compile(&checked, &sys, &mut front) {
+            Ok(again) => compiled = again,
+            Err(failure) => break Err(failure),
+        }
+    };
+    if let Some(export) = watchers.export.take() {
+        export.finish();
     }
+    ran
 }
 
 /// A map with fewer entries takes little memory.

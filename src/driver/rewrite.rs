@@ -1,8 +1,6 @@
 //! `rbt fmt`: reads scripts, formats them, and writes, prints or compares the result.
 
-use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use crate::cli::Program;
@@ -10,7 +8,7 @@ use crate::cli::fmt::{Fmt, To};
 use crate::diag::{self, Source};
 use crate::failure::Failure;
 use crate::frontend::read::read;
-use crate::streams::{not_written, report, to_stderr, to_stdout, write_file};
+use crate::streams::{WholeFile, not_written, report, to_stderr, to_stdout};
 use crate::{fmt, syntax};
 
 /// Formats all arguments of `rbt fmt`. An error in one does not affect the others. The result is the exit status.
@@ -76,30 +74,11 @@ fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
     Ok(shape.map_or_else(String::new, |shape| fmt::format(&source.text, &shape)))
 }
 
-/// Writes a file atomically: a reader sees the old text or the new one. The mode stays the same, and so do the owner (if
-/// permitted) and symbolic links. A file that is not a regular file (a pipe, /dev/stdout) is written directly.
+/// Writes a file atomically.
 pub(super) fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let there = fs::metadata(path).ok();
-    if there.as_ref().is_some_and(|m| !m.is_file()) {
-        return write_file(path, bytes);
-    }
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = || -> std::io::Result<()> {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside)?;
-        if let Some(there) = &there {
-            let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
-            file.set_permissions(fs::Permissions::from_mode(there.mode()))?;
-        }
+    let written = WholeFile::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)
-    };
-    written().map_err(|e| {
-        if e.kind() != std::io::ErrorKind::AlreadyExists {
-            let _ = fs::remove_file(&beside);
-        }
-        not_written(&path.display().to_string(), &e)
-    })
+        file.commit()
+    });
+    written.map_err(|e| not_written(&path.display().to_string(), &e))
 }

@@ -1,30 +1,35 @@
 //! The last stages: load, attach and run. Errors of the kernel are explained in terms of the script.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
+use crate::builtins::{self, MapAction};
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Span};
 use crate::failure::{Failure, reason};
 use crate::frontend::explain::{REFUSED, explain, unserved};
 use crate::frontend::{Checked, Frontend};
-use crate::render::{self, RenderOptions};
+use crate::metrics::{Metrics, Names};
+use crate::otlp::Export;
+use crate::outputs::{self, Destinations};
+use crate::probes::Attach;
+use crate::render::{self, About, RenderOptions};
 use crate::runtime::child::Child;
-use crate::runtime::{self, Options, Scrapes};
+use crate::runtime::{self, Options, Scrapes, Watched};
 use crate::sema::hir;
-use crate::serve::{self, Names};
+use crate::serve;
 use crate::settings::{MapLayout, Mechanism, Mode, Settings};
 use crate::state::{self, State};
-use crate::streams::{not_written, to_stderr};
+use crate::streams::to_stderr;
 use crate::system::TargetInfo;
+use crate::types::Type;
 
 /// Forks the `-c` command, which waits until it is let go.
 pub(super) fn child(command: &str) -> Result<Child, Failure> {
@@ -35,6 +40,7 @@ pub(super) fn child(command: &str) -> Result<Child, Failure> {
 pub(super) struct Watchers<'a> {
     pub budget: Option<&'a Budget>,
     pub scrapes: Option<Arc<Scrapes>>,
+    pub export: Option<Export>,
 }
 
 /// Why nothing ran.
@@ -62,8 +68,21 @@ pub(super) fn start(
     watchers: &Watchers,
 ) -> Result<u8, Stopped> {
     let budget = watchers.budget;
-    let mut out = output(run)?;
-    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
+    let to = Destinations::of(run)?;
+    let with_state = to.formats().any(|format| format.state);
+    let settings = &checked.settings;
+    let render = RenderOptions {
+        trunc_trailer: settings.str_trunc_trailer.clone(),
+        warnings: run.warnings,
+        tables: settings.map_layout == MapLayout::Table,
+        commands: super::budget::is_read_for_commands(run),
+        key_parts: compiled.artifact.manifest.maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
+        about: Arc::new(about(front)),
+        ..RenderOptions::default()
+    };
+    let to_file = to.file.is_some();
+    let mut renderer = to.open(&render)?;
+    let mut out = renderer.take_file()?;
     let shows = |stage: &str| run.dumps.contains(&stage);
     let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
     // What libbpf says is too much for `-v`.
@@ -85,14 +104,15 @@ pub(super) fn start(
         led_by: None,
         maps: Vec::new(),
         on_end: budget.map(Budget::on_end),
+        hear: watchers.export.as_ref().and_then(Export::hear),
         scrapes: watchers.scrapes.clone(),
-        state: format.state.then(|| Box::new(blank_state(front, budget))),
+        watched: watched(run, checked, front, to_file, renderer.options()),
+        state: with_state.then(|| Box::new(blank_state(front, budget))),
         on_attached: None,
         blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
         asked: (!run.quiet && run.warnings).then(|| asked(run, &checked.settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
-    let settings = &checked.settings;
     let mut session =
         runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled, checked, sys) {
             mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
@@ -106,21 +126,11 @@ pub(super) fn start(
     session.adopt(child.take());
     front.clock.stage("load");
 
-    let render = RenderOptions {
-        trunc_trailer: settings.str_trunc_trailer.clone(),
-        warnings: run.warnings,
-        tables: settings.map_layout == MapLayout::Table,
-        terminal: out.is_terminal(),
-        messages_terminal: io::stderr().is_terminal(),
-        commands: super::budget::is_read_for_commands(run),
-    };
-    let mut renderer = (format.make)(&render);
     let exit = match settings.mode {
-        Mode::Trace => session.run(&mut *renderer, &mut out, &mut io::stderr()),
+        Mode::Trace => session.run(&mut renderer, &mut out, &mut io::stderr()),
         Mode::Test | Mode::Bench => {
-            let text = RenderOptions { warnings: true, ..render };
-            let mut listener = render::FORMATS.first().map_or_else(|| (format.make)(&text), |first| (first.make)(&text));
-            session.try_out(&mut *listener, &mut *renderer, &mut out, &mut io::stderr())
+            let mut listener = render::text(&RenderOptions { warnings: true, ..renderer.options().clone() });
+            session.try_out(&mut *listener, &mut renderer, &mut out, &mut io::stderr())
         }
     };
     let exit = exit.map_err(|e| explain(&e, 1, compiled, &checked.script, front))?;
@@ -128,24 +138,61 @@ pub(super) fn start(
     if let Some(budget) = budget {
         budget.ran(exit.child);
     }
+    let written = if renderer.ended() { renderer.finish()? } else { 0 };
     Ok(match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
+        _ if exit.status == 0 => written,
         _ => exit.status,
     })
 }
 
-/// Starts to serve the maps of the run, if that is asked for.
-pub(super) fn serve(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Result<Option<Arc<Scrapes>>, Failure> {
-    let Some(address) = run.serve else { return Ok(None) };
-    let blank = blank_state(front, budget);
-    let scrapes = Scrapes::new(blank).map_err(|e| Failure::new(format!("--serve: {}", reason(&e))))?;
-    let scrapes = Arc::new(scrapes);
-    let names = Names::of(front.sources.iter().map(|source| source.text.as_str()));
-    let address = serve::start(address, run.serve_token.as_deref(), names, checked.settings.max_series, scrapes.clone())?;
-    if !run.quiet {
-        to_stderr(&format!("Serving http://{address}/metrics\n"));
+/// The screen of `--watch`, where there is a terminal for it.
+fn watched(run: &Run, checked: &Checked, front: &Frontend, to_file: bool, options: &RenderOptions) -> Option<Watched> {
+    let every = run.watch.filter(|_| !to_file && options.terminal && run.is_text())?;
+    let title = match &run.program {
+        Program::Saved(script) => format!("rbt {}", script.name),
+        Program::File(path) => format!("rbt {}", path.display()),
+        Program::Made(_) => front.sources.first().map(|source| source.name.clone()).unwrap_or_default(),
+        Program::Text(_) | Program::Stdin => "rbt".into(),
+    };
+    Some(Watched { every, title, options: options.clone(), hidden: working_maps(&checked.script) })
+}
+
+/// Names of maps that `end` empties without showing them: the script only works with them.
+fn working_maps(script: &hir::Script) -> Vec<String> {
+    let (mut shown, mut emptied) = (BTreeSet::new(), BTreeSet::new());
+    for probe in script.probes.iter().filter(|p| p.sites.iter().any(|site| matches!(site.attach, Attach::End))) {
+        hir::visit(&probe.body, &mut |node| {
+            if let hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) = node
+                && let (Some(action), Some(hir::CallArg::Map(map))) = (builtins::whole(call.row), call.args.first())
+            {
+                match action {
+                    MapAction::Shown => shown.insert(*map),
+                    MapAction::Cleared | MapAction::Zeroed => emptied.insert(*map),
+                };
+            }
+        });
     }
-    Ok(Some(scrapes))
+    emptied.difference(&shown).filter_map(|map| script.maps.get(*map)).map(|map| map.name.clone()).collect()
+}
+
+/// Starts to serve and to export what the run counts and says, if that is asked for.
+pub(super) fn watchers<'a>(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&'a Budget>) -> Result<Watchers<'a>, Failure> {
+    if run.serve.is_none() && run.otlp.is_none() {
+        return Ok(Watchers { budget, scrapes: None, export: None });
+    }
+    let names = Names::of(front.sources.iter().map(|source| source.text.as_str()));
+    let metrics = || Metrics::new(names.clone(), checked.settings.max_series);
+    let scrapes = Scrapes::new(blank_state(front, budget)).map_err(|e| Failure::new(format!("--serve: {}", reason(&e))))?;
+    let scrapes = Arc::new(scrapes);
+    if let Some(address) = run.serve {
+        let address = serve::start(address, run.serve_token.as_deref(), metrics(), scrapes.clone())?;
+        if !run.quiet {
+            to_stderr(&format!("Serving http://{address}/metrics\n"));
+        }
+    }
+    let export = run.otlp.clone().map(|config| Export::start(config, metrics(), scrapes.clone(), run.warnings)).transpose()?;
+    Ok(Watchers { budget, scrapes: Some(scrapes), export })
 }
 
 /// What is known of a run before it begins.
@@ -171,6 +218,11 @@ fn blank_state(front: &Frontend, budget: Option<&Budget>) -> State {
         start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         ..State::default()
     }
+}
+
+/// The same for documents.
+fn about(front: &Frontend) -> About {
+    front.sources.first().map(|source| outputs::about(source.name.clone(), source.text.clone())).unwrap_or_default()
 }
 
 /// The probes of a script, each by the names of its sites. One that does nothing here has left its work to another.
@@ -204,15 +256,4 @@ fn asked(run: &Run, settings: &Settings) -> Option<String> {
     words.extend(run.cgroup.as_ref().map(|path| format!("--cgroup {path}")));
     words.extend(run.container.as_ref().map(|name| format!("--container {name}")));
     (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// The destination of the script's output. It is not buffered, because the session buffers as `-B` requires.
-pub(super) fn output(run: &Run) -> Result<File, Failure> {
-    match &run.output {
-        Some(path) => File::create(path).map_err(|e| not_written(&format!("-o {}", path.display()), &e)),
-        None => {
-            let copy = io::stdout().as_fd().try_clone_to_owned();
-            copy.map(File::from).map_err(|e| not_written("standard output", &e))
-        }
-    }
 }

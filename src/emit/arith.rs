@@ -173,6 +173,11 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_ptr_to_int(ptr, self.i64t(), ""))
     }
 
+    /// The pointer that [`Self::addr`] made a number of.
+    pub(super) fn at_address(&self, number: IntValue<'c>) -> PointerValue<'c> {
+        ok(self.b.build_int_to_ptr(number, self.ptrt(), ""))
+    }
+
     /// The number in a scalar operand.
     pub fn scalar(&self, op: &Operand<'c>) -> IntValue<'c> {
         match op.repr {

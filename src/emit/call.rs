@@ -211,6 +211,49 @@ impl<'a, 'c> Builder<'a, 'c> {
         }
     }
 
+    /// Calls a function that the verifier checks with its callers, so that it may get and return pointers to elements and
+    /// records. `body` builds it at the first call; it has no scratch memory and no context.
+    pub(super) fn shared_part(
+        &mut self,
+        name: &str,
+        args: &[BasicValueEnum<'c>],
+        body: impl FnOnce(&mut Self, &[BasicValueEnum<'c>]) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let numbers: Vec<bool> = args.iter().map(|arg| arg.is_int_value()).collect();
+                let mut inner = self.begin_inner(name, &numbers, Seen::WithCaller);
+                self.never_inline(inner.fun.function);
+                let params = inner.fun.function.get_params();
+                let value = inner.scoped(|s| s.outlining = true, |e| body(e, &params));
+                inner.end_inner(value, false).function
+            }
+        };
+        // LLVM requires a location of a call of such a function, and prologues have none.
+        if self.b.get_current_debug_location().is_none() {
+            self.at(0, 1, 1);
+        }
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|arg| BasicMetadataValueEnum::from(*arg)).collect();
+        self.call_function(function, &args)
+    }
+
+    /// Does code that occurs in many places become a function here?
+    pub(super) fn shares_code(&self) -> bool {
+        self.program.long && !self.scope.deep && !self.scope.outlining
+    }
+
+    /// Computes a number from another, in a long program by a function that the verifier checks once.
+    pub fn computed(&mut self, name: &str, from: IntValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>) -> IntValue<'c>) -> IntValue<'c> {
+        if !self.shares_code() || from.is_const() {
+            return body(self, from);
+        }
+        self.global(name, &[from], |e, args| match args {
+            [from] => e.scoped(|s| s.outlining = true, |e| body(e, *from)),
+            _ => bug!("it gets a number"),
+        })
+    }
+
     /// A result in memory.
     pub fn result_at(&mut self, ty: &Type, frame: u32, offset: u32) -> Operand<'c> {
         Operand::mem(ty.clone(), self.place(frame + offset))

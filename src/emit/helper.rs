@@ -94,6 +94,15 @@ impl<'c> Builder<'_, 'c> {
         v
     }
 
+    /// The number of the current CPU.
+    pub fn cpu(&mut self) -> IntValue<'c> {
+        if !self.program.long || self.scope.outlining {
+            return self.call(Helper::GetSmpProcessorId, &[]);
+        }
+        // see `Builder::lookup`
+        self.shared_part("current_cpu", &[], |e, _| e.call(Helper::GetSmpProcessorId, &[]))
+    }
+
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
         if let Some((_, help)) = self.target.lacks.iter().find(|(h, _)| *h == helper) {
             let message = format!("this needs the helper `bpf_{}`, which this kernel lacks", helper.name());

@@ -1,7 +1,7 @@
 //! Maps: declared once in the object, and used by name.
 
 use inkwell::module::Linkage;
-use inkwell::values::{IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +148,7 @@ impl<'c> Builder<'_, 'c> {
         if slots.count == 1 {
             return self.offset(element, slots.first);
         }
-        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.cpu();
         let number = self.and(cpu, self.int(u64::from(slots.count) - 1));
         let at = self.offset_by(element, self.mul(number, self.int(slots.stride.into())));
         self.offset(at, slots.first)
@@ -166,7 +166,7 @@ impl<'c> Builder<'_, 'c> {
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
         // The position of the call determines which of the two copies it uses.
-        if !self.program.long || !map.is_const() {
+        if !self.program.long || self.scope.outlining || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }
         // The kernel replaces each such call by several instructions and moves everything after it (bpf_patch_insn_data), so
@@ -228,6 +228,22 @@ impl<'c> Builder<'_, 'c> {
     /// The address of an element of an aggregation; if it does not exist, it is added, zeroed. Null if the map is full, which
     /// is counted and reported. `size` is that of the value on one CPU.
     pub fn element_of(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
+        let problem = (self.warning_level() > 0).then(|| self.new_problem(Helper::MapUpdateElem));
+        if !self.shares_code() || !map.is_const() {
+            return self.found_or_new(map, key, size, problem);
+        }
+        let name = format!("element_{}_{}", map.get_name().to_string_lossy(), self.program.probe);
+        let args = [key.into(), problem.unwrap_or(self.int(0)).into()];
+        let element = self.shared_part(&name, &args, |e, args| {
+            let [BasicValueEnum::PointerValue(key), BasicValueEnum::IntValue(number)] = args else { crate::bug!("it gets two values") };
+            let element = e.found_or_new(map, *key, size, problem.map(|_| *number));
+            e.addr(element)
+        });
+        self.at_address(element)
+    }
+
+    /// The same, with the number of its failures if they are reported.
+    fn found_or_new(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32, problem: Option<IntValue<'c>>) -> PointerValue<'c> {
         let home = self.scalar_home();
         let first = self.lookup(map, key);
         self.keep_ptr(home, first);
@@ -240,7 +256,10 @@ impl<'c> Builder<'_, 'c> {
             let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
             e.if_(none, |e| {
                 e.refused(r);
-                e.check(Helper::MapUpdateElem, r, 1);
+                if let Some(problem) = problem {
+                    let failed = e.cmp(super::Cmp::Slt, r, e.int(0));
+                    e.if_(failed, |e| e.report(problem, r));
+                }
             });
         });
         self.kept_ptr(home)

@@ -139,7 +139,7 @@ impl<'c> Builder<'_, 'c> {
     pub(super) fn acquire_scratch(&mut self, after: inkwell::basic_block::BasicBlock<'c>) {
         let map = self.scratch_map();
         let key = self.entry_alloca_in_entry_tail();
-        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.cpu();
         let first = self.mul(cpu, self.int(SCRATCH_SLOTS.into()));
         let (exit, slot) = (self.fun.exit, self.fun.slot);
         for i in 0..SCRATCH_SLOTS {
@@ -181,7 +181,7 @@ impl<'c> Builder<'_, 'c> {
     pub(super) fn enter_alone(&mut self) -> PointerValue<'c> {
         let marks = self.data_global("busy", BUSY_SECTION, MOST_CPUS * 8);
         // This helper cannot have a trampoline: see `system/kernel/trampolines.rs`.
-        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.cpu();
         let cpu = self.opaque(cpu);
         let cpu = self.and(cpu, self.int(u64::from(MOST_CPUS) - 1));
         let mark = self.offset_by(marks, self.mul(cpu, self.int(8)));

@@ -85,6 +85,10 @@ pub struct CodegenOptions {
     pub warning_level: u8,
     /// Count failed reads of memory.
     pub counts_unread: bool,
+    /// Records have the time at which they were made: see `ring::stamped`.
+    pub stamps: bool,
+    /// Records begin with an [`Origin`](super::shared::Origin).
+    pub origins: bool,
     /// Some processes are followed.
     pub follows: bool,
     /// Number of probes, for their counters.
@@ -102,6 +106,8 @@ impl Default for CodegenOptions {
             room: Room { temporaries: 256, lean: false },
             warning_level: 1,
             counts_unread: false,
+            stamps: false,
+            origins: false,
             follows: false,
             probes: 0,
             max_stacks: 0,

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_void};
+use std::sync::Once;
 
 use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
@@ -95,6 +96,16 @@ unsafe extern "C" {
     /// Runs the passes of `default<O2>`; lean, those that make no value live longer than it did: no hoisting, no reuse of what
     /// was computed elsewhere. In `passes.cpp`.
     fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool);
+    /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
+    fn rbt_construct_llvm();
+}
+
+/// A context for a module. LLVM is set up here, and not when rbt starts.
+pub fn new_context() -> Context {
+    static CONSTRUCTED: Once = Once::new();
+    // SAFETY: once, and all else of LLVM needs a context
+    CONSTRUCTED.call_once(|| unsafe { rbt_construct_llvm() });
+    Context::create()
 }
 
 impl<'c> CodegenCx<'c> {

@@ -16,7 +16,10 @@ impl<'c> Builder<'_, 'c> {
 
     /// 1 when two lists of so many words are equal up to their first zero.
     pub fn same_words(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
-        let body = |e: &mut Self, a: PointerValue<'c>, b: PointerValue<'c>| {
+        if self.scope.deep {
+            return self.same_words_by_blocks(a, b, words);
+        }
+        self.of_memory(&format!("same_words_{words}"), [(a, words * 8), (b, words * 8)], |e, a, b| {
             let difference = e.scalar_home();
             let none = e.int(0);
             e.store(difference, 0, 8, none);
@@ -32,11 +35,49 @@ impl<'c> Builder<'_, 'c> {
             });
             let difference = e.load(difference, 0, U64);
             e.cmp(Cmp::Eq, difference, none)
-        };
-        if self.scope.deep {
-            return body(self, a, b);
+        })
+    }
+
+    /// The same in place. The verifier follows each way from a branch together with those of the code around it, so there is a
+    /// branch for several words only.
+    fn same_words_by_blocks(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
+        const BLOCK: u32 = 8;
+        let (difference, inside) = (self.scalar_home(), self.scalar_home());
+        let (none, all) = (self.int(0), self.int(u64::MAX));
+        self.store(difference, 0, 8, none);
+        self.store(inside, 0, 8, all);
+        self.count((words / BLOCK).into(), |e, i| {
+            let at = e.mul(i, e.int((BLOCK * 8).into()));
+            let (a, b) = (e.offset_by(a, at), e.offset_by(b, at));
+            e.compare_words((a, b), BLOCK, (difference, inside));
+            let (differ, inside) = (e.load(difference, 0, U64), e.load(inside, 0, U64));
+            let over = e.opaque(e.or(differ, e.xor(inside, all)));
+            e.if_(over, |e| e.break_());
+        });
+        let (a, b) = (self.offset(a, words / BLOCK * BLOCK * 8), self.offset(b, words / BLOCK * BLOCK * 8));
+        self.compare_words((a, b), words % BLOCK, (difference, inside));
+        let difference = self.load(difference, 0, U64);
+        self.cmp(Cmp::Eq, difference, none)
+    }
+
+    /// Adds to `difference` in what bits two lists of so many words differ, as long as `inside` is all ones; it becomes 0 at the
+    /// first zero. There is no branch.
+    fn compare_words(
+        &mut self,
+        (a, b): (PointerValue<'c>, PointerValue<'c>),
+        words: u32,
+        (difference, inside): (PointerValue<'c>, PointerValue<'c>),
+    ) {
+        for i in 0..words {
+            let (wa, wb) = (self.load(a, i * 8, U64), self.load(b, i * 8, U64));
+            let (differs, here) = (self.load(difference, 0, U64), self.load(inside, 0, U64));
+            let differs = self.or(differs, self.and(self.xor(wa, wb), here));
+            self.store(difference, 0, 8, differs);
+            // all ones where the word is not 0; LLVM is not to see that, or it would branch
+            let sign = self.opaque(self.or(wa, self.sub(self.int(0), wa)));
+            let here = self.and(here, self.opaque(self.shr(sign, self.int(63), true)));
+            self.store(inside, 0, 8, here);
         }
-        self.of_memory(&format!("same_words_{words}"), [(a, words * 8), (b, words * 8)], body)
     }
 
     fn order_bytes_here(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {

@@ -37,16 +37,26 @@ impl<'c> Builder<'_, 'c> {
         if level > self.warning_level() {
             return;
         }
+        let problem = self.new_problem(helper);
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));
-        self.problems.borrow_mut().push(Problem { helper: Some(helper.name()), text: String::new(), span: self.scope.span });
-        self.if_(failed, |e| e.report(returned));
+        self.if_(failed, |e| e.report(problem, returned));
+    }
+
+    /// The number of the failures of this helper at this place of the script.
+    pub(super) fn new_problem(&self, helper: Helper) -> IntValue<'c> {
+        self.add_problem(Problem { helper: Some(helper.name()), text: String::new(), span: self.scope.span })
+    }
+
+    fn add_problem(&self, problem: Problem) -> IntValue<'c> {
+        let mut problems = self.problems.borrow_mut();
+        problems.push(problem);
+        self.int(problems.len() as u64 - 1)
     }
 
     /// Reports a helper that found nothing.
     pub fn failed(&mut self, helper: Helper) {
-        self.problems.borrow_mut().push(Problem { helper: Some(helper.name()), text: String::new(), span: self.scope.span });
-        let zero = self.int(0);
-        self.report(zero);
+        let (problem, zero) = (self.new_problem(helper), self.int(0));
+        self.report(problem, zero);
     }
 
     /// Reports a failure that has a text.
@@ -54,20 +64,19 @@ impl<'c> Builder<'_, 'c> {
         if self.warning_level() == 0 {
             return;
         }
-        self.problems.borrow_mut().push(Problem { helper: None, text: text.into(), span: self.scope.span });
+        let problem = self.add_problem(Problem { helper: None, text: text.into(), span: self.scope.span });
         let zero = self.int(0);
-        self.report(zero);
+        self.report(problem, zero);
     }
 
-    /// Counts the latest of `problems` on this CPU, and keeps what the helper returned.
-    fn report(&mut self, returned: IntValue<'c>) {
-        let problem = self.int(self.problems.borrow().len() as u64 - 1);
+    /// Counts a failure with this number in `problems` on this CPU, and keeps what the helper returned.
+    pub(super) fn report(&mut self, problem: IntValue<'c>, returned: IntValue<'c>) {
         let name = if self.program.overlaps() { "count_failure_atomic" } else { "count_failure" };
         self.outlined(name, &[problem, returned], |e, args| {
             let (Some(&problem), Some(&returned)) = (args.first(), args.get(1)) else { return };
             const SIZE: u64 = size_of::<Failures>() as u64;
             let all = e.data_global("failures", FAILURES_SECTION, SIZE as u32);
-            let cpu = e.call(Helper::GetSmpProcessorId, &[]);
+            let cpu = e.cpu();
             let (cpu, problem) = (e.opaque(cpu), e.opaque(problem));
             let (cpus, problems) = (e.start(offset_of!(Start, cpus)), e.start(offset_of!(Start, problems)));
             let known = e.cmp(Cmp::Ult, cpu, cpus);

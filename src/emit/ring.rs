@@ -1,14 +1,30 @@
 //! Records, which programs send to user space.
 
-use inkwell::values::{IntValue, PointerValue};
+use std::mem::offset_of;
 
-use super::shared::{RING, State};
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::shared::{Origin, RING, State};
 use super::{Builder, Cmp, Helper, MapDef, MapKind, Operand, Repr};
 use crate::types::{Int, Type};
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
+/// The index of the event, and a reserved word.
+const HEAD: u32 = 8;
+/// Number of values that [`Builder::record_of_numbers`] takes: a BPF function has five arguments, and one is the event.
+const MOST_NUMBERS: usize = 4;
+
+/// A record's stamp, the word after its index, counts units of 2^10 ns of the boot clock: its 32 bits last for 73 minutes.
+const STAMP_SHIFT: u32 = 10;
+
+/// The time of a stamp in nanoseconds, as the latest one that is not after `now`.
+pub fn stamped(stamp: u32, now: u64) -> u64 {
+    let units = now >> STAMP_SHIFT;
+    let behind = (units as u32).wrapping_sub(stamp);
+    units.wrapping_sub(behind.into()) << STAMP_SHIFT
+}
 
 /// A field of a record.
 pub struct RecordField<'c> {
@@ -37,56 +53,116 @@ impl<'c> Builder<'_, 'c> {
 
     /// Writes a record with `size` fixed bytes and a variable part.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
-        if !self.program.test_run {
-            return self.write_record(event, size, fields);
-        }
-        let said = self.state(std::mem::offset_of!(State, ended));
-        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
-        let goes_on = self.cmp(Cmp::Eq, ended, self.int(0));
-        self.if_(goes_on, |e| e.write_record(event, size, fields));
-    }
-
-    fn write_record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
         let event = self.int(event.into());
         let size = size.next_multiple_of(8);
-        self.count_sent();
-        let ring = self.ring();
-        let no_wakeup = self.int(NO_WAKEUP);
-        if fields.iter().any(|f| f.var) {
-            let room: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
-            let rec = self.alloc((size + room).max(self.options.on_stack_limit + 1));
-            self.head(rec, event);
-            let mut end = self.int(size.into());
-            for f in fields {
-                if f.var {
-                    end = self.append(rec, end, f);
-                } else {
-                    self.field(rec, f);
-                }
+        // the site is not known in a function that they share
+        if self.shares_code() && !self.options.origins {
+            let numbers = fields.iter().map(|f| (f.ty.is_scalar() && !f.var).then(|| self.scalar(&f.value)));
+            if let Some(numbers) = numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() <= MOST_NUMBERS) {
+                return self.record_of_numbers(event, size, fields, &numbers);
             }
-            let flags = no_wakeup;
-            let rec = self.rematerialize(rec);
-            let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
-            let failed = self.cmp(Cmp::Ne, r, self.int(0));
-            self.if_else(failed, |e| e.count_dropped(), |e| e.wake());
-        } else {
-            let n = self.int(size.into());
-            let flags = self.int(0);
-            let rec = self.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
-            let got = self.not_null(rec);
-            self.if_else(
-                got,
-                |e| {
-                    e.head(rec, event);
-                    for f in fields {
-                        e.field(rec, f);
-                    }
-                    e.call_void(Helper::RingbufSubmit, rec, NO_WAKEUP);
-                    e.wake();
-                },
-                |e| e.count_dropped(),
-            );
         }
+        self.unless_ended(|e| e.write_record(event, size, fields));
+    }
+
+    /// Builds code that a program which rbt itself runs skips once the run has ended.
+    fn unless_ended(&mut self, body: impl FnOnce(&mut Self)) {
+        if !self.program.test_run {
+            return body(self);
+        }
+        let said = self.state(offset_of!(State, ended));
+        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
+        let goes_on = self.cmp(Cmp::Eq, ended, self.int(0));
+        self.if_(goes_on, body);
+    }
+
+    /// Writes a record of numbers by a function that all records of this shape in the program share. In a long program, the
+    /// time of LLVM and of the kernel grows with the number of instructions, and the kernel's also with its square where it
+    /// replaces calls of helpers (`bpf_patch_insn_data` of kernel/bpf/core.c).
+    fn record_of_numbers(&mut self, event: IntValue<'c>, size: u32, fields: &[RecordField<'c>], numbers: &[IntValue<'c>]) {
+        let places: Vec<(u32, u8)> = fields.iter().map(|f| (f.offset, f.ty.size() as u8)).collect();
+        let shape: String = places.iter().map(|(offset, bytes)| format!("_{offset}_{bytes}")).collect();
+        let name = format!("send_{}{shape}", self.program.probe);
+        let args: Vec<IntValue<'c>> = std::iter::once(event).chain(numbers.iter().copied()).collect();
+        self.outlined(&name, &args, |e, args| {
+            let Some((&event, numbers)) = args.split_first() else { return };
+            e.unless_ended(|e| {
+                e.write_fixed(event, size, |e, rec| {
+                    for ((offset, bytes), number) in places.iter().zip(numbers) {
+                        e.store(rec, *offset, *bytes, *number);
+                    }
+                });
+            });
+        });
+    }
+
+    fn write_record(&mut self, event: IntValue<'c>, size: u32, fields: &[RecordField<'c>]) {
+        if !fields.iter().any(|f| f.var) {
+            return self.write_fixed(event, size, |e, rec| fields.iter().for_each(|f| e.field(rec, f)));
+        }
+        self.count_sent();
+        let room: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
+        let rec = self.alloc((size + room).max(self.options.on_stack_limit + 1));
+        self.head(rec, event);
+        let mut end = self.int(size.into());
+        for f in fields {
+            if f.var {
+                end = self.append(rec, end, f);
+            } else {
+                self.field(rec, f);
+            }
+        }
+        let (ring, flags) = (self.ring(), self.int(NO_WAKEUP));
+        let rec = self.rematerialize(rec);
+        let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
+        let failed = self.cmp(Cmp::Ne, r, self.int(0));
+        self.if_else(failed, |e| e.count_dropped(), |e| e.wake());
+    }
+
+    /// Writes a record of `size` bytes, whose fields `fill` stores.
+    fn write_fixed(&mut self, event: IntValue<'c>, size: u32, fill: impl FnOnce(&mut Self, PointerValue<'c>)) {
+        let rec = self.reserve(size);
+        let got = self.not_null(rec);
+        self.if_else(
+            got,
+            |e| {
+                e.head(rec, event);
+                fill(e, rec);
+                e.submit(rec);
+            },
+            |e| e.count_dropped(),
+        );
+    }
+
+    /// Reserves a record. The pointer is null if there was no room for it.
+    fn reserve(&mut self, size: u32) -> PointerValue<'c> {
+        if !self.shares_code() {
+            self.count_sent();
+            let (ring, n, flags) = (self.ring(), self.int(size.into()), self.int(0));
+            return self.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+        }
+        let name = format!("reserve_{}_{size}", self.program.probe);
+        let rec = self.shared_part(&name, &[], |e, _| {
+            let rec = e.reserve(size);
+            // Only the caller looks whether it is null: otherwise the verifier of Linux 6.1 would follow its other way, too.
+            e.addr(rec)
+        });
+        self.at_address(rec)
+    }
+
+    /// Submits a record, and wakes the reader if it sleeps.
+    fn submit(&mut self, rec: PointerValue<'c>) {
+        if !self.shares_code() {
+            self.call_void(Helper::RingbufSubmit, rec, NO_WAKEUP);
+            return self.wake();
+        }
+        let name = format!("submit_{}", self.program.probe);
+        self.shared_part(&name, &[rec.into()], |e, args| {
+            if let [BasicValueEnum::PointerValue(rec)] = args {
+                e.submit(*rec);
+            }
+            e.int(0)
+        });
     }
 
     /// Sends the first `size` bytes of memory, which are a record already; 1 if there is no room.
@@ -104,8 +180,39 @@ impl<'c> Builder<'_, 'c> {
         self.call(helper, &[rec.into(), flags.into()]);
     }
 
+    /// Bytes of a record before its fields: the index with a reserved word, and the origin.
+    pub fn head_size(&self) -> u32 {
+        HEAD + if self.options.origins { size_of::<Origin>() as u32 } else { 0 }
+    }
+
     fn head(&mut self, rec: PointerValue<'c>, event: IntValue<'c>) {
-        self.store(rec, 0, 8, event);
+        let mut head = event;
+        if self.options.stamps {
+            let now = self.call(Helper::KtimeGetBootNs, &[]);
+            let units = self.shr(now, self.int(STAMP_SHIFT.into()), false);
+            head = self.or(head, self.shl(units, self.int(32)));
+        }
+        self.store(rec, 0, 8, head);
+        if self.options.origins {
+            self.origin(rec);
+        }
+    }
+
+    fn origin(&mut self, rec: PointerValue<'c>) {
+        let place = |offset: usize| HEAD + offset as u32;
+        let comm = place(offset_of!(Origin, comm));
+        let zero = self.int(0);
+        // before Linux 6.2 the helper leaves alone what is after the NUL
+        (0..2).for_each(|word| self.store(rec, comm + word * 8, 8, zero));
+        let (at, size) = (self.offset(rec, comm), self.int(16));
+        self.call(Helper::GetCurrentComm, &[at.into(), size.into()]);
+        let now = self.call(Helper::KtimeGetBootNs, &[]);
+        let task = self.call(Helper::GetCurrentPidTgid, &[]);
+        let rec = self.rematerialize(rec);
+        self.store(rec, place(offset_of!(Origin, boot_ns)), 8, now);
+        self.store(rec, place(offset_of!(Origin, pid_tgid)), 8, task);
+        let site = self.site();
+        self.store(rec, place(offset_of!(Origin, site)), 8, site);
     }
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
@@ -159,11 +266,11 @@ impl<'c> Builder<'_, 'c> {
     pub fn end_run(&mut self, status: IntValue<'c>) {
         let low = self.and(status, self.int(0xff));
         let said = self.or(low, self.int(State::ENDED));
-        let flag = self.state(std::mem::offset_of!(State, ended));
+        let flag = self.state(offset_of!(State, ended));
         let before = self.load(flag, 0, Int { bytes: 8, signed: false });
         let first = self.cmp(Cmp::Eq, before, self.int(0));
         self.if_(first, |e| e.store(flag, 0, 8, said));
-        let stopped = self.state(std::mem::offset_of!(State, stopped));
+        let stopped = self.state(offset_of!(State, stopped));
         self.store(stopped, 0, 4, self.int(1));
     }
 
@@ -185,7 +292,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
     pub fn leave_when_ended(&mut self) {
-        let said = self.state(std::mem::offset_of!(State, ended));
+        let said = self.state(offset_of!(State, ended));
         let ended = self.load(said, 0, Int { bytes: 8, signed: false });
         self.if_(ended, |e| e.ret(None));
     }
@@ -194,11 +301,11 @@ impl<'c> Builder<'_, 'c> {
     /// the reader looks at the ring after it has set the flag: one of the two sees the other. The kick is a record of its
     /// own, discarded at once.
     fn wake(&mut self) {
-        let flag = self.state(std::mem::offset_of!(State, reader_sleeps));
+        let flag = self.state(offset_of!(State, reader_sleeps));
         let sleeps = self.load_volatile(flag, Int { bytes: 4, signed: false });
         self.if_(sleeps, |e| {
             e.outlined("wake_reader", &[], |e, _| {
-                let flag = e.state(std::mem::offset_of!(State, reader_sleeps));
+                let flag = e.state(offset_of!(State, reader_sleeps));
                 let zero = e.int(0);
                 e.store(flag, 0, 4, zero);
                 let ring = e.ring();

@@ -19,6 +19,10 @@ pub const TALLIES_SECTION: &str = ".data.tallies";
 /// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent when no probe has any to report. In
 /// the object it has room for one; the loader makes it as large as it is to be.
 pub const FAILURES_SECTION: &str = ".data.failures";
+/// The section (and so the map) of [`Gate`]s, one for each probe; absent where nothing limits the run.
+pub const GATES_SECTION: &str = ".data.gates";
+/// The map of calls under way whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
+pub const CALL_MARKS: &str = "marks";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The section (and so the map) of words that say on which CPUs a program of a trampoline is at work; absent where the kernel
@@ -45,6 +49,20 @@ pub const PYTHON_PROCESSES: &str = "python_processes";
 pub const PYTHON_CODES: &str = "python_codes";
 /// An array with an element for each slot of [`SCRATCH`]; resized by the loader.
 pub const PYTHON_STATE: &str = "python_state";
+/// Where a record comes from. It follows the index of the event if the artifact has origins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin {
+    /// When the record was made, in nanoseconds since the machine was booted.
+    pub boot_ns: u64,
+    /// The process in the upper half, and the thread.
+    pub pid_tgid: u64,
+    /// The name of the thread, up to a NUL.
+    pub comm: [u8; 16],
+    /// Index of the site that fired.
+    pub site: u64,
+}
+
 /// In place of the index of an event: the record is a [`Code`].
 pub const CODE_RECORD: u32 = u32::MAX;
 
@@ -229,6 +247,8 @@ pub struct State {
     pub generations: u64,
     /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
     pub interrupted: u64,
+    /// So many more events may pass, in two's complement: see `--max-events`.
+    pub event_tokens: u64,
     /// Stacks that programs have put into their tables.
     pub stacks: u64,
     /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT) and [`Reason::number`].
@@ -258,6 +278,20 @@ pub struct Tally {
     pub unread: u64,
     /// Stacks that found no room in their table.
     pub unkept: u64,
+    /// Runs that passed the probe's [`Gate`], where it has one.
+    pub ran: u64,
+    /// Runs that a limit dropped.
+    pub thinned: u64,
+}
+
+/// What lets runs of a probe pass: written by the reader.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    /// One in so many runs passes, at random; 1 for all, 0 for none.
+    pub one_in: u64,
+    /// So many more runs pass, in two's complement.
+    pub tokens: u64,
 }
 
 /// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].

@@ -6,7 +6,7 @@ use inkwell::values::IntValue;
 
 use super::mem::U64;
 use super::shared::{Start, State, TALLIES_SECTION, Tally};
-use super::{Builder, Cmp, Helper};
+use super::{Builder, Cmp};
 
 /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
 const FULL: i64 = -7;
@@ -25,6 +25,16 @@ impl<'c> Builder<'_, 'c> {
     /// Counts a run that ends before the script's code starts.
     pub(super) fn count_missed(&mut self) {
         self.tally(offset_of!(Tally, missed));
+    }
+
+    /// Counts a run that passed its gate.
+    pub(super) fn count_ran(&mut self) {
+        self.tally(offset_of!(Tally, ran));
+    }
+
+    /// Counts a run that a limit dropped.
+    pub(super) fn count_thinned(&mut self) {
+        self.tally(offset_of!(Tally, thinned));
     }
 
     /// Counts a map update that failed, by the reason.
@@ -82,7 +92,7 @@ impl<'c> Builder<'_, 'c> {
         let probes = self.options.probes.max(self.program.probe + 1);
         let of_cpu = probes * size_of::<Tally>() as u32;
         let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);
-        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.cpu();
         let cpu = self.opaque(cpu);
         let cpus = self.start(offset_of!(Start, cpus));
         let known = self.cmp(Cmp::Ult, cpu, cpus);

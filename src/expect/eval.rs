@@ -90,7 +90,8 @@ impl Eval<'_> {
                     | Value::Stats(_)
                     | Value::Avg(_)
                     | Value::Percentiles(_)
-                    | Value::Series(_) => None,
+                    | Value::Series(_)
+                    | Value::HeatMap(_) => None,
                 };
                 Val::Text((!self.lossy).then(|| found.and_then(text).unwrap_or_default()))
             }

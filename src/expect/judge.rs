@@ -110,6 +110,8 @@ fn losses(root: &Expr, last: &Last) -> Vec<String> {
     tell(|c| c.missed, "runs of probes were skipped");
     tell(|c| c.refused, "updates failed because maps were full");
     tell(|c| c.unstored, "updates failed for lack of memory");
+    tell(|c| c.thinned, "runs of probes were dropped to keep a limit");
+    tell(|c| c.detached, "times probes were detached to keep a limit");
     tell(|c| c.unkept, "stacks were not stored");
     let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);
     if last.maps.iter().zip(&last.emptied).any(emptied) {

@@ -174,7 +174,8 @@ impl Shape {
                     | Value::Record(_)
                     | Value::Text(_)
                     | Value::Stack(_)
-                    | Value::Series(_) => Shape::Other,
+                    | Value::Series(_)
+                    | Value::HeatMap(_) => Shape::Other,
                 }
             }
             Type::Void

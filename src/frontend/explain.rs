@@ -37,8 +37,7 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
         if !front.run.verbose {
             help.push_str("; -v shows the full log of the verifier");
         }
-        let message = format!("the kernel's verifier rejects {}: {}", refused.program, refused.reason);
-        return reported(Diagnostic::error("verifier", span, message).help(help), REFUSED, front);
+        return reported(Diagnostic::error(refused.code(), span, refused.message()).help(help), REFUSED, front);
     }
     if let Some(failed) = error.downcast_ref::<AttachFailed>() {
         let message = format!("cannot attach {}: {}", failed.probe, failed.reason);
@@ -52,7 +51,7 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
         return Failure::new("No probes to attach").code("no-probes").status(REFUSED);
     }
     if let Some(runtime::NotWritten(why)) = error.downcast_ref::<runtime::NotWritten>() {
-        let place = front.run.output.as_ref().map_or_else(|| "standard output".to_string(), |path| format!("-o {}", path.display()));
+        let place = crate::outputs::place_of(front.run);
         return not_written(&place, why);
     }
     let code = if error.to_string().starts_with("-c:") { "no-command" } else { "kernel" };

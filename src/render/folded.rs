@@ -1,16 +1,16 @@
 //! `-f folded`: a line for each key of a map, which has the parts of the key, outermost first and separated by semicolons, and
 //! the value. flamegraph.pl, inferno and speedscope read this format.
 //!
-//! Parts that are not stacks come first, then the user stack, then the kernel stack, whatever the order of the key. Equal lines
-//! (frames have no offsets here) are merged. All other output goes to standard error.
+//! Equal lines (frames have no offsets here) are merged. All other output goes to standard error.
 
 use std::collections::BTreeMap;
 
 use crate::host::Reader;
-use crate::value::{Frame, MapView, Output, Stack, StackMode, Value};
+use crate::value::{MapView, Output, Value};
 
 use super::digits::decimal;
 use super::spell;
+use super::stack_keys::{NO_STACK, Part, frame, parts, weight};
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 
@@ -18,7 +18,12 @@ use super::{RenderOptions, Rendered, Renderer, text};
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     // All but maps goes to standard error.
     let text = RenderOptions { terminal: options.messages_terminal, ..options.clone() };
-    Box::new(Folded { text: text::make(&text), trailer: options.trunc_trailer.clone().into_bytes(), visible: options.terminal })
+    Box::new(Folded {
+        text: text::make(&text),
+        trailer: options.trunc_trailer.clone().into_bytes(),
+        visible: options.terminal,
+        beside: options.beside,
+    })
 }
 
 struct Folded {
@@ -26,6 +31,8 @@ struct Folded {
     trailer: Vec<u8>,
     /// Control characters are escaped.
     visible: bool,
+    /// Another renderer has all but maps.
+    beside: bool,
 }
 
 impl Renderer for Folded {
@@ -38,7 +45,19 @@ impl Renderer for Folded {
             | Output::Problem { .. }
             | Output::Attached { .. }
             | Output::Lost { .. }
+            | Output::Limited(_)
             | Output::Counts(_)
+            | Output::Span(_)
+            | Output::Trial(_)
+                if self.beside => {}
+            Output::Text { .. }
+            | Output::Value(_)
+            | Output::Problem { .. }
+            | Output::Attached { .. }
+            | Output::Lost { .. }
+            | Output::Limited(_)
+            | Output::Counts(_)
+            | Output::Span(_)
             | Output::Trial(_) => {
                 let mut plain = Rendered::default();
                 self.text.render(output, &mut plain);
@@ -80,21 +99,18 @@ impl Folded {
     }
 
     fn line(&self, key: &Value) -> Vec<u8> {
-        let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
-        let rank = |part: &&Value| if let Value::Stack(s) = part { 1 + u8::from(s.kernel) } else { 0 };
-        let mut parts: Vec<&Value> = parts.iter().collect();
-        parts.sort_by_key(rank);
         let mut line = Vec::new();
-        for part in parts {
-            if let Value::Stack(s) = part {
-                s.frames.iter().rev().for_each(|f| self.push(frame(f, s).as_bytes(), &mut line));
-            } else {
-                let mut text = Vec::new();
-                spell::value(part, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
-                self.push(&text, &mut line);
+        for part in parts(key) {
+            match part {
+                Part::Frame(f, s) => self.push(frame(f, s).as_bytes(), &mut line),
+                Part::Other(value) => {
+                    let mut text = Vec::new();
+                    spell::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
+                    self.push(&text, &mut line);
+                }
             }
         }
-        if line.is_empty() { b"[no stack]".to_vec() } else { line }
+        if line.is_empty() { NO_STACK.into() } else { line }
     }
 
     /// Appends a part, without characters that would end it.
@@ -123,42 +139,10 @@ fn on_stderr(reader: Reader) -> Reader {
     }
 }
 
-/// Of a frame what many samples have in common.
-fn frame(frame: &Frame, stack: &Stack) -> String {
-    if let Some((id, offset)) = frame.build_id.as_ref().filter(|_| stack.mode == StackMode::BuildId) {
-        return format!("{id}+{offset:#x}");
-    }
-    if let (Some(symbol), Some((file, _)), true) = (&frame.symbol, &frame.source, frame.interpreted) {
-        return format!("{symbol} ({file})");
-    }
-    match (&frame.symbol, &frame.module) {
-        (Some(symbol), _) => symbol.clone(),
-        (None, _) if stack.mode == StackMode::Raw => format!("{:#x}", frame.addr),
-        (None, Some(module)) => format!("[{}]", module.rsplit('/').next().unwrap_or(module)),
-        (None, None) => "[unknown]".into(),
-    }
-}
-
-/// How wide the line's box is. Of a distribution, how many values it has.
-fn weight(value: &Value) -> Option<u64> {
-    let above_zero = |value: &Value| value.number().and_then(|n| u64::try_from(n).ok());
-    if let Value::Hist(h) = value {
-        Some(h.counts.iter().fold(0u64, |sum, n| sum.saturating_add(*n)))
-    } else if let Value::Stats(s) = value {
-        Some(s.count)
-    } else if let Value::Percentiles(p) = value {
-        Some(p.stats.count)
-    } else if let Value::Avg(s) = value {
-        above_zero(&s.average())
-    } else {
-        above_zero(value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Show;
+    use crate::value::{Frame, Show, Stack, StackMode};
 
     fn stack(kernel: bool, names: &[&str]) -> Value {
         let frame = |name: &&str| Frame { symbol: Some(name.to_string()), offset: 4, ..Frame::default() };

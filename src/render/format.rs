@@ -501,7 +501,10 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
         cursor.at += 1;
     }
     let fail = |message: String| Err(FormatError { offset, message });
-    spec.width = cursor.number();
+    // no value gives a width: bpftrace ignores it
+    if !cursor.eat(b'*') {
+        spec.width = cursor.number();
+    }
     if cursor.eat(b'.') {
         spec.precision = Some(cursor.number());
     }
@@ -747,7 +750,6 @@ mod tests {
         fails("a %e", 2, "`%e` is not supported: use `%f` for decimals");
         fails("%5.2g", 0, "`%g`");
         fails("%n", 0, "`%n`");
-        fails("%*d", 0, "`*`");
         fails("%.*s", 0, "`*`");
         fails("%99999999999999999999d", 0, "width");
     }

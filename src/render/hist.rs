@@ -34,10 +34,9 @@ pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
         Scale::Linear { .. } => 1,
     };
     let row = |(index, count): (usize, &u64)| {
-        let (min, max, label) = match hist.scale {
-            Scale::Log2 { k } => log2(index as u64, k),
-            Scale::Linear { min, max, step } => linear(index as u64, min, max, step),
-        };
+        let of = bounds(hist.scale, index as u64);
+        let label = label(&of, &of);
+        let Bounds { min, max, .. } = of;
         let bar = (u128::from(*count) * u128::from(BAR) / u128::from(most)) as u64;
         Row { min, max, label, count: count / div, bar }
     };
@@ -60,15 +59,45 @@ pub fn text(hist: &Hist, div: u64, to: &mut Vec<u8>) {
     }
 }
 
+/// The values of a bucket.
+pub struct Bounds {
+    /// Minimum, or none if unbounded.
+    pub min: Option<i128>,
+    /// Maximum (inclusive), or none if unbounded.
+    pub max: Option<i128>,
+    /// The minimum, as a label has it.
+    from: String,
+    /// What is just above the maximum, as a label has it.
+    to: String,
+}
+
+/// Of the bucket with this index.
+pub fn bounds(scale: Scale, index: u64) -> Bounds {
+    match scale {
+        Scale::Log2 { k } => log2(index, k),
+        Scale::Linear { min, max, step } => linear(index, min, max, step),
+    }
+}
+
+/// The label of the buckets from one to another: `[2, 4)`, or `[2]` where that is one value.
+pub fn label(first: &Bounds, last: &Bounds) -> String {
+    if first.min.is_some() && first.min == last.max {
+        return format!("[{}]", first.from);
+    }
+    format!("{}{}, {})", if first.min.is_some() { "[" } else { "(" }, first.from, last.to)
+}
+
+/// In place of a bound.
+const OPEN: &str = "...";
+
 /// Bucket 0 is of negative values; the next 2^k hold one value each; then 2^k to every power of two.
-fn log2(index: u64, k: u8) -> (Option<i128>, Option<i128>, String) {
+fn log2(index: u64, k: u8) -> Bounds {
     let Some(index) = index.checked_sub(1) else {
-        return (None, Some(-1), "(..., 0)".into());
+        return Bounds { min: None, max: Some(-1), from: OPEN.into(), to: "0".into() };
     };
     let (low, _) = log2_start(index, k);
     let (high, _) = log2_start(index + 1, k);
-    let label = if high - low <= 1 { format!("[{low}]") } else { format!("[{}, {})", log2_label(index, k), log2_label(index + 1, k)) };
-    (Some(low), Some(high - 1), label)
+    Bounds { min: Some(low), max: Some(high - 1), from: log2_label(index, k), to: log2_label(index + 1, k) }
 }
 
 /// Least value of a non-negative bucket and the power of two that is its width; `index` counts from the bucket of 0.
@@ -92,23 +121,18 @@ fn log2_label(index: u64, k: u8) -> String {
 }
 
 /// Bucket 0 is of values below `min`, the last of all that no whole bucket below `max` holds.
-fn linear(index: u64, min: i64, max: i64, step: i64) -> (Option<i128>, Option<i128>, String) {
+fn linear(index: u64, min: i64, max: i64, step: i64) -> Bounds {
     let step = i128::from(step.max(1));
     let min = i128::from(min);
     let Some(inner) = index.checked_sub(1) else {
-        return (None, Some(min - 1), format!("(..., {})", linear_label(min, step)));
+        return Bounds { min: None, max: Some(min - 1), from: OPEN.into(), to: linear_label(min, step) };
     };
     let low = min + i128::from(inner) * step;
     if i128::from(inner) >= (i128::from(max) - min) / step {
-        return (Some(low), None, format!("[{}, ...)", linear_label(low, step)));
+        return Bounds { min: Some(low), max: None, from: linear_label(low, step), to: OPEN.into() };
     }
     let high = low + step;
-    let label = if step == 1 {
-        format!("[{}]", linear_label(low, step))
-    } else {
-        format!("[{}, {})", linear_label(low, step), linear_label(high, step))
-    };
-    (Some(low), Some(high - 1), label)
+    Bounds { min: Some(low), max: Some(high - 1), from: linear_label(low, step), to: linear_label(high, step) }
 }
 
 fn linear_label(number: i128, step: i128) -> String {

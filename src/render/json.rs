@@ -6,7 +6,8 @@
 use crate::diag::misleads;
 use crate::failure::strerror;
 use crate::host::Reader;
-use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
+use crate::timeline::{Phase, Span, Track};
+use crate::value::{Counts, Hist, Limited, MapView, Output, Step, Trial, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
@@ -51,8 +52,11 @@ impl Renderer for JsonRenderer {
             }
             Output::Attached { probes } => counted("attached_probes", "probes", *probes, to),
             Output::Lost { events } => counted("lost_events", "events", *events, to),
+            Output::Limited(limited) => self::limited(limited, to),
             Output::Counts(counts) => record("probe_counts", to, |to| array(counts, to, counts_of)),
             Output::End | Output::State(_) => {}
+            Output::Span(span) if span.phase == Phase::Begin => {}
+            Output::Span(span) => record("span", to, |to| of_span(span, trailer, to)),
             Output::Trial(trial) => self::trial(trial, to),
         }
     }
@@ -94,10 +98,48 @@ fn trial(trial: &Trial, to: &mut Vec<u8>) {
     }
 }
 
+fn of_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(b"{\"name\": ");
+    string(&span.name, to);
+    field("start", to, |to| string(series::utc(span.start_ns).replace(' ', "T").as_bytes(), to));
+    field("duration_ns", to, |to| number(span.end_ns - span.start_ns, to));
+    match &span.track {
+        Track::Thread(tid) => {
+            field("pid", to, |to| decimal(to, span.thread.pid.into()));
+            field("tid", to, |to| decimal(to, (*tid).into()));
+            field("comm", to, |to| string(&span.thread.comm, to));
+        }
+        Track::Named(name) => field("track", to, |to| string(name, to)),
+    }
+    field("depth", to, |to| decimal(to, span.depth as u64));
+    field("open", to, |to| to.extend_from_slice(if span.phase.is_open() { b"true" } else { b"false" }));
+    let values: Vec<(&str, &Value)> = span.values.iter().map(|(name, v)| (name.as_str(), v)).collect();
+    field("values", to, |to| object(values.iter(), to, |v, to| value(v, trailer, to)));
+    to.push(b'}');
+}
+
+fn limited(of: &Limited, to: &mut Vec<u8>) {
+    let (step, one_in) = match of.step {
+        Step::Sample { one_in } => ("sample", Some(one_in)),
+        Step::Detach { for_good: false } => ("detach", None),
+        Step::Detach { for_good: true } => ("detach for good", None),
+        Step::Attach => ("attach", None),
+    };
+    open("limit", to);
+    field("probe", to, |to| string(of.probe.as_bytes(), to));
+    field("step", to, |to| string(step.as_bytes(), to));
+    if let Some(one_in) = one_in {
+        field("one_in", to, |to| decimal(to, one_in));
+    }
+    field("cpu_percent", to, |to| to.extend_from_slice(format!("{:.3}", of.share).as_bytes()));
+    field("limit_percent", to, |to| to.extend_from_slice(format!("{:.3}", of.limit).as_bytes()));
+    to.extend_from_slice(b"}\n");
+}
+
 fn counts_of(of: &Counts, to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"probe\": ");
     string(of.probe.as_bytes(), to);
-    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, unread: _ } = *of;
+    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = *of;
     let numbers = [
         ("sent", sent),
         ("dropped", dropped),
@@ -106,6 +148,8 @@ fn counts_of(of: &Counts, to: &mut Vec<u8>) {
         ("unstored", unstored),
         ("cut", cut),
         ("unkept", unkept),
+        ("thinned", thinned),
+        ("detached", detached),
     ];
     for (name, n) in numbers {
         field(name, to, |to| decimal(to, n));
@@ -221,6 +265,13 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
             string(series::utc(*start).replace(' ', "T").as_bytes(), to);
             to.extend_from_slice(b",\"value\":");
             value(v, trailer, to);
+            to.push(b'}');
+        }),
+        Value::HeatMap(h) => array(&h.columns, to, |(start, counts), to| {
+            to.extend_from_slice(b"{\"interval_start\":");
+            string(series::utc(*start).replace(' ', "T").as_bytes(), to);
+            to.extend_from_slice(b",\"buckets\":");
+            buckets(&Hist { scale: h.scale, counts: counts.clone() }, 1, to);
             to.push(b'}');
         }),
         Value::Avg(s) => value(&s.average(), trailer, to),

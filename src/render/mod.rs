@@ -3,23 +3,39 @@
 //! This module also has what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
 //! calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and [`Value::Stack`].
 
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::host::Reader;
-use crate::value::{Hist, MapView, Output, Value};
+use crate::terminal::Canvas;
+use crate::value::{Hist, MapView, Output, PICTURES, Value};
 
 pub mod differences;
 pub mod format;
 pub mod time;
 
+mod csv;
 mod decimal;
 mod digits;
+mod flamegraph;
 mod folded;
 mod gfp;
+mod heatmap;
 mod hist;
+mod html;
 mod json;
 mod order;
+mod perfetto;
+mod pprof;
+mod protobuf;
 mod series;
+mod span;
+mod speedscope;
 mod spell;
 mod stack;
+mod stack_keys;
 mod state;
 mod style;
 mod table;
@@ -45,8 +61,44 @@ pub struct Rendered {
 pub trait Renderer {
     /// Appends what `output` looks like to `to`.
     fn render(&mut self, output: &Output, to: &mut Rendered);
+    /// What is rendered next happened at this moment, in nanoseconds since 1970; only where [`Format::timed`] is set.
+    fn at(&mut self, _unix_ns: i128) {}
     /// Appends a value as `%s` shows it to `reader`.
-    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        text::make(&RenderOptions::default()).text(value, reader, to);
+    }
+    /// Writes the rest of a document ([`Format::document`]) when the run is over.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    fn finish(&mut self, _to: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+    /// What the format cannot show, when all is written: once, by name.
+    fn omitted(&self) -> Option<String> {
+        None
+    }
+    /// The name of another document, which the next [`Self::finish`] writes.
+    fn another(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// What is known of a run apart from its output, for documents that say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The command line, as a shell reads it.
+    pub command: String,
+    /// The script's name.
+    pub name: String,
+    /// The script's text.
+    pub script: String,
+    /// The host's name.
+    pub host: String,
+    /// The kernel's release and the machine.
+    pub kernel: String,
+    /// Start of the run, nanoseconds since 1970.
+    pub start_ns: u64,
 }
 
 /// Options of a renderer.
@@ -64,6 +116,14 @@ pub struct RenderOptions {
     pub messages_terminal: bool,
     /// Whoever reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
     pub commands: bool,
+    /// What pictures of maps are drawn with.
+    pub canvas: Canvas,
+    /// Another renderer has the same output and all messages; this one adds only what it cannot show.
+    pub beside: bool,
+    /// Maximum number of parts of a map's key.
+    pub key_parts: usize,
+    /// The run.
+    pub about: Arc<About>,
 }
 
 impl RenderOptions {
@@ -79,43 +139,157 @@ impl RenderOptions {
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { trunc_trailer: "..".into(), warnings: true, tables: false, terminal: false, messages_terminal: false, commands: false }
+        Self {
+            trunc_trailer: "..".into(),
+            warnings: true,
+            tables: false,
+            terminal: false,
+            messages_terminal: false,
+            commands: false,
+            canvas: Canvas::default(),
+            beside: false,
+            key_parts: 1,
+            about: Arc::default(),
+        }
     }
 }
 
-/// A row: an argument of `-f`.
+/// A row: an argument of `-f`, and the endings of files that `-o` writes in this format.
+#[derive(Debug)]
 pub struct Format {
     /// As the user writes it.
     pub name: &'static str,
+    /// Endings of file names.
+    pub endings: &'static [&'static str],
     /// One line for `--help` and the man page.
     pub doc: &'static str,
     /// It needs [`Output::State`], which a run makes only if asked.
     pub state: bool,
+    /// It needs the time of each record ([`Renderer::at`]).
+    pub timed: bool,
+    /// It is of no use unless it is whole: [`Renderer::finish`] ends it. The text goes on beside it.
+    pub document: bool,
     /// Makes the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
+/// A document.
+const DOCUMENT: Format = Format { name: "", endings: &[], doc: "", state: false, timed: false, document: true, make: text::make };
+
+/// A stream: all that was written so far can be read.
+const STREAM: Format = Format { document: false, ..DOCUMENT };
+
+/// The default, for people.
+pub const TEXT: &str = "text";
+
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "Text; messages about the run go to standard error.", state: false, make: text::make },
-    Format { name: "json", doc: "One JSON object per line, including messages about the run.", state: false, make: json::make },
+    Format { name: TEXT, endings: &[".txt"], doc: "Text; messages about the run go to standard error.", make: text::make, ..STREAM },
+    Format {
+        name: "json",
+        endings: &[".ndjson", ".json", ".jsonl"],
+        doc: "One JSON object per line, including messages about the run.",
+        make: json::make,
+        ..STREAM
+    },
     Format {
         name: "folded",
+        endings: &[".folded"],
         doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. All other output goes to standard error.",
-        state: false,
         make: folded::make,
+        ..STREAM
     },
     Format {
         name: "state",
         doc: "One JSON document on one line, with all that the maps have counted when the run is over, for `rbt merge` to add up. All other output goes to standard error, except for maps that the script prints.",
         state: true,
         make: state::make,
+        ..STREAM
+    },
+    Format {
+        name: "csv",
+        endings: &[".csv"],
+        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped.",
+        make: csv::make,
+        ..STREAM
+    },
+    Format {
+        name: "html",
+        endings: &[".html", ".htm"],
+        doc: "One page with everything: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and what was lost. It needs no network. `#q=WORD` after its address searches it.",
+        make: html::make,
+        ..DOCUMENT
+    },
+    Format {
+        name: "flamegraph",
+        endings: &[".svg"],
+        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches: kernel functions are orange, interpreted functions green, other parts of the key gray, and each library has a shade of its own. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg.",
+        make: flamegraph::flamegraph,
+        ..DOCUMENT
+    },
+    Format { name: "icicle", doc: "The same with the outermost function on top; by -f only.", make: flamegraph::icicle, ..DOCUMENT },
+    Format {
+        name: "pprof",
+        endings: &[".pb.gz", ".pprof"],
+        doc: "The maps with stacks in their keys as one compressed profile for pprof, with a sample type for each map and the other parts of the key as labels.",
+        make: pprof::make,
+        ..DOCUMENT
+    },
+    Format {
+        name: "speedscope",
+        endings: &[".speedscope.json"],
+        doc: "The maps with stacks in their keys, each as a profile, for speedscope.",
+        make: speedscope::make,
+        ..DOCUMENT
+    },
+    Format {
+        name: "perfetto",
+        endings: &[".pftrace", ".perfetto-trace"],
+        doc: "A timeline for Perfetto: spans, printed text as instants, and numbers and time series as counters. Messages go to standard error.",
+        timed: true,
+        make: perfetto::make,
+        ..STREAM
     },
 ];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
+}
+
+/// The row whose ending this file has; the longest one decides.
+pub fn of_file(path: &Path) -> Option<&'static Format> {
+    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    let fits = |format: &'static Format| {
+        let lengths = format.endings.iter().filter(|ending| name.ends_with(**ending)).map(|ending| ending.len());
+        lengths.max().map(|length| (length, format))
+    };
+    FORMATS.iter().filter_map(fits).max_by_key(|(length, _)| *length).map(|(_, format)| format)
+}
+
+/// Why a format of stacks does not show a map.
+const NO_STACKS: &str = "no stacks with numbers";
+
+/// Names of maps that a format cannot show.
+#[derive(Default)]
+struct Omitted(BTreeSet<String>);
+
+impl Omitted {
+    fn add(&mut self, view: &MapView) {
+        if !view.entries.is_empty() {
+            self.0.insert(view.name.clone());
+        }
+    }
+
+    /// For [`Renderer::omitted`].
+    fn told(&self, why: &str) -> Option<String> {
+        (!self.0.is_empty()).then(|| format!("does not show {}: {why}", self.0.iter().cloned().collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// Makes the renderer of text, whatever the format.
+pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {
+    text::make(options)
 }
 
 /// Shows values as text output has them.
@@ -148,7 +322,7 @@ pub fn duration(ns: i128) -> String {
 
 /// Is there nothing to show of a map? A number that was never set is zero; a histogram without samples has no rows.
 fn is_nothing(view: &MapView) -> bool {
-    view.entries.is_empty() || !view.set && matches!(view.kind, "hist" | "tseries")
+    view.entries.is_empty() || !view.set && PICTURES.contains(&view.kind)
 }
 
 /// Is this kind of [`Output::Problem`] one whose text the script made?

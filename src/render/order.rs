@@ -9,7 +9,7 @@ use crate::value::{MapView, Stats, Unit, Value};
 /// Entries in the order of printing: ascending by the requested field, or by the aggregated value, or by key if the values
 /// are not numbers; the last `top` of them (0: all). Equal entries are sorted by key, so the output is deterministic.
 ///
-/// It does not apply `div`: see [`divide`]. Statistics ignore both, unless a field was requested.
+/// It does not apply `div`: see [`divide`]. Statistics ignore both, unless a field was requested, and so do series.
 pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
     let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
@@ -18,7 +18,8 @@ pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
         let values = if by_value { wa.cmp(wb) } else { Ordering::Equal };
         values.then_with(|| compare(&a.0, &b.0))
     });
-    let ignores_top = by.is_none() && matches!(view.entries.first(), Some((_, Value::Stats(_))));
+    let first = view.entries.first().map(|(_, value)| value);
+    let ignores_top = by.is_none() && matches!(first, Some(Value::Stats(_) | Value::Series(_)));
     let skip = match view.show.top {
         Some(top) if top > 0 && !ignores_top => weighed.len().saturating_sub(usize::try_from(top).unwrap_or(usize::MAX)),
         Some(_) | None => 0,
@@ -26,8 +27,8 @@ pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
     weighed.into_iter().skip(skip).map(|(_, e)| e).collect()
 }
 
-/// Divides integers, averages, points of a distribution and series, rounding toward zero; other values stay. (Counts of a
-/// histogram: `hist::rows`.)
+/// Divides integers, averages, points of a distribution and the counts of heat maps, rounding toward zero; other values,
+/// such as series, stay. (Counts of a histogram: `hist::rows`.)
 pub fn divide(value: &Value, div: Option<u64>) -> Cow<'_, Value> {
     let Some(div) = div.filter(|d| *d > 1) else { return Cow::Borrowed(value) };
     let by = |v: &Value| divide(v, Some(div)).into_owned();
@@ -40,10 +41,10 @@ pub fn divide(value: &Value, div: Option<u64>) -> Cow<'_, Value> {
     } else if let Value::Percentiles(_) = value {
         let fields = value.fields().unwrap_or_default().into_iter();
         Cow::Owned(Value::Record(fields.map(|(name, v)| (name.into(), if name == COUNT { v } else { by(&v) })).collect()))
-    } else if let Value::Series(s) = value {
-        let mut s = s.clone();
-        s.buckets.iter_mut().for_each(|(_, v)| *v = by(v));
-        Cow::Owned(Value::Series(s))
+    } else if let Value::HeatMap(h) = value {
+        let mut h = h.clone();
+        h.columns.iter_mut().flat_map(|(_, counts)| counts).for_each(|n| *n /= div);
+        Cow::Owned(Value::HeatMap(h))
     } else {
         Cow::Borrowed(value)
     }
@@ -113,6 +114,8 @@ fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
         s.average().number()
     } else if let Value::Hist(h) = value {
         Some(h.counts.iter().map(|c| i128::from(*c)).sum())
+    } else if let Value::HeatMap(h) = value {
+        Some(h.columns.iter().flat_map(|(_, counts)| counts).map(|c| i128::from(*c)).sum())
     } else {
         None
     }
@@ -169,6 +172,6 @@ fn kind(value: &Value) -> u8 {
         Value::Record(_) => 4,
         Value::Stack(_) => 5,
         Value::Hist(_) => 6,
-        Value::Stats(_) | Value::Avg(_) | Value::Percentiles(_) | Value::Series(_) => 7,
+        Value::Stats(_) | Value::Avg(_) | Value::Percentiles(_) | Value::Series(_) | Value::HeatMap(_) => 7,
     }
 }

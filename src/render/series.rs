@@ -69,7 +69,7 @@ fn rows(series: &Series) -> impl Iterator<Item = (i128, Option<&Value>)> {
 }
 
 /// What follows the seconds of a time in intervals of this length, and the format of that time.
-fn precision(interval: u64) -> (&'static str, &'static str) {
+pub fn precision(interval: u64) -> (&'static str, &'static str) {
     match interval {
         0..1_000 => (".ns", "%H:%M:%S.%k"),
         1_000..1_000_000 => (".μs", "%H:%M:%S.%f"),

@@ -2,7 +2,8 @@
 
 use super::digits::{address, decimal, hex_byte, signed};
 use super::style::Style;
-use super::{hist, series, stack};
+use super::{heatmap, hist, series, stack};
+use crate::terminal::Canvas;
 use crate::value::Value;
 
 /// Appends a value.
@@ -43,6 +44,7 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
         }
         Value::Avg(s) => value(&s.average(), style, to),
         Value::Series(s) => series::graph(s, |v, to| value(v, style, to), to),
+        Value::HeatMap(h) => heatmap::text(h, Canvas::default(), to),
     }
 }
 

@@ -31,7 +31,9 @@ impl Renderer for StateRenderer {
             | Output::Problem { .. }
             | Output::Attached { .. }
             | Output::Lost { .. }
+            | Output::Limited(_)
             | Output::Counts(_)
+            | Output::Span(_)
             | Output::Trial(_) => self.others.render(output, to),
         }
     }

@@ -478,7 +478,7 @@ fn notices() {
 fn counts() {
     let of = |probe: &str, sent, dropped, missed| Counts { probe: probe.into(), sent, dropped, missed, ..Counts::default() };
     let two = Output::Counts(vec![of("begin", 3, 0, 0), of("uprobe:\"x\":f", 9, 2, 0), of("end", 5, 4, 1)]);
-    let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0, \"unkept\": 0}";
+    let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0, \"unkept\": 0, \"thinned\": 0, \"detached\": 0}";
     says(
         &two,
         "WARNING: uprobe:\"x\":f: events found no space in the ring buffer (raise perf_rb_pages), of 9: 2\n\

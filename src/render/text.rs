@@ -2,13 +2,14 @@
 
 use crate::diag::{plain, uncommanded_line};
 use crate::host::Reader;
-use crate::value::{Counts, MapView, Output, Pos, Value};
+use crate::terminal::Canvas;
+use crate::value::{Counts, Limited, MapView, Output, Pos, Step, Value};
 
 use super::digits::decimal;
 use super::order::{arrange, divide, with_unit};
 use super::spell::{key, value};
 use super::style::Style;
-use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_script, is_warning, table};
+use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, is_script, is_warning, span, table};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -22,6 +23,7 @@ struct TextRenderer {
 impl Renderer for TextRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         let style = Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: self.options.terminal };
+        let told = to.err.len();
         match output {
             Output::Text { kind: _, data, newline } => {
                 to.out.extend_from_slice(data);
@@ -29,12 +31,16 @@ impl Renderer for TextRenderer {
                     to.out.push(b'\n');
                 }
             }
+            Output::Value(Value::HeatMap(h)) => {
+                heatmap::text(h, self.options.canvas, &mut to.out);
+                to.out.push(b'\n');
+            }
             Output::Value(v) => {
                 value(v, style, &mut to.out);
                 to.out.push(b'\n');
             }
             Output::Map(view) if is_nothing(view) => {}
-            Output::Map(view) => map(view, style, self.options.tables, &mut to.out),
+            Output::Map(view) => map(view, style, self.options.tables, self.options.canvas, &mut to.out),
             Output::Problem { kind, msg, helper, pos, line } => {
                 if self.options.warnings || !is_warning(kind) {
                     let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
@@ -60,11 +66,16 @@ impl Renderer for TextRenderer {
                 decimal(&mut to.err, *events);
                 to.err.extend_from_slice(b" events\n");
             }
+            Output::Limited(limited) => self::limited(limited, &mut to.err),
             Output::Counts(counts) if self.options.warnings => incomplete(counts, &mut to.err),
             Output::Counts(_) => {}
             Output::State(_) => {}
             Output::End => to.out.extend_from_slice(b"\n\n"),
+            Output::Span(of) => span::text(of, style, &mut to.out),
             Output::Trial(trial) => super::trial::text(trial, &mut to.out),
+        }
+        if self.options.beside {
+            to.err.truncate(told);
         }
     }
 
@@ -75,7 +86,7 @@ impl Renderer for TextRenderer {
 }
 
 /// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.
-fn map(view: &MapView, style: Style, table: bool, to: &mut Vec<u8>) {
+fn map(view: &MapView, style: Style, table: bool, canvas: Canvas, to: &mut Vec<u8>) {
     let wide = view.keyed && matches!(view.entries.first(), Some((_, Value::Percentiles(_))));
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;
@@ -90,12 +101,31 @@ fn map(view: &MapView, style: Style, table: bool, to: &mut Vec<u8>) {
         if let Value::Hist(h) = v {
             to.extend_from_slice(b":\n");
             hist::text(h, view.show.div.unwrap_or(1), to);
+        } else if let Value::HeatMap(_) = v {
+            to.extend_from_slice(b":\n");
+            if let Value::HeatMap(h) = &*divide(v, view.show.div) {
+                heatmap::text(h, canvas, to);
+            }
         } else {
             to.extend_from_slice(if let Value::Series(_) = v { b":\n" } else { b": " });
             value(&with_unit(&divide(v, view.show.div), view.show.unit), style, to);
         }
         to.push(b'\n');
     }
+}
+
+/// A step to keep the limit of the overhead.
+fn limited(of: &Limited, to: &mut Vec<u8>) {
+    let probe = plain(&of.probe);
+    let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", of.share, of.limit);
+    let text = match of.step {
+        Step::Sample { one_in: 1 } => format!("{probe} runs always again"),
+        Step::Sample { one_in } => format!("{dear}: from here on, one in {one_in} of its runs is sampled"),
+        Step::Detach { for_good: false } => format!("{dear}: it is detached for some time"),
+        Step::Detach { for_good: true } => format!("{dear}: it is detached for the rest of the run"),
+        Step::Attach => format!("{probe} is attached again"),
+    };
+    to.extend_from_slice(format!("LIMIT: {text}\n").as_bytes());
 }
 
 /// A line for each probe that could not do all, then how many events were lost in all.
@@ -108,6 +138,8 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
             (of.refused, "map updates failed because maps were full (raise max_map_keys)"),
             (of.unstored, "map updates failed for lack of kernel memory"),
             (of.cut, "strings truncated (raise max_strlen)"),
+            (of.thinned, "runs dropped to keep a limit"),
+            (of.detached, "times detached to keep a limit"),
             (of.unkept, "stacks found no space in the stack table (raise max_stacks)"),
         ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();

@@ -59,7 +59,7 @@ fn count(tests: usize) -> String {
 /// In the largest unit that is at least one.
 fn time(took: Duration) -> String {
     let ns = took.as_nanos();
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "μs")];
     units.iter().find(|(n, _)| ns >= *n).map_or_else(|| format!("{ns} ns"), |(n, unit)| format!("{} {unit}", ns / n))
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (ns, want) in [(0, "0 ns"), (999, "999 ns"), (1000, "1 us"), (2_999_999, "2 ms"), (7_000_000_000, "7 s")] {
+        for (ns, want) in [(0, "0 ns"), (999, "999 ns"), (1000, "1 μs"), (2_999_999, "2 ms"), (7_000_000_000, "7 s")] {
             assert_eq!(time(Duration::from_nanos(ns)), want);
         }
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entries::{self, Running};
@@ -17,11 +18,15 @@ use crate::failure::{Failure, reason};
 use crate::frontend::entry::Text;
 use crate::input;
 use crate::list;
+use crate::outputs::{self, Outputs};
 use crate::probes::{self, Env};
+use crate::render::{RenderOptions, Renderer};
 use crate::runtime::cost::{self, Cost};
 use crate::sema::{dump, hir};
 use crate::syntax::{self, ast};
+use crate::terminal;
 use crate::types::Type;
+use crate::value::PICTURES;
 
 /// The kind of a command's argument, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +115,13 @@ pub const TABLE: &[Command] = &[
         run: show,
     },
     Command { name: "save", takes: "FILE", wants: Wants::File, doc: "save definitions and running entries as a script", run: save },
+    Command {
+        name: "write",
+        takes: "FILE [@MAP]",
+        wants: Wants::File,
+        doc: "write a map, or all maps, to a file in the format of its ending",
+        run: write,
+    },
     Command { name: "load", takes: "FILE", wants: Wants::File, doc: "run a script as one entry", run: load },
     Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
     Command { name: "quit", takes: "", wants: Wants::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(Next::Leave) },
@@ -173,13 +185,20 @@ impl Prompt {
 
     /// Runs statements immediately, and returns their output.
     fn evaluate(&self, statements: &str) -> Result<Vec<u8>, Failure> {
+        let world = &self.world;
+        let renderer = entries::renderer(&world.run, &world.run.settings, None);
+        self.render(statements, &mut *renderer.map_err(|why| Failure::new(format!("{why:#}")))?)
+    }
+
+    /// The same with a renderer of its own.
+    fn render(&self, statements: &str, renderer: &mut dyn Renderer) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let world = &self.world;
         let fault = |diags| Failure::new(world.among(|among| among.rendered(&text, &diags)));
         let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
-            match entries::evaluate(&compiled.artifact, &entry.checked.settings, world.named(), &world.run, &world.sys) {
+            match entries::evaluate(&compiled.artifact, &entry.checked.settings, world.named(), renderer, &world.sys) {
                 Ok((out, _)) => return Ok(out),
                 Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
@@ -231,7 +250,7 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
         let state = if r.paused { "paused" } else { "runs" };
         (format!("[{}] {state:<6} {:>5} probe{}", r.number, r.probes, if r.probes == 1 { " " } else { "s" }), r.text.as_str())
     });
-    let columns = if prompt.person { top::size().1 } else { usize::MAX };
+    let columns = if prompt.person { terminal::size(std::io::stdout()).1 } else { usize::MAX };
     for (head, text) in defined.chain(running) {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let room = columns.saturating_sub(head.chars().count() + 2).max(20);
@@ -359,7 +378,11 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         // the head, a table's own, and the last line
         let room = rows.saturating_sub(6).max(1) as u64;
         // what has lines of its own is asked for whole, and cut to the screen
-        let plain = !matches!(&map.value, Type::Agg(agg) if agg.function.contains("hist") || agg.function == "tseries");
+        let plain = !map
+            .value
+            .aggregation()
+            .and_then(|agg| builtins::aggregate(&agg.function))
+            .is_some_and(|(_, row)| PICTURES.contains(&row.kind));
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
         let mut page =
             format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
@@ -497,6 +520,35 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     })?;
     let n = prompt.running.len() + prompt.world.definitions.borrow().len();
     prompt.say(&format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }));
+    Ok(Next::Go)
+}
+
+fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    let (file, map) = match text.rsplit_once(char::is_whitespace) {
+        Some((file, map)) if map.starts_with('@') => (file.trim(), Some(prompt.map(map)?)),
+        _ => (text, None),
+    };
+    if file.is_empty() {
+        return Err(wanted("a file", ":write run.html, or :write stacks.speedscope.json @"));
+    }
+    let maps = map.map_or_else(|| prompt.world.given(), |map| vec![map]);
+    if maps.is_empty() {
+        prompt.say("there are no maps\n");
+        return Ok(Next::Go);
+    }
+    let script = script_of(&prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }).collect::<Vec<_>>());
+    let options = RenderOptions {
+        trunc_trailer: prompt.world.run.settings.str_trunc_trailer.clone(),
+        key_parts: maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
+        about: Arc::new(outputs::about("prompt".into(), script)),
+        ..RenderOptions::default()
+    };
+    let mut outputs = Outputs::only(Path::new(file), &options)?;
+    let statements: String = maps.iter().map(|map| printing(map, None)).collect();
+    plainly(&prompt.render(&statements, &mut outputs)?);
+    outputs.finish()?;
+    let n = maps.len();
+    prompt.say(&format!("{n} map{} written to {file}\n", if n == 1 { "" } else { "s" }));
     Ok(Next::Go)
 }
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::TEXT;
 use super::interrupts;
 use super::printer::{Lines, Printer};
 use anyhow::Context;
@@ -21,6 +20,7 @@ use crate::sema::hir;
 use crate::settings::{MapLayout, Settings};
 use crate::system::TargetInfo;
 use crate::system::machine::live::Live;
+use crate::terminal::Canvas;
 
 /// A map that entries share: it lives as long as the prompt, or until it is reset.
 #[derive(Clone)]
@@ -85,7 +85,8 @@ enum Said {
     Failed(Why),
 }
 
-fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Result<Box<dyn Renderer>> {
+/// The renderer of an entry's output.
+pub fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Result<Box<dyn Renderer>> {
     let options = RenderOptions {
         trunc_trailer: settings.str_trunc_trailer.clone(),
         warnings: run.warnings,
@@ -93,9 +94,14 @@ fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Resu
         terminal: file.map_or_else(|| io::stdout().is_terminal(), File::is_terminal),
         // the prompt shows them on its own terminal
         messages_terminal: io::stdout().is_terminal(),
-        commands: false,
+        canvas: match file {
+            Some(file) => Canvas::of(file, false),
+            None => Canvas::of(io::stdout(), run.color_output),
+        },
+        ..RenderOptions::default()
     };
-    let format = render::find(&run.format).with_context(|| format!("there is no format `{}`", run.format))?;
+    let name = run.format.as_deref().unwrap_or(render::TEXT);
+    let format = render::find(name).with_context(|| format!("there is no format `{name}`"))?;
     Ok((format.make)(&options))
 }
 
@@ -143,7 +149,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&settings.debug_dirs);
         let options = Options {
             // for people, `announce` has it
-            quiet: run.quiet || run.format == TEXT,
+            quiet: run.quiet || run.is_text(),
             led_by: Some(theirs),
             waits: true,
             on_attached: Some(Box::new(on_attached)),
@@ -207,14 +213,19 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
 /// Runs something that ends by itself, on this thread: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
-pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn TargetInfo) -> Result<(Vec<u8>, Parts), Why> {
+pub fn evaluate(
+    artifact: &Artifact,
+    settings: &Settings,
+    maps: Named,
+    renderer: &mut dyn Renderer,
+    sys: &dyn TargetInfo,
+) -> Result<(Vec<u8>, Parts), Why> {
     let remote = Arc::new(Remote::new()?);
     let options = Options { quiet: true, led_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, settings, sys, options)?;
     let parts = session.parts()?;
-    let mut renderer = renderer(run, settings, None)?;
-    interruptibly(&remote, || session.run(&mut *renderer, &mut out, &mut err))?;
+    interruptibly(&remote, || session.run(renderer, &mut out, &mut err))?;
     out.extend_from_slice(&err);
     Ok((out, parts))
 }

@@ -1,12 +1,9 @@
 //! Signals. Ctrl-C while no line is being edited is recorded, so that it ends the current operation instead of the prompt.
 //! While a line is being edited, it is a key like any other. SIGTERM, and SIGHUP when the terminal closes, leave the prompt
 //! like Ctrl-D.
-#![allow(unsafe_code)] // sigaction(2), poll(2)
+#![allow(unsafe_code)] // sigaction(2)
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
@@ -52,11 +49,4 @@ pub fn leaving() -> bool {
 /// As if no Ctrl-C had come.
 pub fn forget() {
     TAKEN.store(false, Ordering::Relaxed);
-}
-
-/// Waits until standard input is readable or at its end; false if a signal or the timeout came first.
-pub fn readable(within: Duration) -> bool {
-    let stdin = std::io::stdin();
-    let within = Timespec::try_from(within).ok();
-    poll(&mut [PollFd::new(&stdin, PollFlags::IN)], within.as_ref()).is_ok_and(|ready| ready > 0)
 }

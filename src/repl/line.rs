@@ -353,7 +353,7 @@ impl Hinter for Line {
         }
         let hint = self.hint_of(line)?;
         // a hint that would break the line is none
-        let (_, columns) = super::top::size();
+        let (_, columns) = terminal::size(std::io::stdout());
         let used = width(line.rsplit('\n').next().unwrap_or(line)) + 5;
         let room = columns.saturating_sub(used + 4);
         if room < 12 {
@@ -370,7 +370,7 @@ impl Highlighter for Line {
     fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
         // the editor goes as many rows up as it did before there was a list: these it may have
         if self.listed.take() {
-            let rows = rows_above(line.get(..at).unwrap_or(line), super::top::size().1);
+            let rows = rows_above(line.get(..at).unwrap_or(line), terminal::size(std::io::stdout()).1);
             super::printer::plainly("\n".repeat(rows).as_bytes());
         }
         if !self.world.run.color {

@@ -26,13 +26,15 @@ use crate::failure::Failure;
 use crate::frontend::entry::{Entry, EntryContext, Text, warn};
 use crate::frontend::require::require_privileges;
 use crate::input;
+use crate::outputs::Destinations;
 use crate::probes::Attach;
 use crate::runtime::Parts;
 use crate::sema::hir;
 use crate::settings::Mode;
-use crate::streams::report;
+use crate::streams::{CLOSED_PIPE, not_written, report};
 use crate::syntax::{self, ast};
 use crate::system::machine::live::Live;
+use crate::terminal::screen::{Keys, readable};
 use crate::terminal::{self, paint};
 use entries::{Held, Named, Running, Start};
 use line::Line;
@@ -49,11 +51,7 @@ mod top;
 
 /// How long to wait for an entry that must end.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The format for people.
-const TEXT: &str = "text";
 const ASKS: &str = "rbt> ";
-/// 128 + SIGPIPE, as a shell has it.
-const CLOSED_PIPE: u8 = 141;
 /// Entries kept in the history file.
 const REMEMBERED: usize = 10_000;
 /// Bytes of an entry that standard input may have.
@@ -127,10 +125,15 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     let world =
         Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
     interrupts::catch();
-    let file = match &run.output {
+    let to = Destinations::of(run)?;
+    if let Some(format) = to.document.or_else(|| to.beside.first().map(|(_, format)| *format)) {
+        let failure = Failure::new(format!("the prompt has no output in the format {} for a whole session", format.name));
+        return Err(failure.help("`:write FILE` at the prompt writes maps in the format of the file's ending"));
+    }
+    let file = match &to.file {
         Some(path) => {
-            let cannot = |e| Failure::new(format!("cannot write -o {}: {e}", path.display())).code("not-written");
-            Some(Arc::new(File::create(path).map_err(cannot)?))
+            let file = File::create(path).map_err(|e| not_written(&format!("-o {}", path.display()), &e))?;
+            Some(Arc::new(file))
         }
         None => None,
     };
@@ -175,7 +178,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     let printer = Printer::start(Some(Box::new(move |text| above.print(text).is_ok())));
     let mut prompt = Prompt::new(world, printer, file, true);
     prompt.greet();
-    let _keys = top::Keys::take(true).map_err(|e| cannot(e.into()))?;
+    let _keys = Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
     while !interrupts::leaving() {
         prompt.printer.settle(Duration::from_millis(20));
@@ -329,7 +332,7 @@ fn too_long() -> io::Error {
 fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
-        while input.buffer().is_empty() && !interrupts::readable(Duration::from_millis(100)) {
+        while input.buffer().is_empty() && !readable(Duration::from_millis(100)) {
             if interrupts::taken() {
                 return Ok(Input::Interrupted);
             }
@@ -389,7 +392,7 @@ impl Prompt {
     /// Prints a reply to the user, outside of the output if programs read that.
     fn say(&self, text: &str) {
         let text = plain_lines(text);
-        if self.world.run.format == TEXT {
+        if self.world.run.is_text() {
             plainly(text.as_bytes());
         } else {
             warn(&text);
@@ -460,14 +463,15 @@ impl Prompt {
         let world = self.world.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
         if what == What::Value {
-            let (out, mut parts) = entries::evaluate(artifact, settings, world.named(), &world.run, &world.sys)?;
+            let (out, mut parts) =
+                entries::evaluate(artifact, settings, world.named(), &mut *entries::renderer(&world.run, settings, None)?, &world.sys)?;
             self.keep(entry, &mut parts);
             self.printer.settle(PATIENCE);
             plainly(&self.value(entry, &out));
             return Ok(());
         }
         let label = paint(&format!("[{number}]"), terminal::NAME, world.run.color && io::stdout().is_terminal());
-        let quiet = world.run.quiet || world.run.format != TEXT;
+        let quiet = world.run.quiet || !world.run.is_text();
         let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
         let announce = move |probes: u64| match (quiet || once, probes) {
@@ -529,7 +533,7 @@ impl Prompt {
             shown.pop();
         }
         // for people alone
-        if ty.is_empty() || self.world.run.format != TEXT {
+        if ty.is_empty() || !self.world.run.is_text() {
             shown.push(b'\n');
             return shown;
         }

@@ -37,12 +37,17 @@ pub struct AttachFailed {
     pub reason: String,
 }
 
+/// A descriptor, and the number of the program that it attaches.
+type Held = (Option<usize>, OwnedFd);
+
 /// What is attached. Detaches when dropped, in the background what is slow.
 #[derive(Default)]
 pub(super) struct Links {
-    fast: Vec<OwnedFd>,
-    slow: Vec<OwnedFd>,
-    timers: Vec<OwnedFd>,
+    fast: Vec<Held>,
+    slow: Vec<Held>,
+    timers: Vec<Held>,
+    /// The program that is being attached, by number; rbt's own have none.
+    program: Option<usize>,
     /// Iterators in the script's order, and where those are pinned that are.
     pub iters: Vec<(OwnedFd, Option<PathBuf>)>,
     /// Probes attached: a name in a binary counts as one, in however many places it is.
@@ -58,14 +63,29 @@ impl Links {
 
     /// Attaches one of rbt's own programs, which follow processes.
     pub fn follow(&mut self, tracepoint: &str, program: RawFd) -> io::Result<()> {
-        self.fast.push(raw_tracepoint(tracepoint, program, 0)?);
+        self.fast.push((None, raw_tracepoint(tracepoint, program, 0)?));
         Ok(())
+    }
+
+    /// What is attached from here on belongs to this program.
+    pub fn of(&mut self, program: usize) {
+        self.program = Some(program);
+    }
+
+    /// Detaches a program while the others go on. The kernel takes tens of milliseconds for some, which another thread waits
+    /// for.
+    pub fn detach(&mut self, program: usize) {
+        let of_it = |held: &mut Held| held.0 == Some(program);
+        let held: Vec<Held> =
+            [&mut self.timers, &mut self.fast, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
+        // where there is no thread, this one waits
+        let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
     }
 
     /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state
     /// their event is in.)
     pub fn quiet(&self) {
-        self.timers.iter().for_each(perf::disable);
+        self.timers.iter().for_each(|(_, event)| perf::disable(event));
     }
 
     fn count(&mut self, site: &Site) {
@@ -78,11 +98,11 @@ impl Links {
 
     fn add(&mut self, made: Made) {
         match made {
-            Made::Fast(link) => self.fast.push(link),
-            Made::Slow(fds) => self.slow.extend(fds),
+            Made::Fast(link) => self.fast.push((self.program, link)),
+            Made::Slow(fds) => self.slow.extend(fds.into_iter().map(|fd| (self.program, fd))),
             Made::Perf(events, links) => {
-                self.timers.extend(events);
-                self.fast.extend(links);
+                self.timers.extend(events.into_iter().map(|fd| (self.program, fd)));
+                self.fast.extend(links.into_iter().map(|fd| (self.program, fd)));
             }
             Made::Iter(link, pin) => self.iters.push((link, pin)),
         }
@@ -93,7 +113,7 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.timers.clear();
         self.fast.clear();
-        sweep::sweep(std::mem::take(&mut self.slow));
+        sweep::sweep(std::mem::take(&mut self.slow).into_iter().map(|(_, fd)| fd).collect());
     }
 }
 
@@ -329,7 +349,7 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<
 
 /// Attaches a program to a perf event: by a link, which carries the cookie, or on kernels before 5.15 directly. The event's
 /// descriptor comes last.
-fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<OwnedFd>> {
+pub(super) fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<OwnedFd>> {
     let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
     opts.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
     // SAFETY: the options outlive the call, and have a perf event's shape
@@ -343,7 +363,7 @@ fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<Owned
     }
 }
 
-fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Result<OwnedFd> {
+pub(super) fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Result<OwnedFd> {
     let name = CString::new(name)?;
     let mut opts = bpf_raw_tp_opts { sz: size_of::<bpf_raw_tp_opts>() as u64, tp_name: name.as_ptr(), cookie };
     // SAFETY: options and name outlive the call

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustix::time::{ClockId, DynamicClockId};
 
 use super::events::Events;
 use super::final_maps::Kept;
@@ -16,15 +17,19 @@ use super::scrape::Past;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
-use super::{Buffering, SessionCx, double_buffer, empty_result, load, maps, python};
+use super::throttle::Throttle;
+use super::watch::Watch;
+use super::{Buffering, Hear, SessionCx, double_buffer, empty_result, load, maps, python};
 use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
+use crate::emit::stamped;
 use crate::host::{Host, Reader};
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
 use crate::state::{self, Printed};
-use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Value};
+use crate::timeline::Spans;
+use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Source, Value};
 
 /// Bytes of output that are written at once in full buffering, and at the latest in all.
 const ENOUGH: usize = 64 * 1024;
@@ -76,6 +81,9 @@ pub(super) struct RunContext<'a> {
     pub(super) saved: Kept<state::Map>,
     /// What was in maps when they were emptied, where somebody asks for the state.
     pub(super) past: Option<Past>,
+    /// The screen on which the maps are shown; it shows all other output as well.
+    pub(super) watch: Option<Watch>,
+    pub(super) spans: Spans,
     /// `end` has run.
     pub(super) in_end: bool,
     /// Maps that `end` printed.
@@ -85,8 +93,14 @@ pub(super) struct RunContext<'a> {
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
+    /// Once the loop is over.
+    pub(super) throttle: Option<Throttle>,
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
+    /// Gets all output as well.
+    pub(super) hear: Option<Hear>,
+    /// Where the record comes from that is at work, for [`RunContext::hear`].
+    pub(super) source: Option<Source>,
 }
 
 impl<'a> RunContext<'a> {
@@ -121,12 +135,17 @@ impl<'a> RunContext<'a> {
             kept: Kept::default(),
             saved: Kept::default(),
             past: None,
+            watch: None,
+            spans: Spans::default(),
             in_end: false,
             printed: Vec::new(),
             silent: false,
             emptied: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
+            throttle: None,
             counts: Vec::new(),
+            hear: None,
+            source: None,
         }
     }
 
@@ -147,6 +166,10 @@ impl<'a> RunContext<'a> {
 
     /// Writes what is rendered, if it is time to (or `now`): output before messages.
     pub(super) fn flush(&mut self, now: bool) {
+        if let Some(watch) = &mut self.watch {
+            watch.keep(&mut self.rendered);
+            return;
+        }
         let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
         if time && !self.rendered.out.is_empty() {
             if self.broken.is_none()
@@ -195,6 +218,21 @@ impl<'a> RunContext<'a> {
         }
     }
 
+    /// Tells the renderer when a record was made, where records say so.
+    pub(super) fn date(&mut self, record: &[u8]) {
+        if self.settings.invocation.stamps
+            && let Some(stamp) = record.get(4..8).and_then(|bytes| bytes.try_into().ok())
+        {
+            let at = stamped(u32::from_ne_bytes(stamp), load::clock(DynamicClockId::Known(ClockId::Boottime)));
+            self.renderer.at(i128::from(at) + i128::from(self.boot_to_unix_ns));
+        }
+    }
+
+    /// Now, in nanoseconds since 1970.
+    fn now(&self) -> i128 {
+        i128::from(load::clock(DynamicClockId::Known(ClockId::Boottime))) + i128::from(self.boot_to_unix_ns)
+    }
+
     /// What each probe has done and has not.
     pub(super) fn counts(&self) -> Vec<Counts> {
         let of = |(program, fd): (&Program, &Option<RawFd>)| {
@@ -214,6 +252,8 @@ impl<'a> RunContext<'a> {
                 cut: tally.cut,
                 unread: tally.unread,
                 unkept: tally.unkept,
+                thinned: tally.thinned,
+                detached: self.throttle.as_ref().map_or(0, |throttle| throttle.detached(&program.probes)),
             }
         };
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
@@ -229,10 +269,16 @@ impl<'a> RunContext<'a> {
         self.tell_lost(true);
         std::mem::take(&mut self.problems).finish(self);
         events.finish(self);
+        let now = self.now();
+        self.renderer.at(now);
+        self.spans.close(now).into_iter().for_each(|span| self.say(Output::Span(span)));
+        self.notes.extend(self.spans.problems().into_iter().filter(|_| self.settings.warning_level > 0));
         self.silent = true;
         let counts = self.counts();
         self.telling.over();
-        let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks());
+        // a script that shows none, such as one with len(ustack), did not ask
+        let shows_stacks = self.manifest.types().any(builtins::contains_user_stack);
+        let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| shows_stacks);
         let complete = counts.iter().all(Counts::complete);
         self.incomplete = cut_stacks.is_some() || !complete;
         if let Some(unwinder) = self.loaded.unwinder.as_ref().filter(|_| self.verbose) {
@@ -330,6 +376,9 @@ impl Host for RunContext<'_> {
         if let (Output::Map(view), true) = (&output, self.in_end && !self.silent) {
             self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
         }
+        if let Some(hear) = &mut self.hear {
+            hear(&output, self.source.as_ref());
+        }
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order
@@ -350,6 +399,10 @@ impl Host for RunContext<'_> {
 
     fn settings(&self) -> &Settings {
         self.settings
+    }
+
+    fn spans(&mut self) -> &mut Spans {
+        &mut self.spans
     }
 
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {

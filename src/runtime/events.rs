@@ -1,16 +1,21 @@
 //! Dispatches records: finds the call site of each and runs the user-space part of its builtin.
 
+use std::mem::offset_of;
+
 use anyhow::Context;
 
 use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
-use crate::codegen::artifact::{Event, EventArg, Manifest};
+use crate::codegen::artifact::{Event, EventArg, Manifest, Origin};
 use crate::decode::decode;
 use crate::host::Host;
 use crate::types::Type;
-use crate::value::{Output, Pos, Value};
+use crate::value::{Output, Pos, Source, Value};
 
 /// Number of failures of a call that are reported; further ones are only counted.
 const SAID_OFTEN: u64 = 10;
+
+/// Where the [`Origin`] is in a record that has one.
+const ORIGIN: usize = 8;
 
 /// The call sites of a script, ready to take records.
 pub(super) struct Events {
@@ -24,6 +29,8 @@ struct Row {
     values: Vec<Arg>,
     pos: Pos,
     line: String,
+    /// Names of the sites that send it; none if the record has no origin.
+    sites: Vec<String>,
     /// Calls that failed.
     seen: u64,
 }
@@ -53,6 +60,23 @@ impl Events {
         }
     }
 
+    /// Where a record comes from, if it says so. The boot of the machine was at `boot_ns`.
+    pub fn source(&self, record: &[u8], boot_ns: u64) -> Option<Source> {
+        let row = usize::try_from(u32_at(record, 0)).ok().and_then(|i| self.rows.get(i))?;
+        let first = row.sites.first()?;
+        let at = |offset: usize| bytes(record, (ORIGIN + offset) as u32, 8).try_into().map_or(0, u64::from_ne_bytes);
+        let task = at(offset_of!(Origin, pid_tgid));
+        let comm = bytes(record, (ORIGIN + offset_of!(Origin, comm)) as u32, 16).split(|b| *b == 0).next().unwrap_or_default();
+        let site = usize::try_from(at(offset_of!(Origin, site))).ok().and_then(|i| row.sites.get(i)).unwrap_or(first);
+        Some(Source {
+            time_ns: boot_ns.wrapping_add(at(offset_of!(Origin, boot_ns))),
+            pid: (task >> 32) as u32,
+            tid: task as u32,
+            comm: String::from_utf8_lossy(comm).into_owned(),
+            probe: site.clone(),
+        })
+    }
+
     /// Reports how often failures recurred.
     pub fn finish(&mut self, host: &mut dyn Host) {
         for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
@@ -72,10 +96,24 @@ fn row(event: &Event) -> anyhow::Result<Row> {
     let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
     let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
     let types = event.args.iter().map(type_of).collect();
-    let spec = EventSpec { literals: event.literals.clone(), types, pos: event.pos.clone(), line: event.line.clone() };
+    let spec = EventSpec {
+        literals: event.literals.clone(),
+        types,
+        pos: event.pos.clone(),
+        line: event.line.clone(),
+        labels: event.labels.clone(),
+    };
     let handler = (row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?;
     let values = event.args.iter().map(constant).collect();
-    Ok(Row { handler, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
+    Ok(Row {
+        handler,
+        args: event.args.clone(),
+        values,
+        pos: event.pos.clone(),
+        line: event.line.clone(),
+        sites: event.sites.clone(),
+        seen: 0,
+    })
 }
 
 fn type_of(arg: &EventArg) -> Type {

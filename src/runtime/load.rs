@@ -22,8 +22,9 @@ use super::signals::Signals;
 use super::unwind::{self as unwind_tables, Unwinder};
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
-    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, RING,
-    SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name, unwind,
+    Artifact, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES,
+    PYTHON_STATE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
+    unwind,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
@@ -41,6 +42,8 @@ pub(super) struct Loaded {
     pub maps: Vec<MapFd>,
     /// The second ones of those maps that are there twice.
     pub seconds: Vec<Option<MapFd>>,
+    /// Calls under way whose entry has passed: see [`CALL_MARKS`].
+    pub marks: Option<MapFd>,
     /// By their limit.
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
@@ -324,6 +327,10 @@ fn prepare_maps(
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
+            Some(GATES_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
+            }
             Some(TALLIES_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
@@ -437,7 +444,7 @@ fn collect(
     let mut state = Shared::none(manifest.probes);
     for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
-        if [STATE_SECTION, TALLIES_SECTION, FAILURES_SECTION].contains(&name.as_str()) {
+        if [STATE_SECTION, TALLIES_SECTION, GATES_SECTION, FAILURES_SECTION].contains(&name.as_str()) {
             let mut size = 0;
             // SAFETY: libbpf's mapping of the section; it lives until the object is dropped
             let mapped = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut size) };
@@ -466,6 +473,7 @@ fn collect(
         programs,
         maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
         seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
+        marks: maps.get(CALL_MARKS).copied(),
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),

@@ -239,7 +239,7 @@ fn read_batches(at: MapFd) -> io::Result<Entries> {
 }
 
 /// Removes all elements. Of a large map each is a miss of the cache or two, so several threads go through it.
-fn remove_all(at: MapFd) -> io::Result<()> {
+pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
     /// A thread's own at least: a tenth of a second.
     const EACH: u32 = 1 << 17;
     const THREADS: u32 = 8;

@@ -2,7 +2,7 @@
 //!
 //! The order of a run is: load, `begin`, attach, [`Output::Attached`](crate::value::Output), start the `-c` command, read
 //! records until the run ends, stop, `end`, read the remaining records, totals, maps. A run ends by `exit()`, a signal, the end
-//! of the command or of the process of `-p`, a closed pipe, or when there is nothing to wait for.
+//! of the command or of the process of `-p`, at the time of `--duration`, a closed pipe, or when there is nothing to wait for.
 //!
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and a separate process does the slow
 //! detaching (`sweep`) after all output is written. Therefore `end` programs must not check that flag.
@@ -12,8 +12,9 @@
 //!   that is removed during the run; `privileges`: missing privileges
 //! - `attach`, `perf`, `sweep`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
-//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `scrape`: the same while it runs; `stacks`: frames by stack ID
+//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `scrape`: the same while it runs; `watch`: maps on the screen; `stacks`: frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
+//! - `throttle`, `cost`, `entry_cost`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `trials`: a script's tests and benchmarks
 //! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols
@@ -47,6 +48,7 @@ mod context;
 pub mod cost;
 mod double_buffer;
 mod empty_result;
+mod entry_cost;
 mod events;
 mod final_maps;
 mod follow;
@@ -82,10 +84,12 @@ mod stacks;
 mod sweep;
 pub mod symbolize;
 mod test_run;
+mod throttle;
 mod trials;
 mod unhit;
 mod unloadable;
 mod unwind;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -96,6 +100,7 @@ pub use refused::Refused;
 pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
 pub use signals::keep_user_signals;
+pub use watch::Watched;
 
 use child::Child;
 use symbolize::Symbols;
@@ -152,8 +157,12 @@ pub struct Options {
     pub on_end: Option<OnEnd>,
     /// The state to complete and to say at the end, where the format asks for it.
     pub state: Option<Box<State>>,
+    /// Gets what the script says, and where it comes from.
+    pub hear: Option<Hear>,
     /// Another thread asks for the state while the run goes on.
     pub scrapes: Option<Arc<Scrapes>>,
+    /// Show the maps on a screen of their own while the run goes on.
+    pub watched: Option<Watched>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is
@@ -164,6 +173,9 @@ pub struct Options {
     /// The destination of `-v`, one line at a time without its newline; none for no output.
     pub log: Option<Log>,
 }
+
+/// Gets the output of a script.
+pub type Hear = Box<dyn FnMut(&Output, Option<&crate::value::Source>)>;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,6 +387,7 @@ impl Session<'_> {
                 let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
                 log(&plain(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, settings, sys))));
             }
+            self.links.of(index);
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
         }
         if lowered {

@@ -12,21 +12,29 @@ pub struct Refused {
     pub pos: Option<Pos>,
     /// The verifier's own words.
     pub reason: String,
-    /// What it suggests (Linux 7.3 and later).
+    /// A remedy in terms of the script, or what the verifier suggests (Linux 7.3 and later), in terms of BPF programs.
     pub suggestion: Option<String>,
     /// The full log.
     pub log: String,
 }
 
 impl Refused {
-    /// Did the verifier give up (`E2BIG` of `do_check` and `push_stack` in kernel/bpf/verifier.c)? A smaller program may pass.
-    pub fn is_too_large(&self) -> bool {
-        Self::means_too_large(&self.reason)
+    /// The code of the diagnostic.
+    pub fn code(&self) -> &'static str {
+        if self.is_too_large() { "too-complex" } else { "verifier" }
     }
 
-    /// The same of a reason alone.
-    pub fn means_too_large(reason: &str) -> bool {
-        ["program is too large", "jumps is too complex"].iter().any(|text| reason.contains(text))
+    /// Its message.
+    pub fn message(&self) -> String {
+        match self.is_too_large() {
+            true => format!("{} is too complex for the kernel's verifier: {}", self.program, self.reason),
+            false => format!("the kernel's verifier rejects {}: {}", self.program, self.reason),
+        }
+    }
+
+    /// Did the verifier give up (`E2BIG` of `do_check` and `push_stack` in kernel/bpf/verifier.c)? A smaller program may pass.
+    pub fn is_too_large(&self) -> bool {
+        ["program is too large", "jumps is too complex"].iter().any(|text| self.reason.contains(text))
     }
 }
 
@@ -70,17 +78,18 @@ pub fn read(program: &str, log: &str, failure: Option<&str>) -> Refused {
         let words: Vec<&str> = lines.get(start..)?.iter().take_while(|l| l.starts_with([' ', '\t'])).map(|l| l.trim()).collect();
         (!words.is_empty()).then(|| words.join(" "))
     };
+    let words = last_words(trace);
     let class = report.and_then(|i| lines.get(i)?.strip_prefix("Verification failed:")).map(str::trim);
     let reason = match (class, section("Reason:")) {
         (Some(class), Some(reason)) => format!("{class}: {reason}"),
         (Some(class), None) => class.to_owned(),
         (None, Some(reason)) => reason,
-        (None, None) => last_words(trace).unwrap_or_else(|| by_failure(failure)),
+        (None, None) => words.clone().unwrap_or_else(|| by_failure(failure)),
     };
     Refused {
         program: program.into(),
         pos: at(trace).or_else(|| at(lines.get(report?..)?)),
-        suggestion: section("Suggestion:").or_else(|| remedy(&reason)),
+        suggestion: remedy(&reason).or_else(|| remedy(&words?)).or_else(|| section("Suggestion:")),
         reason,
         log: log.into(),
     }
@@ -99,13 +108,13 @@ fn by_failure(failure: Option<&str>) -> String {
     }
 }
 
-/// Remedies for older kernels that only state the reason, by words of the reason.
+/// Remedies by words of the reason.
 const REMEDIES: [(&str, &str); 17] = [
     ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
     ("number of maps per program", "use fewer maps in the probe, or one map with a key"),
     ("infinite loop", "the loop must have a constant bound, as in `for $i : 0..100 { … }`"),
-    ("too complex", "use fewer iterations, or do less in the body of the loop"),
-    ("too large", "use fewer iterations, or split the probe"),
+    ("too complex", "split the probe, use fewer iterations, or nest fewer loops and conditions"),
+    ("too large", "split the probe, use fewer iterations, or nest fewer loops and conditions"),
     ("too many", "use fewer iterations, or split the probe"),
     ("back-edge", "loops need Linux 5.3: use `unroll(n) { … }`"),
     // of callbacks, which came with Linux 5.13, it does not know what they are
@@ -190,6 +199,17 @@ mod tests {
         assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1, ..Pos::default() }));
         assert!(refused.reason.starts_with("Register Type Safety: Unreadable register: R0 has never"), "{}", refused.reason);
         assert_eq!(refused.suggestion.as_deref(), Some("Initialize R0 on every path before this instruction."));
+    }
+
+    #[test]
+    fn remedies_before_suggestions() {
+        let log = "0: R1=ctx() R10=fp0\n; kprobe:__x64_sys_getppid { override(77); } @ stdin:1\n7: (85) call bpf_override_return#58\n\
+            program of this type cannot use helper bpf_override_return#58\n\nVerification failed: Policy: Operation is not allowed\n\nReason:\n  \
+            The helper bpf_override_return#58 is not allowed: this program type does not allow the helper.\n\nSuggestion:\n  \
+            Use a helper allowed for this program type, or move the logic to a compatible program type.\n\nprocessed 8 insns (limit 1000000)\n";
+        let refused = read("kprobe:__x64_sys_getppid", log, None);
+        assert!(refused.reason.starts_with("Policy: Operation is not allowed: The helper"), "{}", refused.reason);
+        assert_eq!(refused.suggestion.as_deref(), Some("`override` needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE"));
     }
 
     #[test]

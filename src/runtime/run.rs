@@ -11,14 +11,14 @@ use super::final_maps::Kept;
 use super::poll::{NAP, ended};
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
+use super::throttle::Throttle;
+use super::watch::{self, Watch};
 use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, removed_cgroup, unhit};
 use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
+use crate::streams::CLOSED_PIPE;
 use crate::value::Output;
-
-/// 128 + SIGPIPE
-const CLOSED_PIPE: u8 = 141;
 
 impl Session<'_> {
     /// Runs to the end. Output of the script goes to `out`, and messages about the run to `err`.
@@ -26,6 +26,7 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
     /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+        let mut throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
         let Begun { ran, first } = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
@@ -43,6 +44,10 @@ impl Session<'_> {
             context.saved = Kept::new(self.cx.manifest, &names);
         }
         context.past = self.options.scrapes.is_some().then(Default::default);
+        if let Some(wanted) = self.options.watched.take() {
+            context.watch = Watch::begin(wanted, self.cx.manifest);
+        }
+        context.hear = self.options.hear.take();
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -79,31 +84,41 @@ impl Session<'_> {
                 refreshed = Instant::now();
             }
             context.stacks.tend(&context.loaded.state, done.all);
+            if let Some(throttle) = &mut throttle {
+                let steps = throttle.tend(&self.cx, &mut self.links, self.sys);
+                steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
+            }
             context.tell_lost(false);
             if let Some(warning) = cgroup.warning(false) {
                 context.warn(&warning);
             }
             context.flush(false);
+            let quit = watch::heed(&mut context);
             let child_over = exit_of_child(&mut child)?.is_some();
-            let over =
-                child_over || (!waits && child.is_none()) || self.cx.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
+            let over = quit
+                || child_over
+                || (!waits && child.is_none())
+                || self.cx.signals.end().is_some()
+                || self.target.as_ref().is_some_and(ended);
             if over || !context.goes_on() {
                 break;
             }
             if done.all {
                 let nap = context.stacks.nap(&context.loaded.state);
                 source.sleep(
-                    nap,
+                    self.cx.signals.patience(throttle.as_ref().map_or(nap, |throttle| throttle.nap(nap))),
                     &[
                         self.cx.signals.fd(),
                         raw(child.as_ref().map(|c| c.fd()).as_ref()),
                         raw(self.target.as_ref()),
                         scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
+                        context.watch.as_ref().map_or(-1, Watch::keys),
                     ],
                 );
             }
         }
 
+        watch::end(&mut context);
         let flags = self.cx.loaded.state.flags();
         hurry(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
@@ -111,11 +126,15 @@ impl Session<'_> {
             true => hurry(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
+        context.throttle = throttle;
         source.finish(&mut context);
         let status = context.exit.take();
         if context.broken.is_none() {
             self.cx.loaded.state.begin_anew();
             load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::End, &self.cx.signals)?;
+            if let Some(scrapes) = &self.options.scrapes {
+                scrapes.finish(&mut context)?;
+            }
             context.in_end = true;
             source.finish(&mut context);
             if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
@@ -162,6 +181,9 @@ impl Session<'_> {
         let ran = self.cx.loaded.state.ended().is_none();
         if ran {
             self.cx.loaded.state.go();
+        }
+        if !self.cx.settings.duration.is_zero() {
+            self.cx.signals.end_after(self.cx.settings.duration);
         }
         if self.options.verbose
             && let Some(log) = &mut self.options.log

@@ -25,6 +25,10 @@ pub struct Scrapes {
     blank: State,
     answer: Mutex<Option<Box<State>>>,
     answered: Condvar,
+    /// Whoever asks has this until the answer is there.
+    turn: Mutex<()>,
+    /// What the run had counted at its end.
+    last: Mutex<Option<Box<State>>>,
 }
 
 impl Scrapes {
@@ -33,11 +37,16 @@ impl Scrapes {
     /// # Errors
     /// The system's.
     pub fn new(blank: State) -> io::Result<Self> {
-        Ok(Self { wake: poll::eventfd()?, asked: AtomicBool::new(false), blank, answer: Mutex::new(None), answered: Condvar::new() })
+        let (wake, asked) = (poll::eventfd()?, AtomicBool::new(false));
+        Ok(Self { wake, asked, blank, answer: Mutex::default(), answered: Condvar::new(), turn: Mutex::default(), last: Mutex::default() })
     }
 
     /// Asks the run, and waits for its answer; none if it does not answer in time.
     pub fn ask(&self) -> Option<Box<State>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = self.last() {
+            return Some(last);
+        }
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         *answer = None;
         self.asked.store(true, Ordering::SeqCst);
@@ -45,6 +54,25 @@ impl Scrapes {
         let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none());
         let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         answer.take()
+    }
+
+    /// What the run had counted at its end, before `end` emptied its maps.
+    pub fn last(&self) -> Option<Box<State>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is known before the run begins.
+    pub fn blank(&self) -> &State {
+        &self.blank
+    }
+
+    /// Answers all questions from now on.
+    pub(super) fn finish(&self, context: &mut RunContext) -> anyhow::Result<()> {
+        let state = Box::new(context.state_now(&self.blank)?);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        self.answered.notify_all();
+        Ok(())
     }
 
     /// Readable when there is a question.

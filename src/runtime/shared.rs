@@ -5,7 +5,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use crate::codegen::artifact::{CUT_REASONS, FAILURES_SECTION, Failures, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally};
+use crate::codegen::artifact::{
+    CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally,
+};
 
 /// [`State`], [`Tally`]s and [`Failures`], mapped.
 pub(super) struct Shared {
@@ -19,6 +21,9 @@ pub(super) struct Shared {
     /// For each problem those of all CPUs, and how many in all.
     failures: *const Failures,
     all_failures: usize,
+    /// By probe.
+    gates: *mut Gate,
+    all_gates: usize,
 }
 
 impl Shared {
@@ -33,6 +38,8 @@ impl Shared {
             of_cpu: probes.max(1),
             failures: ptr::null(),
             all_failures: 0,
+            gates: ptr::null_mut(),
+            all_gates: 0,
         }
     }
 
@@ -49,6 +56,10 @@ impl Shared {
             STATE_SECTION if size < size_of::<State>() => return false,
             STATE_SECTION => (self.state, self._own) = (mapped.cast(), None),
             TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<Tally>()),
+            GATES_SECTION => {
+                (self.gates, self.all_gates) = (mapped.cast(), size / size_of::<Gate>());
+                (0..self.all_gates).for_each(|gate| self.set_gate(gate, 1, 0));
+            }
             FAILURES_SECTION => (self.failures, self.all_failures) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
             _ => return false,
         }
@@ -91,6 +102,8 @@ impl Shared {
             sum.cut += load(&raw const (*tally).cut);
             sum.unread += load(&raw const (*tally).unread);
             sum.unkept += load(&raw const (*tally).unkept);
+            sum.ran += load(&raw const (*tally).ran);
+            sum.thinned += load(&raw const (*tally).thinned);
         }
     }
 
@@ -151,6 +164,28 @@ impl Shared {
     /// From here on programs write to the other one.
     pub fn switch(&self, bit: u32) {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
+    }
+
+    /// Lets one in so many of a probe's runs pass, and so many until the next time.
+    pub fn set_gate(&self, gate: usize, one_in: u64, tokens: u64) {
+        if gate < self.all_gates {
+            // SAFETY: within the mapping, and for the rest as above
+            unsafe {
+                let gate = self.gates.add(gate);
+                AtomicU64::from_ptr(&raw mut (*gate).one_in).store(one_in, Ordering::Relaxed);
+                AtomicU64::from_ptr(&raw mut (*gate).tokens).store(tokens, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many more events may pass. Negative where several programs took the last at once.
+    pub fn event_tokens(&self) -> i64 {
+        unsafe { AtomicI64::from_ptr((&raw mut (*self.state).event_tokens).cast()) }.load(Ordering::Relaxed)
+    }
+
+    /// Lets so many more events pass.
+    pub fn add_event_tokens(&self, tokens: u64) {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).event_tokens) }.fetch_add(tokens, Ordering::Relaxed);
     }
 
     /// Programs at work that may sleep.

@@ -5,6 +5,7 @@
 //! first, ends the process immediately.
 #![allow(unsafe_code)] // sigaction(2)
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::poll;
 use super::remote::Remote;
 use super::shared::Flags;
+use crate::terminal::screen;
 
 /// The number of SIGINT and SIGTERM signals, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);
@@ -32,7 +34,13 @@ const TOGETHER_MS: u64 = 250;
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
 /// Handles SIGINT, SIGTERM and SIGUSR1 while it lives, unless another thread controls the run.
-pub(super) enum Signals {
+pub(super) struct Signals {
+    from: From,
+    /// When the run ends by itself.
+    deadline: Cell<Option<Instant>>,
+}
+
+enum From {
     Caught(Caught),
     Led(Arc<Remote>),
 }
@@ -67,7 +75,10 @@ extern "C" fn caught(signal: libc::c_int) {
             }
             match before {
                 0 => FIRST.store(now, Ordering::Relaxed),
-                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => libc::_exit(128 + signal),
+                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => {
+                    screen::abandon();
+                    libc::_exit(128 + signal);
+                }
                 _ => {}
             }
         }
@@ -109,12 +120,28 @@ impl Signals {
                 }
             }
         }
-        Ok(Self::Caught(Caught { wake, before }))
+        Ok(Self::from(From::Caught(Caught { wake, before })))
     }
 
     /// Leaves the process's signals alone.
     pub fn led_by(remote: Arc<Remote>) -> Self {
-        Self::Led(remote)
+        Self::from(From::Led(remote))
+    }
+
+    fn from(from: From) -> Self {
+        Self { from, deadline: Cell::new(None) }
+    }
+
+    /// Ends the run this long from now.
+    pub fn end_after(&self, time: Duration) {
+        self.deadline.set(Instant::now().checked_add(time));
+    }
+
+    /// How long to wait for one at most.
+    pub fn patience(&self, longest: Duration) -> Duration {
+        let left = self.deadline.get().map(|at| at.saturating_duration_since(Instant::now()));
+        // poll(2) counts milliseconds
+        left.map_or(longest, |left| longest.min(left + Duration::from_millis(1)))
     }
 
     /// Readable when one has come.
@@ -123,17 +150,17 @@ impl Signals {
     }
 
     fn wake(&self) -> &OwnedFd {
-        match self {
-            Self::Caught(caught) => &caught.wake,
-            Self::Led(remote) => remote.fd(),
+        match &self.from {
+            From::Caught(caught) => &caught.wake,
+            From::Led(remote) => remote.fd(),
         }
     }
 
     /// Runs `f`, which runs a program whose loops must end when the run ends. Its thread stays in the kernel and receives no
     /// signals, so another thread handles them meanwhile. `known` is the number of earlier requests, which do not count.
     pub fn attend<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
-        let result = match self {
-            Self::Caught(_) => {
+        let result = match &self.from {
+            From::Caught(_) => {
                 LOOPS.store(flags.interrupted(), Ordering::SeqCst);
                 flags.interrupt(self.ends() > known);
                 let over = AtomicBool::new(false);
@@ -160,7 +187,7 @@ impl Signals {
                 LOOPS.store(std::ptr::null_mut(), Ordering::SeqCst);
                 result
             }
-            Self::Led(remote) => {
+            From::Led(remote) => {
                 remote.attend(Some(flags));
                 flags.interrupt(self.ends() > known);
                 let result = run();
@@ -172,34 +199,42 @@ impl Signals {
         result
     }
 
-    /// The signal that ended the run, if one did.
+    fn is_overdue(&self) -> bool {
+        self.deadline.get().is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// The signal that ended the run, if one did; 0 if it was something else.
     pub fn end(&self) -> Option<i32> {
-        match self {
-            Self::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
-            Self::Led(remote) => remote.ended().then_some(0),
+        if self.is_overdue() {
+            return Some(0);
+        }
+        match &self.from {
+            From::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
+            From::Led(remote) => remote.ended().then_some(0),
         }
     }
 
     /// The number of requests to end the run.
     pub fn ends(&self) -> u32 {
-        match self {
-            Self::Caught(_) => ENDS.load(Ordering::SeqCst),
-            Self::Led(remote) => u32::from(remote.ended()),
+        let overdue = u32::from(self.is_overdue());
+        match &self.from {
+            From::Caught(_) => overdue + ENDS.load(Ordering::SeqCst),
+            From::Led(remote) => overdue + u32::from(remote.ended()),
         }
     }
 
     /// Is the run to pause, or to go on? Where that has changed since the last time.
     pub fn paused(&self) -> Option<bool> {
-        match self {
-            Self::Caught(_) => None,
-            Self::Led(remote) => remote.paused(),
+        match &self.from {
+            From::Caught(_) => None,
+            From::Led(remote) => remote.paused(),
         }
     }
 
     /// Resets [`Signals::fd`], and returns the number of SIGUSR1 signals since the last call.
     pub fn acknowledge(&self) -> u32 {
         poll::clear(self.wake());
-        if let Self::Led(_) = self { 0 } else { USER.swap(0, Ordering::Relaxed) }
+        if let From::Led(_) = self.from { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
 }
 

@@ -74,12 +74,12 @@ impl Source {
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.
-    pub fn sleep(&self, nap: Duration, others: &[RawFd; 4]) {
+    pub fn sleep(&self, nap: Duration, others: &[RawFd; 5]) {
         match &self.collector {
             Some(collector) => {
                 if collector.sleep() {
-                    let [signal, child, target, asked] = *others;
-                    wait(&[collector.fd(), signal, child, target, asked], nap);
+                    let [signal, child, target, asked, keys] = *others;
+                    wait(&[collector.fd(), signal, child, target, asked, keys], nap);
                     collector.wake();
                 }
             }
@@ -175,7 +175,12 @@ fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bo
         return true;
     }
     context.telling.record();
+    context.date(record);
+    if context.hear.is_some() {
+        context.source = events.source(record, context.boot_to_unix_ns);
+    }
     events.take(record, context);
+    context.source = None;
     context.after_record();
     context.goes_on() && !std::mem::take(&mut context.slow)
 }

@@ -10,7 +10,7 @@ use crate::builtins::Lit;
 use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
 use crate::diag::Source;
 use crate::emit::Section;
-use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, Helper, MapDef, MapKind, ProgramCx, TargetFeatures};
+use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, Helper, MapDef, MapKind, ProgramCx, TargetFeatures, new_context};
 use crate::host::Reader;
 use crate::probes::{ProgramType, SamplePeriod};
 use crate::render::{Rendered, Renderer};
@@ -121,12 +121,12 @@ fn ours(e: &mut Builder, then: impl FnOnce(&mut Builder)) {
 fn says(text: &str) -> Event {
     let text = text.as_bytes().to_vec();
     let (literals, args) = (vec![Some(Lit::Str(text.clone()))], vec![EventArg::Text(text)]);
-    Event { builtin: "warnf".into(), pos: Pos::default(), line: String::new(), literals, args }
+    Event { builtin: "warnf".into(), pos: Pos::default(), line: String::new(), literals, labels: Vec::new(), args, sites: Vec::new() }
 }
 
 macro_rules! object {
     ($cx:ident, $body:block) => {{
-        let context = Context::create();
+        let context = new_context();
         let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
         let $cx = CodegenCx::new(&context, std::slice::from_ref(&source), TargetFeatures::default(), CodegenOptions::default());
         $body

@@ -7,7 +7,8 @@ use anyhow::Context;
 
 use super::context::RunContext;
 use super::problems::Problems;
-use super::{Exit, Session, test_run};
+use super::{Exit, Session, load, test_run};
+use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::value::{Output, Trial};
@@ -26,6 +27,24 @@ struct Ran {
     failed: bool,
     /// Its output.
     output: Vec<u8>,
+}
+
+/// What `begin` did before the first of them.
+struct Said {
+    output: Vec<u8>,
+    failed: bool,
+}
+
+impl Ran {
+    /// The same as a part of a longer one.
+    fn after(mut self, first: Option<Said>) -> Self {
+        if let Some(Said { mut output, failed }) = first {
+            output.append(&mut self.output);
+            self.output = output;
+            self.failed |= failed;
+        }
+        self
+    }
 }
 
 impl Session<'_> {
@@ -47,15 +66,21 @@ impl Session<'_> {
                 Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd?))
             })
             .collect();
+        if self.options.dry_run {
+            return Ok(Exit { status: 0, child: None });
+        }
+        if trials.is_empty() {
+            self.all_of(&Attach::Begin, renderer, out, err)?;
+            return self.end_trials(0, renderer, out, err);
+        }
+        // what `begin` says is a part of what the first one says
+        let mut first = Some(self.begun(listener)?);
         let mut say = |output: Output| -> anyhow::Result<()> {
             let mut rendered = Rendered::default();
             renderer.render(&output, &mut rendered);
             let told = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
             told.map_err(|why| super::NotWritten(why).into())
         };
-        if self.options.dry_run {
-            return Ok(Exit { status: 0, child: None });
-        }
         let widest = trials.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let benches = trials.iter().any(|(_, bench, _)| *bench);
         say(Output::Trial(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } }))?;
@@ -73,7 +98,7 @@ impl Session<'_> {
                 passed
             } else {
                 say(Output::Trial(Trial::Started { name: name.clone() }))?;
-                let ran = self.once(*fd, 0, listener)?;
+                let ran = self.once(*fd, 0, listener)?.after(first.take());
                 let passed = ran.returned == 0 && !ran.failed;
                 say(Output::Trial(Trial::Tested { name: name.clone(), passed, took: ran.took, output: ran.output }))?;
                 passed
@@ -86,8 +111,48 @@ impl Session<'_> {
         if !benches {
             say(Output::Trial(Trial::Over { tests: tried, failed }))?;
         }
-        say(Output::End)?;
+        self.end_trials(status, renderer, out, err)
+    }
+
+    /// Runs `begin`; its result.
+    fn begun(&mut self, listener: &mut dyn Renderer) -> anyhow::Result<Said> {
+        let (mut output, mut problems) = (Vec::new(), Vec::new());
+        let failed = self.all_of(&Attach::Begin, listener, &mut output, &mut problems)?;
+        output.append(&mut problems);
+        Ok(Said { output, failed })
+    }
+
+    /// Runs `end`, whose output is the run's.
+    fn end_trials(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+        self.all_of(&Attach::End, renderer, out, err)?;
+        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        context.say(Output::End);
+        context.flush(true);
         Ok(Exit { status, child: None })
+    }
+
+    /// Runs the programs of `begin` or of `end`, and processes their records. Returns true if they failed.
+    fn all_of(&mut self, which: &Attach, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<bool> {
+        self.cx.loaded.state.begin_anew();
+        let mut before = Problems::of(self.cx.manifest);
+        before.begin_anew(&self.cx.loaded.state);
+        load::run_all(self.cx.manifest, &self.cx.loaded, which, &self.cx.signals)?;
+        let asked = self.cx.loaded.state.ended();
+        let errors = self.hear(before, renderer, out, err)?;
+        Ok(errors > 0 || asked.is_some_and(|status| status != 0))
+    }
+
+    /// Processes the records of what ran; the number of errors.
+    fn hear(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u64> {
+        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        context.problems = before;
+        self.source.finish(&mut context);
+        context.tell_problems();
+        context.flush(true);
+        match context.broken.take() {
+            Some(why) => Err(super::NotWritten(why).into()),
+            None => Ok(context.errors),
+        }
     }
 
     /// Runs a benchmark more and more times, until it takes long enough.
@@ -122,14 +187,8 @@ impl Session<'_> {
         };
         let (returned, took) = self.cx.signals.attend(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
-        let (asked, failed) = (self.cx.loaded.state.ended(), {
-            let mut context = RunContext::new(&self.cx, listener, &mut output, &mut problems);
-            context.problems = before;
-            self.source.finish(&mut context);
-            context.tell_problems();
-            context.flush(true);
-            context.errors > 0
-        });
+        let asked = self.cx.loaded.state.ended();
+        let failed = self.hear(before, listener, &mut output, &mut problems)? > 0;
         output.append(&mut problems);
         // its loops were left before their end
         let interrupted = self.cx.signals.end().is_some();

@@ -97,10 +97,11 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
     jobs
 }
 
-/// Tests are run by themselves, and so are benchmarks.
+/// Tests are run by themselves, between `begin` and `end`, and so are benchmarks.
 fn wanted(site: &ProbeSite, mode: Mode) -> bool {
     match (&site.attach, mode) {
         (Attach::Trial { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
+        (Attach::Begin | Attach::End, _) => true,
         (_, Mode::Trace) => true,
         (_, Mode::Test | Mode::Bench) => false,
     }

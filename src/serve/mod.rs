@@ -1,14 +1,12 @@
 //! `--serve`: the maps of a run as metrics, for Prometheus to scrape.
 //!
 //! - `http`: a server for a few clients that may be slow or hostile
-//! - `exposition`: from a [`State`](crate::state::State) to text
-//! - `names`: names of metrics and labels, and units, from the script
+//! - `exposition`: from [`metrics`](crate::metrics) to text
 //!
 //! A scrape asks the run for its state ([`Scrapes`]), so the server itself reads no map.
 
 mod exposition;
 mod http;
-mod names;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -16,9 +14,8 @@ use std::sync::Arc;
 
 use crate::failure::{Failure, reason};
 use crate::input;
+use crate::metrics::Metrics;
 use crate::runtime::Scrapes;
-use exposition::Exposition;
-pub use names::Names;
 
 /// Bytes of a token.
 const TOKEN: u64 = 4096;
@@ -39,7 +36,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// The address cannot be used, or not without a token.
-pub fn start(address: SocketAddr, token: Option<&Path>, names: Names, series: u64, scrapes: Arc<Scrapes>) -> Result<SocketAddr, Failure> {
+pub fn start(address: SocketAddr, token: Option<&Path>, mut metrics: Metrics, scrapes: Arc<Scrapes>) -> Result<SocketAddr, Failure> {
     let token = token.map(read_token).transpose()?;
     if token.is_none() && !address.ip().is_loopback() {
         return Err(Failure::new(format!("--serve {address}: other machines can reach this address"))
@@ -49,8 +46,7 @@ pub fn start(address: SocketAddr, token: Option<&Path>, names: Names, series: u6
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let mut exposition = Exposition::new(names, series);
-    let metrics = move |open: bool| scrapes.ask().map(|state| exposition.text(&state, open));
+    let metrics = move |open: bool| scrapes.ask().map(|state| exposition::text(&metrics.families(&state), open));
     let server = http::Server::new(listener, token, Box::new(metrics));
     std::thread::Builder::new().name("rbt-serve".into()).spawn(move || server.run()).map_err(failed)?;
     Ok(address)

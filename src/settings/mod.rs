@@ -3,15 +3,26 @@
 //! [`SETTINGS`] has a row for each name of the environment and of `config` blocks. The environment overrides the block, and the
 //! flag of a row overrides both. Other flags set fields without a row.
 
+use std::time::Duration;
+
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
-pub use parse::{parse_bool, parse_int};
+pub use parse::{parse_bool, parse_duration, parse_int};
 pub use rows::{ENV_ONLY, SETTINGS};
 use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
 
 mod parse;
 mod rows;
+
+/// A share of processor time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overhead {
+    /// In thousandths of a percent.
+    pub millipercent: u32,
+    /// Of all CPUs together, not of one.
+    pub of_machine: bool,
+}
 
 /// Handling of a probe that does not exist or cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +75,8 @@ pub struct Settings {
     pub cpp_demangle: bool,
     /// Without effect: see its row.
     pub lazy_symbolication: bool,
+    /// The run ends after this time; zero for no limit.
+    pub duration: Duration,
     /// The BPF object's license.
     pub license: String,
     /// Bytes of the verifier's log.
@@ -74,6 +87,10 @@ pub struct Settings {
     pub map_layout: MapLayout,
     /// Bytes that `cat()` prints.
     pub max_cat_bytes: u64,
+    /// Events per second; 0 for no limit.
+    pub max_events: u64,
+    /// Processor time that probes may take.
+    pub max_overhead: Option<Overhead>,
     /// Maximum number of keys of a map without a declaration.
     pub max_map_keys: u64,
     /// Attach points after wildcards.
@@ -148,6 +165,10 @@ pub struct Invocation {
     pub has_child: bool,
     /// Failed reads of memory are counted, because they affect expectations (`--expect`).
     pub counts_unread: bool,
+    /// Records have the time at which they were made.
+    pub stamps: bool,
+    /// Records say where they come from (`--otlp`): time, thread, name of the thread, site of the probe.
+    pub sends_origin: bool,
     /// `$1` …
     pub params: Vec<String>,
     /// `--name=value` and `--name` after the script, for `getopt`; in order.
@@ -219,11 +240,14 @@ impl Default for Settings {
             cache_user_symbols: None,
             cpp_demangle: true,
             lazy_symbolication: true,
+            duration: Duration::ZERO,
             license: "GPL".into(),
             log_size: 1_000_000,
             max_bpf_progs: 1024,
             map_layout: MapLayout::List,
             max_cat_bytes: 10240,
+            max_events: 0,
+            max_overhead: None,
             max_map_keys: 4096,
             max_probes: 1024,
             max_series: 1000,
@@ -531,6 +555,18 @@ mod tests {
         }
         for text in ["", "-1", "x", "1z", "99999999999999999999", "1e30", "20000000000G"] {
             assert!(parse_int(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_have_many_forms() {
+        for (text, ms) in
+            [("10s", 10_000), ("1.5s", 1500), ("500ms", 500), ("2m", 120_000), ("0", 0), ("10", 10_000), ("0.3", 300), ("0.25h", 900_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "ten", "s", "-1s", "1..5s", "1.s", ".5s", "1x", "99999999999999999999s", "999999999d", "1.0123456789s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 

@@ -1,5 +1,8 @@
 //! Parses the values of settings.
 
+use std::time::Duration;
+
+use super::Overhead;
 use crate::units;
 
 pub(super) fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
@@ -22,6 +25,56 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
         "0" | "false" | "off" | "no" => Ok(false),
         _ => Err("expected `true` or `false`".to_string()),
     }
+}
+
+/// A time: seconds, or a number with its unit, such as `1.5s` or `500ms`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected seconds (5, 0.5) or a time with a unit (200ms, 10s, 2m)".to_string();
+    let plain = text.trim();
+    let end = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
+    let (number, unit) = plain.split_at(end);
+    let factor = units::duration(if unit.is_empty() { "s" } else { unit }).ok_or_else(wrong)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    let ns = digits(whole)?.checked_mul(factor).filter(|_| fraction.len() <= 9).ok_or_else(wrong)?;
+    let part = u128::from(digits(fraction)?) * u128::from(factor) / 10u128.pow(fraction.len() as u32);
+    ns.checked_add(part as u64).map(Duration::from_nanos).ok_or_else(wrong)
+}
+
+/// As [`parse_duration`] reads it.
+pub(super) fn write_duration(time: Duration) -> String {
+    let ns = time.as_nanos();
+    if ns == 0 {
+        return "0".into();
+    }
+    let unit = units::DURATIONS.iter().rev().find(|(_, factor)| ns.is_multiple_of(u128::from(*factor)));
+    unit.map_or_else(|| format!("{ns}ns"), |(name, factor)| format!("{}{name}", ns / u128::from(*factor)))
+}
+
+/// `1%`, `0.5%` or `2%machine`; `0` is no limit.
+pub(super) fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
+    let wrong = || "expected a percentage of one CPU or of the machine, such as 1%, 0.5% or 2%machine".to_string();
+    if text.trim() == "0" {
+        return Ok(None);
+    }
+    let (number, of) = text.trim().split_once('%').ok_or_else(wrong)?;
+    let of_machine = match of {
+        "" => false,
+        "machine" => true,
+        _ => return Err(wrong()),
+    };
+    let plain = number.starts_with(|c: char| c.is_ascii_digit()) && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let percent: f64 = number.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
+    let millipercent = percent * 1000.0;
+    if !(1.0..=1e8).contains(&millipercent) {
+        return Err("the percentage must be from 0.001 to 100000".into());
+    }
+    Ok(Some(Overhead { millipercent: millipercent.round() as u32, of_machine }))
+}
+
+/// As [`parse_overhead`] reads it.
+pub(super) fn write_overhead(limit: Option<Overhead>) -> String {
+    limit.map_or_else(|| "0".into(), |o| format!("{}%{}", f64::from(o.millipercent) / 1000.0, if o.of_machine { "machine" } else { "" }))
 }
 
 /// Suffixes of sizes, in bytes.

@@ -1,6 +1,6 @@
 //! The rows, and the words that their values accept.
 
-use super::parse::{name_of, one_of, parse_bool, parse_int, parse_word};
+use super::parse::{name_of, one_of, parse_bool, parse_duration, parse_int, parse_overhead, parse_word, write_duration, write_overhead};
 use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
 use crate::value::StackMode;
 
@@ -84,6 +84,15 @@ pub const SETTINGS: &[Setting] = &[
         get: |s| s.cache_user_symbols.map_or(UNDECIDED, |c| name_of(c, CACHES)).to_string(),
     },
     switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
+    Setting {
+        name: "duration",
+        values: "time",
+        doc: "End the run this long after all probes are attached, as Ctrl-C would: seconds (5, 0.5) or a time with a unit (200ms, 2m); 0 for no limit",
+        flag: None,
+        set: |s, text| parse_duration(text).map(|time| s.duration = time),
+        get: |s| write_duration(s.duration),
+    }
+    .with_flag("duration", "TIME", "Limits"),
     switch!(
         lazy_symbolication,
         "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
@@ -108,9 +117,32 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
     number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
+    Setting {
+        name: "max_events",
+        values: "count/s",
+        doc: "Let at most this many events per second pass the predicates of all probes together, such as 1000/s; 0 for no limit",
+        flag: None,
+        set: |s, text| parse_int(text.trim().strip_suffix("/s").unwrap_or(text)).map(|n| s.max_events = n.min(1 << 40)),
+        get: |s| s.max_events.to_string(),
+    }
+    .with_flag("max-events", "N/s", "Limits"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
+    Setting {
+        name: "max_overhead",
+        values: "percentage",
+        doc: "Keep the processor time of probes below this percentage of one CPU (1%, 0.5%) or of the machine (2%machine): rbt samples runs, and detaches probes if that does not suffice; 0 for no limit",
+        flag: None,
+        set: |s, text| parse_overhead(text).map(|limit| s.max_overhead = limit),
+        get: |s| write_overhead(s.max_overhead),
+    }
+    .with_flag("max-overhead", "PERCENT", "Limits"),
     number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
-    number!(max_series, "count", 1, "With --serve: series of a map that are shown by themselves; all others are one, with the label other"),
+    number!(
+        max_series,
+        "count",
+        1,
+        "With --serve and --otlp: series of a map that are shown by themselves; all others are one, with the label other"
+    ),
     number!(
         max_stacks,
         "count",

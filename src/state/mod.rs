@@ -121,6 +121,9 @@ pub struct Counted {
     /// A series, by the number of the interval since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intervals: Option<BTreeMap<u64, Interval>>,
+    /// Buckets of the intervals of a heat map, by the number of the interval since 1970, then by index, without zeros.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<BTreeMap<u64, BTreeMap<u32, u64>>>,
 }
 
 /// An interval of a series.
@@ -190,7 +193,14 @@ impl Counted {
             }
             (_, _) => false,
         });
-        lost(wide(self.count), wide(other.count), wide(sum.count))
+        let none = BTreeMap::new();
+        let cell = |c: &'_ Counted, column: u64, i: u32| {
+            c.columns.as_ref().and_then(|columns| columns.get(&column)).unwrap_or(&none).get(&i).copied().unwrap_or(0)
+        };
+        let cells = sum.columns.iter().flatten().flat_map(|(column, found)| found.iter().map(move |(i, n)| (*column, *i, *n)));
+        let columns = cells.into_iter().any(|(column, i, n)| cell(self, column, i).checked_add(cell(other, column, i)) != Some(n));
+        columns
+            || lost(wide(self.count), wide(other.count), wide(sum.count))
             || lost(self.sum, other.sum, sum.sum)
             || buckets.iter().any(|i| of(self, *i).checked_add(of(other, *i)) != Some(of(sum, *i)))
             || series
@@ -234,7 +244,8 @@ pub fn portable(key: &mut Value) {
         | Value::Stats(_)
         | Value::Avg(_)
         | Value::Percentiles(_)
-        | Value::Series(_) => {}
+        | Value::Series(_)
+        | Value::HeatMap(_) => {}
     }
 }
 

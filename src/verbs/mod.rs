@@ -177,6 +177,25 @@ pub const VERBS: &[Verb] = &[
         most: 1,
         write: write::latency,
     },
+    Verb {
+        name: "timeline",
+        takes: "PROBE...",
+        doc: "Show when calls begin and end, on the timelines of their threads",
+        more: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
+               a word: syscalls stands for all system calls, and sched for the states of all threads (running, runnable, sleeping \
+               and who woke them), for which -p and -c are of no use. rbt prints a line per call; `-f perfetto -o FILE` makes a \
+               timeline for https://ui.perfetto.dev. Calls that have not returned are shown as open.",
+        options: &["if", "duration", "print-script"],
+        examples: &[
+            ("rbt timeline syscalls -c 'ls -l'", "the system calls of a command"),
+            ("rbt timeline libc:malloc t:syscalls:sys_enter_brk -c 'ls -l'", "the allocator, and when it asks the kernel"),
+            ("rbt timeline vfs_read vfs_write -d 2 -f perfetto -o vfs.pftrace", "reads and writes of files, for Perfetto"),
+        ],
+        operands: &["PROBE"],
+        least: 1,
+        most: usize::MAX,
+        write: write::timeline,
+    },
 ];
 
 /// The verb with this name.

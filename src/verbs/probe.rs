@@ -92,7 +92,7 @@ impl Probe {
     }
 
     /// Where what begins here ends.
-    pub fn end(&self) -> Result<Probe, Failure> {
+    pub fn end(&self, verb: &str) -> Result<Probe, Failure> {
         if let Some((_, end)) = PAIRS.iter().find(|(start, _)| *start == self.kind) {
             return Ok(Probe { prefix: format!("{end}:"), from: self.to - self.rest.len(), ..self.clone() });
         }
@@ -101,7 +101,7 @@ impl Probe {
             return Ok(Probe { prefix: format!("tracepoint:syscalls:{}", SYSCALL.1), from: self.to - call.len(), ..self.clone() });
         }
         let what = if self.kind.is_empty() { self.rest.clone() } else { format!("{}:{}", self.kind, self.rest) };
-        Err(Failure::new(format!("rbt latency cannot measure `{what}`, which has no end"))
+        Err(Failure::new(format!("rbt {verb} cannot measure `{what}`, which has no end"))
             .help("name a kernel function, a function of a program or a library (BIN:FUNC), or a system call: t:syscalls:sys_enter_read"))
     }
 }

@@ -286,7 +286,7 @@ pub(super) fn latency(asked: &Asked, script: &mut Script) -> Result<(), Failure>
     let starts = points(asked, 1);
     let mut ends = Vec::new();
     for (word, start) in &starts {
-        ends.push((*word, start.end()?));
+        ends.push((*word, start.end("latency")?));
     }
     script.own_end(true);
     script.head(&starts, false);
@@ -309,4 +309,81 @@ pub(super) fn latency(asked: &Asked, script: &mut Script) -> Result<(), Failure>
     script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(asked)));
     script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    _ = delete(@depth, tid);\n  }\n}\n");
     script.ends(asked, &format!("@{unit}"), keyed, true)
+}
+
+const SCHEDULING: &str = "sched";
+
+type Write = fn(&mut Script);
+
+/// What the words of `rbt timeline` that are no probes stand for.
+const TIMELINES: &[(&str, Write)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
+
+pub(super) fn timeline(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    for (word, text) in asked.words.iter().enumerate() {
+        if let Some((_, write)) = TIMELINES.iter().find(|(name, _)| name == text) {
+            if asked.has("if") && text == SCHEDULING {
+                return Err(Failure::new("rbt timeline: --if does not apply to sched, which shows all threads")
+                    .help("filter in the viewer, or leave sched out"));
+            }
+            write(script);
+            continue;
+        }
+        for start in probes(text, asked.category) {
+            let end = start.end("timeline")?;
+            // a system call is called as its tracepoint is, which has no function
+            let name = match start.rest.rsplit_once("sys_enter_") {
+                Some((_, call)) if start.kind == "tracepoint" && start.is_pattern() => format!("({call:?}, args.__syscall_nr)"),
+                Some((_, call)) if start.kind == "tracepoint" => format!("{call:?}"),
+                _ => "func".into(),
+            };
+            script.head(&[(word, start)], true);
+            script.put(&format!("  span({name});\n}}\n\n"));
+            script.head(&[(word, end)], false);
+            script.put(&format!("  span_end({name});\n}}\n\n"));
+        }
+    }
+    script.stop(asked)
+}
+
+fn system_calls(script: &mut Script) {
+    script.put("tracepoint:raw_syscalls:sys_enter");
+    if let Some(word) = script.option("if") {
+        script.put(" /");
+        script.expression(word);
+        script.put("/");
+    }
+    script.put(" {\n  span(syscall_name(args.id));\n}\n\n");
+    script.put("tracepoint:raw_syscalls:sys_exit {\n  span_end(syscall_name(args.id), args.ret);\n}\n\n");
+}
+
+/// On tracks of their own: states do not begin and end within function calls.
+fn scheduling(script: &mut Script) {
+    script.put(
+        "tracepoint:sched:sched_switch {
+  if (args.prev_pid != 0) {
+    span_end_on((args.prev_pid, \"scheduling\"), \"running\");
+    // 0 is TASK_RUNNING, 256 marks a preempted task
+    if ((args.prev_state & 255) == 0) {
+      span_on((args.prev_pid, \"scheduling\"), \"runnable\", args.prev_comm);
+    } else {
+      span_on((args.prev_pid, \"scheduling\"), \"sleeping\", args.prev_comm);
+    }
+  }
+  if (args.next_pid != 0) {
+    span_end_on((args.next_pid, \"scheduling\"), \"runnable\");
+    span_on((args.next_pid, \"scheduling\"), \"running\", args.next_comm, cpu);
+  }
+}
+
+",
+    );
+    script.put(
+        "tracepoint:sched:sched_waking {
+  $waker = comm;
+  span_end_on((args.pid, \"scheduling\"), \"sleeping\", $waker, tid);
+  span_on((args.pid, \"scheduling\"), \"runnable\", args.comm);
+}
+
+",
+    );
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds rbt for arm64 (aarch64-unknown-linux-gnu) on x86_64, as one static file, and prints the file's name.
 #
-#   build.sh [CARGO-ARGUMENT...]    `--release` makes the file that is released
+#   build.sh [CARGO-ARGUMENT...]    `--release` makes the file that is released, `--profile emulated` one for emulated machines
 #   build.sh -x COMMAND...          runs a command with what the build has in its environment: -x cargo test --no-run
 #
 # Debian's cross compiler (tests/setup.sh arm64 installs it) has the C and C++ libraries. All others come from Debian's arm64
@@ -80,5 +80,8 @@ if [[ ${1:-} == -x ]]; then
 fi
 cargo build --bin rbt "$@" >&2
 profile=debug
-[[ " $* " == *' --release '* ]] && profile=release
+case " $* " in
+    *' --release '*) profile=release ;;
+    *' --profile '*) profile=${*#*--profile } profile=${profile%% *} ;;
+esac
 echo "${CARGO_TARGET_DIR:-target}/$target/$profile/rbt"

@@ -9,9 +9,9 @@ use rbt::render::{self, RenderOptions};
 use rbt::runtime::{self, Options, Refused};
 use rbt::sema::hir;
 use rbt::settings::{Mechanism, Settings};
-use rbt::system::TargetInfo;
 use rbt::system::machine::live::Live;
 use rbt::system::snapshot::Snapshot;
+use rbt::system::{Feature, TargetInfo};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -26,6 +26,8 @@ pub enum Outcome {
     Check(String),
     /// An error of LLVM.
     Compile(String),
+    /// It has more ways through it than the verifier follows; rbt tells that in its own words.
+    Complex(String),
     /// The verifier rejected it: the reason, and the end of its log.
     Refused(String, String),
     /// An error of the machine.
@@ -45,6 +47,7 @@ impl Outcome {
             Outcome::Fine(..) => "fine",
             Outcome::Check(_) => "check",
             Outcome::Compile(_) => "compile",
+            Outcome::Complex(_) => "complex",
             Outcome::Refused(..) => "refused",
             Outcome::Machine(_) => "machine",
             Outcome::Panic(_) => "panic",
@@ -57,15 +60,19 @@ impl Outcome {
     pub fn story(&self) -> String {
         match self {
             Outcome::Fine(..) => String::new(),
-            Outcome::Check(s) | Outcome::Compile(s) | Outcome::Machine(s) | Outcome::Panic(s) | Outcome::Slow(s) | Outcome::Wrong(s) => {
-                s.clone()
-            }
+            Outcome::Check(s)
+            | Outcome::Complex(s)
+            | Outcome::Compile(s)
+            | Outcome::Machine(s)
+            | Outcome::Panic(s)
+            | Outcome::Slow(s)
+            | Outcome::Wrong(s) => s.clone(),
             Outcome::Refused(why, log) => format!("{why}\n{log}"),
         }
     }
 }
 
-/// Time by stage.
+/// CPU time by stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     /// Parse and check.
@@ -74,7 +81,7 @@ pub struct Spent {
     pub compile: Duration,
     /// libbpf and the verifier.
     pub load: Duration,
-    /// The run and the unloading.
+    /// The time that the run and the unloading took.
     pub run: Duration,
     /// How many times the last script was compiled to fit into the stack.
     pub turns: u32,
@@ -154,19 +161,19 @@ impl Machine {
 
     /// As in a run, without the mechanisms that the kernel rejected.
     fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Artifact, Outcome> {
-        let since = Instant::now();
+        let since = used();
         let source = Source { name: "generated".into(), text: text.into() };
         let checked = self.checked(text);
-        spent.check = since.elapsed();
+        spent.check = used().saturating_sub(since);
         let Checked { script, mut settings, .. } = match checked {
             Ok(checked) => checked,
             Err(said) => return Err(Outcome::Check(said)),
         };
-        let since = Instant::now();
+        let since = used();
         settings.no_features.extend(without);
         let script = codegen::lower(script, &Env { sys: &*self.sys, settings: &settings });
         let compiled = codegen::compile(&script, &settings, &*self.sys, std::slice::from_ref(&source), Dumps::default());
-        spent.compile = since.elapsed();
+        spent.compile = used().saturating_sub(since);
         match compiled {
             Ok(compiled) => {
                 spent.turns = compiled.compilations;
@@ -187,14 +194,13 @@ impl Machine {
                 Err(outcome) => return outcome,
             };
             let outcome = self.load(&artifact, run, spent);
-            if let Outcome::Refused(reason, _) = &outcome
-                && Refused::means_too_large(reason)
-                && !without.contains(&Mechanism::Unroll)
-            {
+            if matches!(outcome, Outcome::Complex(_)) && !without.contains(&Mechanism::Unroll) {
                 without.push(Mechanism::Unroll);
                 continue;
             }
-            let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+            // without cookies, the numbers of system calls are what tells the sites of a program apart
+            let needed = |m: Mechanism| m == Mechanism::RawSyscalls && !self.sys.has(Feature::PerfCookie);
+            let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).filter(|m| !needed(*m)).collect();
             if matches!(outcome, Outcome::Fine(..)) || lowered.is_empty() {
                 return outcome;
             }
@@ -208,10 +214,10 @@ impl Machine {
     }
 
     fn load(&self, artifact: &Artifact, run: bool, spent: &mut Spent) -> Outcome {
-        let since = Instant::now();
+        let since = used();
         let options = Options { quiet: true, dry_run: !run, ..Options::default() };
         let session = runtime::load(artifact, &self.settings, &*self.sys, options);
-        spent.load = since.elapsed();
+        spent.load = used().saturating_sub(since);
         let mut session = match session {
             Ok(session) => session,
             Err(e) => return refused(&e),
@@ -251,6 +257,7 @@ fn used() -> Duration {
 
 fn refused(e: &anyhow::Error) -> Outcome {
     match e.downcast_ref::<Refused>() {
+        Some(refused) if refused.is_too_large() => Outcome::Complex(refused.message()),
         Some(refused) => {
             let place = refused.pos.as_ref().map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.col));
             let lines: Vec<&str> = refused.log.lines().collect();

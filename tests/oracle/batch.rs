@@ -1,5 +1,6 @@
 //! Combines many rows into one script, because a tracer starts slowly; and splits the results.
 
+use super::made_up_values::{DECLARATIONS, MACROS};
 use super::row::{Kind, Row};
 use super::run::{Said, Tracers};
 use std::collections::BTreeMap;
@@ -55,9 +56,11 @@ enum Together {
 }
 
 fn together(tracers: &Tracers, rows: &[Row]) -> Together {
-    let mut text = String::from("begin {\n");
+    let mut text = begin(rows);
+    text.push_str("begin {\n");
     for (i, row) in rows.iter().enumerate() {
-        let _ = writeln!(text, "printf(\"#{i}#\\n\"); {{ {} }}", row.text.replace('\n', " "));
+        let statements = row.text.replace('\n', " ").replace("@_", &format!("@m{i}_"));
+        let _ = writeln!(text, "printf(\"#{i}#\\n\"); {{ {statements} }}");
     }
     text.push_str("}\n");
     let mut found: Vec<Option<String>> = vec![None; rows.len()];
@@ -77,6 +80,11 @@ fn together(tracers: &Tracers, rows: &[Row]) -> Together {
         }
     }
     Together::All(found.into_iter().map(|f| f.map_or(Verdict::Equal, Verdict::Differs)).collect())
+}
+
+/// What precedes `begin`, on its line.
+fn begin(rows: &[Row]) -> String {
+    if rows.iter().any(|r| r.own_maps) { format!("{DECLARATIONS} config = {{ print_maps_on_exit = 0 }} {MACROS}") } else { String::new() }
 }
 
 /// The rows with errors: a row is a line, after the first one.
@@ -109,7 +117,7 @@ fn parts(out: &str) -> BTreeMap<usize, String> {
 
 fn single(tracers: &Tracers, row: &Row) -> Verdict {
     let text = match row.kind {
-        Kind::Statements => format!("begin {{ {} }}", row.text),
+        Kind::Statements => format!("{}begin {{ {} }}", begin(std::slice::from_ref(row)), row.text),
         Kind::Script | Kind::Shell => row.text.clone(),
     };
     let formats: &[bool] = if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] };

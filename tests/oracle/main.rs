@@ -3,7 +3,7 @@
 //! ```text
 //! RBT_TEST_BPFTRACE=/path/to/bpftrace cargo test --test oracle              the tables in this folder
 //! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 the tables whose name contains operators
-//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       1000 random statements
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       1000 random rows
 //! ```
 //!
 //! Without a bpftrace, the test is skipped with a message. Standard output and exit status must be equal, as text and as
@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod batch;
 mod made_up;
+mod made_up_values;
 #[path = "../gen/rng.rs"]
 mod rng;
 mod row;
@@ -37,8 +38,8 @@ use batch::Verdict;
 use row::Row;
 use run::Tracers;
 
-/// Number of rows that are compared at a time.
-const AT_ONCE: usize = 2;
+/// Number of rows that are compared at a time. A tracer waits for the kernel most of the time.
+const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
@@ -59,7 +60,8 @@ fn main() -> ExitCode {
     };
     if args.first().is_some_and(|a| a == "made-up") {
         let number = |i: usize, otherwise: u64| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(otherwise);
-        let rows = made_up::rows(number(1, 1000), number(2, 1));
+        let (n, first) = (number(1, 1000), number(2, 1));
+        let rows = made_up::rows(n / 2, first).into_iter().chain(made_up_values::rows(n.div_ceil(2), first)).collect();
         return report(&tracers, rows, false);
     }
     match tables() {

@@ -16,6 +16,8 @@ pub struct Row {
     pub sorted: bool,
     /// Compare JSON too.
     pub json: bool,
+    /// Names of maps begin with `@_`, for which `batch` can put names of the row's own.
+    pub own_maps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,17 @@ pub enum Kind {
 
 impl Row {
     pub fn statements(name: String, text: String) -> Self {
-        Self { name, kind: Kind::Statements, text, args: String::new(), differs: None, masks: Vec::new(), sorted: false, json: true }
+        Self {
+            name,
+            kind: Kind::Statements,
+            text,
+            args: String::new(),
+            differs: None,
+            masks: Vec::new(),
+            sorted: false,
+            json: true,
+            own_maps: false,
+        }
     }
 
     /// Can it be combined with other rows? Maps are printed at the end, and their types apply to the entire script.
@@ -38,7 +50,7 @@ impl Row {
             || !self.json
             || !self.masks.is_empty()
             || !self.args.is_empty()
-            || ["@", "exit(", "return"].iter().any(|word| self.text.contains(word))
+            || ["@", "exit(", "return"].iter().any(|word| self.text.contains(word) && !(self.own_maps && *word == "@"))
     }
 }
 

@@ -15,6 +15,7 @@
 # MATRIX_CARGO       what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
 # RBT_TEST_MACHINES  virtual machines at a time (default 1)
 # RBT_TEST_BIN       another rbt than cargo's of that kind: a release build takes half the time in emulation
+# For kernels of arm64, tests/arm64/build.sh builds rbt and the tests, optimized.
 # The status is 1 where a case failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -95,6 +96,11 @@ if [[ -n $run ]]; then
     # shellcheck disable=SC2206
     cargo=(cargo test ${MATRIX_CARGO:---no-default-features --features dynamic-llvm} --test vm)
     "${cargo[@]}" --no-run >&2
+    if [[ " ${names[*]}" == *' arm64-'* ]]; then
+        build=$(tests/arm64/build.sh -x cargo test --profile emulated --test vm --no-run 2>&1) || { echo "$build" >&2; exit 1; }
+        RBT_TEST_ARM64=$PWD/$(sed -n 's/.*Executable tests\/vm\.rs (\(.*\))$/\1/p' <<<"$build")
+        export RBT_TEST_ARM64
+    fi
     export RBT_TEST_MACHINES=${RBT_TEST_MACHINES:-1} VM_TIMEOUT=${VM_TIMEOUT:-5400}
     for name in "${names[@]}"; do
         echo "matrix: $name" >&2

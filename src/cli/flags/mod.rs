@@ -16,10 +16,9 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
-use super::values::color;
+use super::values::{color, output_color};
 use super::{Expected, Program, Run};
 use crate::failure::Failure;
-use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::settings::{SETTINGS, Setting, Settings};
 
@@ -30,7 +29,8 @@ pub(super) struct Group {
 }
 
 /// All groups, in the order of the help. A group without a heading is hidden.
-const GROUPS: &[Group] = &[what::RUN, trace::TRACE, output::BUDGETS, output::OUTPUT, inspect::TYPES, inspect::INSPECT, inspect::HIDDEN];
+const GROUPS: &[Group] =
+    &[what::RUN, trace::TRACE, trace::LIMITS, output::BUDGETS, output::OUTPUT, inspect::TYPES, inspect::INSPECT, inspect::HIDDEN];
 
 /// A flag: a row of the table.
 #[derive(Clone, Copy)]
@@ -85,6 +85,8 @@ enum Takes {
     Word(&'static str, fn() -> Vec<&'static str>, fn(&mut Draft, &str) -> Result<(), Failure>),
     /// A value that need not be UTF-8.
     Path(&'static str, fn(&mut Draft, PathBuf) -> Result<(), Failure>),
+    /// A number that may be left out, and what it is then: `--name` or `--name=NUMBER`.
+    Number(&'static str, &'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
     /// The value of a setting.
     Setting(&'static Setting),
 }
@@ -123,6 +125,8 @@ pub(super) struct Draft {
     pub completions: Option<OsString>,
     /// `--color`
     color: Option<bool>,
+    /// The same for standard output.
+    color_output: Option<bool>,
 }
 
 /// All flags with their headings, in the order of the help.
@@ -194,7 +198,12 @@ impl Flag {
 
     /// True if the flag takes a value.
     pub(super) fn valued(&self) -> bool {
-        !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_))
+        !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_) | Takes::Number(..))
+    }
+
+    /// True if a number after the flag is its value.
+    pub(super) fn takes_number(&self) -> bool {
+        matches!(self.takes, Takes::Number(..))
     }
 
     /// True for `-e`.
@@ -219,6 +228,7 @@ impl Flag {
             Takes::Nothing(_) => return arg.action(ArgAction::SetTrue),
             Takes::Count(_) => return arg.action(ArgAction::Count),
             Takes::Text(name, _) | Takes::Word(name, ..) => arg.value_name(name),
+            Takes::Number(name, usual, _) => arg.value_name(name).num_args(0..=1).require_equals(true).default_missing_value(usual),
             Takes::Path(name, _) => arg.value_name(name).value_parser(value_parser!(PathBuf)),
             Takes::Setting(row) => arg.value_name(row.flag.map_or("", |f| f.value)),
         };
@@ -234,7 +244,7 @@ impl Flag {
         let words = match self.takes {
             Takes::Word(_, words, _) => words(),
             Takes::Setting(row) => row.words(),
-            Takes::Nothing(_) | Takes::Count(_) | Takes::Text(..) | Takes::Path(..) => Vec::new(),
+            Takes::Nothing(_) | Takes::Count(_) | Takes::Text(..) | Takes::Path(..) | Takes::Number(..) => Vec::new(),
         };
         if words.is_empty() { self.arg(heading) } else { self.arg(heading).value_parser(words) }
     }
@@ -246,7 +256,7 @@ impl Flag {
         match self.takes {
             Takes::Nothing(set) => set(draft),
             Takes::Count(set) => set(draft, found.get_count(id))?,
-            Takes::Text(_, set) | Takes::Word(_, _, set) => texts().try_for_each(|text| set(draft, text))?,
+            Takes::Text(_, set) | Takes::Word(_, _, set) | Takes::Number(_, _, set) => texts().try_for_each(|text| set(draft, text))?,
             Takes::Path(_, set) => {
                 found.get_many::<PathBuf>(id).unwrap_or_default().try_for_each(|path| set(draft, path.clone()))?;
             }
@@ -283,9 +293,11 @@ pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
             return Err(Failure::new(format!("{} needs {what}", flag.spelled())));
         }
     }
-    let mut draft = Draft { run: blank(), program: None, list: false, fmt: false, info: false, completions: None, color: None };
+    let mut draft =
+        Draft { run: blank(), program: None, list: false, fmt: false, info: false, completions: None, color: None, color_output: None };
     flags.iter().try_for_each(|flag| flag.apply(found, &mut draft))?;
     draft.run.color = draft.color.map_or_else(|| color(None), Ok)?;
+    draft.run.color_output = draft.color_output.map_or_else(|| output_color(None), Ok)?;
     Ok(draft)
 }
 
@@ -296,8 +308,8 @@ fn blank() -> Run {
         settings: Settings::default(),
         words: Vec::new(),
         child: None,
-        output: None,
-        format: FORMATS.first().map(|f| f.name).unwrap_or_default().into(),
+        outputs: Vec::new(),
+        format: None,
         buffering: Buffering::Line,
         quiet: false,
         verbose: false,
@@ -312,12 +324,15 @@ fn blank() -> Run {
         strict: false,
         notify_fd: None,
         color: false,
+        color_output: false,
+        watch: None,
         cgroup: None,
         container: None,
         traceable_functions: None,
         expected: Expected::default(),
         against: None,
         serve: None,
+        otlp: None,
         serve_token: None,
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueHint;
 use super::{FLAG, Flag, Group, Repeat, Takes, Verbs};
 use crate::cli::values::{self, COLORS, one_of};
 use crate::failure::Failure;
-use crate::render::FORMATS;
+use crate::render::{FORMATS, of_file};
 use crate::runtime::Buffering;
 use crate::verdict;
 
@@ -82,12 +82,15 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "output",
             letter: Some('o'),
-            help: "Write the script's output to FILE; messages still go to standard error",
+            help: "Write the script's output to FILE, whose ending can choose a format (may be repeated)",
+            more: "Files in the format of their ending, such as .html or .svg, are written beside the output. Messages still go to standard error",
             hint: ValueHint::FilePath,
             takes: Takes::Path("FILE", |d, path| {
-                d.run.output = Some(path);
+                d.run.settings.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
+                d.run.outputs.push(path);
                 Ok(())
             }),
+            repeat: Repeat::AllCount,
             verbs: Verbs::Show,
             tools: true,
             ..FLAG
@@ -95,9 +98,23 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "format",
             letter: Some('f'),
-            help: "Output format: text, json (one object per line), folded (stacks for flame graphs) or state (for rbt merge)",
+            help: "Output format, whatever the ending of the file",
             takes: Takes::Word("FORMAT", formats, |d, word| {
-                d.run.format = one_of(word, &formats(), "format")?;
+                let name = one_of(word, &formats(), "format")?;
+                d.run.settings.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
+                d.run.format = Some(name);
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "watch",
+            help: "On a terminal, show the maps while the script runs, and draw them again every SECS seconds (1)",
+            more: "q and Ctrl-C end the run. Output other than text, and output to a file or a pipe, is as without this option",
+            takes: Takes::Number("SECS", "1", |d, text| {
+                d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
             }),
             verbs: Verbs::Show,
@@ -126,6 +143,20 @@ pub(super) const OUTPUT: Group = Group {
             help: "Serve the maps as metrics for Prometheus, at /metrics; a port alone is one of 127.0.0.1",
             takes: Takes::Text("[ADDR:]PORT", |d, text| {
                 d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "otlp",
+            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP by HTTP); env takes the address from OTEL_EXPORTER_OTLP_ENDPOINT",
+            hint: ValueHint::Url,
+            takes: Takes::Text("URL", |d, text| {
+                let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+                d.run.otlp = Some(crate::otlp::Config::new(text, &var)?);
+                d.run.settings.invocation.sends_origin = true;
                 Ok(())
             }),
             verbs: Verbs::Show,
@@ -192,12 +223,13 @@ pub(super) const OUTPUT: Group = Group {
         },
         Flag {
             name: "color",
-            help: "Color in messages: auto, always or never",
+            help: "Color in messages and pictures: auto, always or never",
             takes: Takes::Word(
                 "WHEN",
                 || COLORS.to_vec(),
                 |d, word| {
                     d.color = Some(values::color(Some(word))?);
+                    d.color_output = Some(values::output_color(Some(word))?);
                     Ok(())
                 },
             ),

@@ -6,6 +6,9 @@ use super::{FLAG, Flag, Group, Takes, Verbs};
 use crate::cli::values;
 use crate::failure::Failure;
 
+/// Mirrors of settings.
+pub(super) const LIMITS: Group = Group { heading: "Limits", flags: &[] };
+
 pub(super) const TRACE: Group = Group {
     heading: "What to trace",
     flags: &[

@@ -115,8 +115,12 @@ pub(super) const CODES: &[Code] = &[
         r#"config = { max_strlen = 8 } begin { $s = "longer than eight"; print($s); }"#,
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
+    error("too-many-functions", "a probe compiles to more functions than a BPF program may have; each loop is one")
+        .remedy("put loops that are alike into a function of the script (`fn`), or split the work among several probes"),
     error("too-many-maps", "a probe uses more maps than a BPF program can name")
         .remedy("use fewer maps in one probe: put related values into one map with a key"),
+    error("too-much-stack", "a probe needs more than the 512 bytes of a BPF program's stack")
+        .remedy("use fewer values at a time, nest loops and functions less, or store values in maps"),
     error("type-conflict", "a variable or a map holds values of two types")
         .remedy("use another name for the other type, or cast one: `(uint64)x`")
         .example(r#"begin { @a = 1; @a = "text"; }"#, r#"begin { @a = 1; @b = "text"; }"#),

@@ -25,6 +25,8 @@ pub(super) const CODES: &[Code] = &[
     error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 is any that is free"),
     error("not-text", "a file that should be text is not UTF-8"),
     error("not-written", "a file cannot be written"),
+    error("too-complex", "a probe has more ways through it than the kernel's verifier follows")
+        .remedy("split the probe, use fewer iterations, or nest fewer loops and conditions"),
     error("unknown-map", "an expectation names a map that the script does not have"),
     error("unknown-script", "no tool has this name").remedy("`rbt one-liners` lists them"),
     error("unknown-word", "rbt help does not know this word"),

@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::thread::JoinHandle;
 
 use crate::codegen::artifact::unwind::{
     BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, INTERPRETERS, MAPS, MISSED, MISSES, Miss, POOL, POOLS, RULES, RuleEntry, TABLE,
@@ -18,6 +19,8 @@ pub(super) struct Maps {
     maps: Vec<(&'static str, OwnedFd)>,
     /// The maps within the map of pools.
     pools: Vec<OwnedFd>,
+    /// A pool that is on its way into the map of pools: see [`Maps::add_pool_of`].
+    entering: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Maps {
@@ -28,7 +31,7 @@ impl Maps {
             let inner = (name == POOLS).then(|| first.as_raw_fd());
             maps.push((name, create(name, def, inner)?));
         }
-        let mut maps = Self { maps, pools: Vec::new() };
+        let mut maps = Self { maps, pools: Vec::new(), entering: None };
         maps.add_pool_of(first)?;
         Ok(maps)
     }
@@ -59,11 +62,24 @@ impl Maps {
         self.add_pool_of(pool)
     }
 
+    /// The kernel waits for a grace period of RCU before it says that a map is in a map of maps, 10 to 20 ms, in which a thread
+    /// waits and this one goes on: tables are written to the pool itself.
     fn add_pool_of(&mut self, pool: OwnedFd) -> io::Result<()> {
-        let (key, value) = (self.pools.len() as u32, pool.as_raw_fd());
-        update(self.fd(POOLS), &key, &value)?;
+        self.settle()?;
+        let key = self.pools.len() as u32;
+        // SAFETY: open as long as `self` is, and duplicated at once
+        let pools = unsafe { BorrowedFd::borrow_raw(self.fd(POOLS)) }.try_clone_to_owned()?;
+        let value = pool.try_clone()?;
+        let enter = move || update(pools.as_raw_fd(), &key, &value.as_raw_fd());
+        self.entering = Some(std::thread::Builder::new().name("rbt-pool".into()).spawn(enter)?);
         self.pools.push(pool);
         Ok(())
+    }
+
+    /// Waits until programs see all pools.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let entered = self.entering.take().map(JoinHandle::join);
+        entered.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(io::Error::other("the thread ended early")))
     }
 
     /// Writes a block of a pool.
@@ -89,7 +105,9 @@ impl Maps {
         self.set(FILES + file, entry)
     }
 
-    pub fn set_file(&self, key: &FileKey, number: u32) -> io::Result<()> {
+    /// From now on, programs find the table of a file.
+    pub fn set_file(&mut self, key: &FileKey, number: u32) -> io::Result<()> {
+        self.settle()?;
         update(self.fd(INODES), key, &number)
     }
 

@@ -140,7 +140,10 @@ impl Unwinder {
     pub fn identify_by(&self, identify: RawFd) {
         // SAFETY: open, since the caller has it
         let own = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
-        of(&self.state).identify = own.ok();
+        let mut state = of(&self.state);
+        state.identify = own.ok();
+        // the programs are loaded: from now on they may look for rows; errors: they find none
+        let _ = state.maps.settle();
     }
 
     /// Makes the tables of what a process has mapped.

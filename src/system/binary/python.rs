@@ -90,7 +90,7 @@ pub const EACH: u32 = 0;
 pub const MARKED: u32 = 1;
 /// A frame without code, whose `owner` is [`NO_CODE`] or more, separates two calls of the loop.
 pub const BETWEEN: u32 = 2;
-/// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER` of 3.14
+/// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER` from 3.14 on
 pub const NO_CODE: u32 = 3;
 
 /// The members that are equal in all versions before Python 3.12.
@@ -127,7 +127,7 @@ const BASE: Layout = Layout {
 };
 
 /// The tables lack this offset. By Include/cpython/code.h, the member follows the other numbers in all versions from 3.12 to
-/// 3.14.
+/// 3.15.
 const VERSION: u32 = 88;
 
 /// Layouts of the versions that do not describe themselves.
@@ -190,9 +190,11 @@ struct Words {
     interpreters: usize,
     interpreter_next: usize,
     threads: usize,
-    /// `thread_state`, whose members have the same order in all versions.
+    /// `thread_state`, whose members up to `current_frame` have the same order in all versions.
     thread: usize,
-    /// `interpreter_frame`, likewise.
+    /// `thread_state.thread_id`
+    thread_id: usize,
+    /// `interpreter_frame`, whose members have the same order in all versions.
     frame: usize,
     /// `code_object`, likewise.
     code: usize,
@@ -209,6 +211,7 @@ const DESCRIBED: &[Words] = &[
         interpreter_next: 8,
         threads: 9,
         thread: 19,
+        thread_id: 24,
         frame: 28,
         code: 34,
         object_type: 45,
@@ -221,11 +224,25 @@ const DESCRIBED: &[Words] = &[
         interpreter_next: 8,
         threads: 9,
         thread: 22,
+        thread_id: 27,
         frame: 31,
         code: 39,
         object_type: 51,
         bytes: 74,
         text: 77,
+    },
+    Words {
+        minor: 15,
+        interpreters: 5,
+        interpreter_next: 8,
+        threads: 9,
+        thread: 22,
+        thread_id: 30,
+        frame: 39,
+        code: 47,
+        object_type: 59,
+        bytes: 86,
+        text: 89,
     },
 ];
 
@@ -310,7 +327,7 @@ fn of_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
 /// `_Py_Debug_Cookie`
 const COOKIE: &[u8] = b"xdebugpy";
 /// Size of the part of `_Py_DebugOffsets` that is read, in bytes.
-const TABLE: usize = 81 * 8;
+const TABLE: usize = 93 * 8;
 /// No structure of an interpreter is larger, so larger offsets are treated as damage.
 const MOST: u64 = 1 << 20;
 
@@ -336,7 +353,7 @@ fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
         interpreter_next: get(at.interpreter_next),
         threads: get(at.threads),
         thread_next: get(at.thread + 2),
-        thread_id: get(at.thread + 5),
+        thread_id: get(at.thread_id),
         thread_frame: get(at.thread + 4),
         through: 0,
         frame_size: get(at.frame + 3).max(get(at.frame + 1)).max(get(at.frame + 2)).max(get(at.frame + 5)) + 8,

@@ -1,4 +1,4 @@
-//! The kernel's limits on an object: the stack of a chain of calls, and the number of maps that a program uses.
+//! The kernel's limits on an object: the stack of a chain of calls, and the numbers of maps and functions that a program uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,55 @@ pub const MOST_STACK: u32 = 512;
 pub const MOST_FRAMES: u32 = 8;
 /// `MAX_USED_MAPS` of include/linux/bpf.h.
 pub const MOST_MAPS: usize = 64;
+/// `BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h, the program included.
+pub const MOST_FUNCTIONS: usize = 256;
 
-/// The verifier rounds the stack of each function up to a multiple of this (`round_up_stack_depth` of kernel/bpf/verifier.c).
-const STEP: u32 = 32;
+/// From this size on, a function has a stack of its own where there are such (`BPF_PRIV_STACK_MIN_SIZE`).
+const PRIVATE_FROM: u32 = 64;
+/// Sections of the programs that may have such (`bpf_enable_priv_stack` of kernel/bpf/verifier.c), up to a dot or a slash.
+const PRIVATE: [&str; 9] = ["fentry", "fexit", "kprobe", "kretprobe", "perf_event", "raw_tp", "tracepoint", "uprobe", "uretprobe"];
 /// Size of an instruction in bytes; a 64-bit load takes two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
 const INSTRUCTION: usize = 8;
 const WIDE_LOAD: u8 = 0x18;
 /// `BPF_JMP | BPF_CALL`. The source register shows the kind of call; 1 is a function of the object.
 const CALL: u8 = 0x85;
+/// `BPF_FUNC_tail_call`.
+const TAIL_CALL: i32 = 12;
 /// `BPF_ALU64 | BPF_ADD | BPF_K` and `BPF_ALU64 | BPF_MOV | BPF_X`.
 const ADD: u8 = 0x07;
 const MOVE: u8 = 0xbf;
 /// The frame pointer.
 const R10: u8 = 10;
 
+/// How a kernel counts the stack of a chain of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRule {
+    /// It rounds the stack of each function up to a multiple of this (`round_up_stack_depth` of kernel/bpf/verifier.c).
+    pub step: u32,
+    /// The JIT gives large functions stacks of their own, which do not add up, unless there is a tail call.
+    pub private: bool,
+}
+
+impl StackRule {
+    /// Up to Linux 6.8.
+    pub const OLD: Self = Self { step: 32, private: false };
+    /// From Linux 6.9 on.
+    pub const SUMS: Self = Self { step: 16, private: false };
+    /// From Linux 6.13 on, for processors whose JIT has private stacks.
+    pub const PRIVATE: Self = Self { step: 16, private: true };
+}
+
 /// A program of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limited {
     /// Name of its function.
     pub name: String,
-    /// Stack of the deepest chain of calls in bytes, by the verifier's rules.
+    /// Stack in bytes that counts towards [`MOST_STACK`]: that of the deepest chain of calls, or the largest of one function.
     pub stack: u32,
     /// Functions in the longest chain of calls, the program included.
     pub frames: u32,
+    /// Number of functions that it consists of, itself included.
+    pub functions: usize,
     /// Symbols of the data and the maps that it and its functions use.
     pub maps: BTreeSet<String>,
 }
@@ -43,17 +69,19 @@ struct Function {
     stack: u32,
     calls: BTreeSet<String>,
     maps: BTreeSet<String>,
-    program: bool,
+    tail_call: bool,
+    /// The section of a program.
+    program: Option<String>,
 }
 
 /// Analyzes each program of an object that rbt compiled. Error: it is not such an object.
-pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
+pub fn limited(elf: &[u8], rule: StackRule) -> Result<Vec<Limited>, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
         let Ok(code) = section.data() else { continue };
         // libbpf puts functions that are not programs into this section.
-        let program = section.name().is_ok_and(|n| n != ".text");
+        let program = section.name().ok().filter(|n| *n != ".text");
         let symbols: Vec<_> = file
             .symbols()
             .filter(|s| s.section_index() == Some(section.index()) && s.kind() == SymbolKind::Text && s.size() > 0)
@@ -65,7 +93,8 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
             let Some(body) = code.get(*from as usize..(*from + *size) as usize) else { continue };
             let function = functions.entry(name.clone()).or_default();
             function.stack = stack(body);
-            function.program = program && *global;
+            function.program = program.filter(|_| *global).map(str::to_owned);
+            function.tail_call = has_tail_call(body);
             // Calls within a section need no relocation.
             function.calls.extend(calls(body, *from).into_iter().filter_map(at));
         }
@@ -101,33 +130,47 @@ pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
             }
         }
     }
-    let programs = functions.iter().filter(|(_, f)| f.program).map(|(name, _)| name.clone());
-    Ok(programs.map(|name| reach(&functions, name)).collect())
+    let programs = functions.iter().filter(|(_, f)| f.program.is_some()).map(|(name, _)| name.clone());
+    Ok(programs.map(|name| reach(&functions, name, rule)).collect())
 }
 
 /// Combines a program with all functions that it calls.
-fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
+fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) -> Limited {
     let mut all = BTreeSet::new();
-    let (stack, frames) = deepest(functions, &name, 0);
-    let mut found = Limited { name, stack, frames, maps: BTreeSet::new() };
-    let mut ahead = vec![&found.name];
+    let mut found = Limited { name, ..Limited::default() };
+    let (mut ahead, mut tail_call, mut largest) = (vec![&found.name], false, 0);
     while let Some(next) = ahead.pop() {
         if let (true, Some(f)) = (all.insert(next), functions.get(next)) {
             ahead.extend(&f.calls);
             found.maps.extend(f.maps.iter().cloned());
+            tail_call |= f.tail_call;
+            largest = largest.max(f.stack);
         }
     }
+    let section = functions.get(&found.name).and_then(|f| f.program.as_deref()).unwrap_or_default();
+    let kind = section.split(['.', '/']).next().unwrap_or_default();
+    let private = rule.private && !tail_call && PRIVATE.contains(&kind);
+    let (stack, frames) = deepest(functions, &found.name, StackRule { private, ..rule }, 0);
+    (found.stack, found.frames) = (stack.max(largest), frames);
+    found.functions = all.len();
     found
 }
 
 /// Bytes of stack of the chain of calls that needs the most, and functions in the longest. rbt generates no recursion, so a longer
 /// chain than this is not followed.
-fn deepest(functions: &BTreeMap<String, Function>, name: &str, depth: u32) -> (u32, u32) {
+fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, depth: u32) -> (u32, u32) {
     const LONGEST: u32 = 2 * MOST_FRAMES;
     let Some(f) = functions.get(name).filter(|_| depth < LONGEST) else { return (0, 0) };
-    let calls = f.calls.iter().map(|c| deepest(functions, c, depth + 1));
+    let calls = f.calls.iter().map(|c| deepest(functions, c, rule, depth + 1));
     let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));
-    (f.stack.max(1).next_multiple_of(STEP) + stack, frames + 1)
+    let own = f.stack.next_multiple_of(rule.step);
+    let own = match rule {
+        StackRule { private: true, .. } if own >= PRIVATE_FROM => 0,
+        // one that uses none counts, too
+        StackRule::OLD => own.max(rule.step),
+        _ => own,
+    };
+    (own + stack, frames + 1)
 }
 
 /// The instructions of a function with their offsets.
@@ -168,6 +211,11 @@ fn stack(code: &[u8]) -> u32 {
     lowest.unsigned_abs()
 }
 
+fn has_tail_call(code: &[u8]) -> bool {
+    instructions(code)
+        .any(|(_, [opcode, registers, _, _, imm @ ..])| *opcode == CALL && registers >> 4 == 0 && i32::from_le_bytes(*imm) == TAIL_CALL)
+}
+
 /// The addresses of functions that code calls or refers to without a relocation. `from` is the address of the code.
 fn calls(code: &[u8], from: u64) -> Vec<u64> {
     let own = |insn: &[u8; INSTRUCTION]| insn[0] == CALL && insn[1] >> 4 == 1;
@@ -175,7 +223,9 @@ fn calls(code: &[u8], from: u64) -> Vec<u64> {
         let imm = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
         (from as i64 + at as i64 + (i64::from(imm) + 1) * INSTRUCTION as i64) as u64
     };
-    instructions(code).filter(|(_, insn)| own(insn)).map(|(at, insn)| target(at, insn)).collect()
+    // The call of a function of the kernel has a relocation, and leads to itself until then.
+    let leads_on = |(at, insn): (usize, &[u8; INSTRUCTION])| Some(target(at, insn)).filter(|to| *to != from + at as u64);
+    instructions(code).filter(|(_, insn)| own(insn)).filter_map(leads_on).collect()
 }
 
 #[cfg(test)]
@@ -202,16 +252,28 @@ mod tests {
             stack,
             calls: calls.iter().map(|c| (*c).into()).collect(),
             maps: maps.iter().map(|m| (*m).into()).collect(),
-            program: false,
+            ..Function::default()
         };
-        let functions: BTreeMap<String, Function> = [
-            ("p".to_string(), function(33, &["a", "b"], &["m"])),
+        let mut functions: BTreeMap<String, Function> = [
+            ("p".to_string(), Function { program: Some("uprobe.multi".into()), ..function(33, &["a", "b"], &["m"]) }),
             ("a".to_string(), function(200, &[], &["n"])),
             ("b".to_string(), function(0, &["c"], &[])),
             ("c".to_string(), function(256, &[], &["m", "o"])),
         ]
         .into();
-        let found = reach(&functions, "p".into());
-        assert_eq!((found.stack, found.maps.len()), (64 + 32 + 256, 3));
+        let found = reach(&functions, "p".into(), StackRule::OLD);
+        assert_eq!((found.stack, found.frames, found.maps.len()), (64 + 32 + 256, 3, 3));
+        assert_eq!(reach(&functions, "p".into(), StackRule::SUMS).stack, 48 + 256);
+        assert_eq!(reach(&functions, "p".into(), StackRule::PRIVATE).stack, 256);
+        if let Some(p) = functions.get_mut("p") {
+            p.tail_call = true;
+        }
+        assert_eq!(reach(&functions, "p".into(), StackRule::PRIVATE).stack, 48 + 256);
+    }
+
+    #[test]
+    fn tail_calls_are_calls_of_a_helper() {
+        let call = |registers, imm: u8| has_tail_call(&[CALL, registers, 0, 0, imm, 0, 0, 0]);
+        assert!(call(0, 12) && !call(0, 1) && !call(0x10, 12));
     }
 }

@@ -261,8 +261,8 @@ impl Gen<'_> {
                 None => self.leaf(),
             },
             13 => match self.map_with_key() {
-                Some((name, _)) => (format!("len({name})"), T::Int(0, true)),
-                None => self.leaf(),
+                Some((name, _)) if self.world.loops_over_maps => (format!("len({name})"), T::Int(0, true)),
+                _ => self.leaf(),
             },
             14 => match self.assignable_int() {
                 Some((name, t)) => {

@@ -181,7 +181,12 @@ impl Gen<'_> {
 
     fn settings(&mut self, out: &mut String) {
         let mut lines = Vec::new();
-        if self.rng.once_in(3) {
+        if self.world.short_keys {
+            // a key may have several
+            let most = *self.rng.pick(&[16, 64, 65, 100]);
+            self.longest = most - 1;
+            lines.push(format!("max_strlen = {most};"));
+        } else if self.rng.once_in(3) {
             let most = *self.rng.pick(&[1, 8, 15, 16, 64, 65, 200, 256, 512, 1000, 1024, 2048, 4096]);
             self.longest = most - 1;
             lines.push(format!("max_strlen = {most};"));

@@ -6,6 +6,9 @@ use super::{Gen, Value};
 impl Gen<'_> {
     /// May this stand here?
     pub(super) fn has(&self, expression: &'static str) -> bool {
+        if expression == "nsecs(tai)" && !self.world.tells_tai {
+            return false;
+        }
         match self.point {
             Some(point) => self.world.has(point, self.loops > 0, expression),
             // in a function: what every probe has
@@ -123,7 +126,7 @@ impl Gen<'_> {
 
     /// An aggregation that reads as a number.
     pub(super) fn countable(&mut self) -> Option<String> {
-        if self.in_keys > 1 {
+        if self.in_keys > 1 || !self.world.reads_aggregations {
             return None;
         }
         let all: Vec<(String, Option<T>)> =

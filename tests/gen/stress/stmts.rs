@@ -382,8 +382,12 @@ impl Gen<'_> {
 
     fn each(&mut self, level: u32) -> String {
         let maps: Vec<Map> = self.maps.iter().filter(|m| m.key.is_some() && m.value != Value::Aggregation("", false)).cloned().collect();
-        let maps: Vec<Map> = maps.into_iter().filter(|m| !matches!(m.value, Value::Aggregation(_, false))).collect();
-        if maps.is_empty() {
+        let readable = |m: &Map| match m.value {
+            Value::Of(_) => true,
+            Value::Aggregation(_, readable) => readable && self.world.reads_aggregations,
+        };
+        let maps: Vec<Map> = maps.into_iter().filter(readable).collect();
+        if maps.is_empty() || !self.world.loops_over_maps {
             return self.show(self.deep);
         }
         let map = self.rng.pick(&maps).clone();

@@ -2,6 +2,7 @@
 //! of them has. Both are asked of the checker once.
 
 use super::super::machine::{Machine, Outcome};
+use rbt::system::Feature;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -136,6 +137,14 @@ const RISKY: &[&str] = &["signal", "write_user", "override", "skboutput"];
 /// The machine's points, and what the checker says of builtins at each.
 pub struct World<'m> {
     machine: &'m Machine,
+    /// Programs can go through a map.
+    pub loops_over_maps: bool,
+    /// Programs can read aggregations.
+    pub reads_aggregations: bool,
+    /// It has the atomic time.
+    pub tells_tai: bool,
+    /// Keys have at most 512 bytes.
+    pub short_keys: bool,
     points: Vec<Point>,
     has: RefCell<HashMap<(usize, bool, &'static str), bool>>,
 }
@@ -156,7 +165,16 @@ impl<'m> World<'m> {
             let in_loops = fields.iter().filter(|(e, _)| known(e)).cloned().collect();
             points.push(Point { text, fields, in_loops });
         }
-        Self { machine, points, has: RefCell::new(HashMap::new()) }
+        let kernel = |feature| machine.sys.has(feature);
+        Self {
+            machine,
+            loops_over_maps: kernel(Feature::ForEach),
+            reads_aggregations: kernel(Feature::PercpuLookup),
+            tells_tai: kernel(Feature::Tai),
+            short_keys: kernel(Feature::ShortKeys),
+            points,
+            has: RefCell::new(HashMap::new()),
+        }
     }
 
     /// All of them.

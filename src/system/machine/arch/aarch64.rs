@@ -49,6 +49,7 @@ pub(super) const ARCH: Arch = Arch {
     // `TIF_32BIT` of arch/arm64/include/asm/thread_info.h
     compat: ("flags", 1 << 22),
     unwinds: None,
+    private_stacks: false,
     instructions: instructions::aarch64::INSTRUCTIONS,
     by_dwarf: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],
     vectors_by_dwarf: (64, 32),

@@ -60,6 +60,8 @@ pub struct Arch {
     /// Instruction pointer, stack pointer, frame pointer, `bx` and `cs`, which unwinding with tables needs; `None` if rbt has
     /// no tables for it and follows frame pointers instead.
     pub unwinds: Option<[u32; 5]>,
+    /// Its JIT gives programs stacks of their own (`bpf_jit_supports_private_stack`, Linux 6.13).
+    pub private_stacks: bool,
     /// Its instruction set.
     pub instructions: Instructions,
     /// The processor's numbers of general registers by their DWARF numbers.

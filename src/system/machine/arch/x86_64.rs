@@ -81,6 +81,7 @@ pub(super) const ARCH: Arch = Arch {
     // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
     compat: ("status", 2),
     unwinds: Some([IP, SP, BP, BX, CS]),
+    private_stacks: true,
     instructions: instructions::x86_64::INSTRUCTIONS,
     // System V ABI, figure 3.36
     by_dwarf: &[0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15],

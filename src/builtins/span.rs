@@ -1,0 +1,156 @@
+//! Spans of a timeline. Programs send the begins and the ends; user space pairs them ([`crate::timeline`]).
+//!
+//! What arrives is the time, the current thread's IDs, at a begin its name, and the arguments that are no literals.
+
+use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lit, Lower, Param, Returns};
+use crate::emit::{Builder, Helper, Operand};
+use crate::host::{Host, Reader};
+use crate::probes::ContextFeatures;
+use crate::timeline::{Report, Track};
+use crate::types::Type;
+use crate::value::{Output, Value};
+
+/// `TASK_COMM_LEN` of include/linux/sched.h.
+const COMM: u32 = 16;
+/// Values of a call, so that they and their names fit into a line.
+const MOST_VALUES: usize = 8;
+
+pub(super) const ROWS: &[Builtin] = &[
+    row(
+        "span",
+        &[Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind::BEGIN) },
+        "Begins a span on the timeline of the current thread. `span_end` with the same name ends it. Spans of a thread nest. Values describe the span. Text has a line per span that has ended: start, duration, thread, name and values.",
+        "tracepoint:syscalls:sys_enter_read { span(\"read\", args.fd); } tracepoint:syscalls:sys_exit_read { span_end(\"read\", args.ret); }",
+    ),
+    row(
+        "span_end",
+        &[Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind::END) },
+        "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Spans that are open at the end of the run are shown as open.",
+        "uprobe:libc:getaddrinfo { span(\"lookup\", str(arg0)); } uretprobe:libc:getaddrinfo { span_end(\"lookup\", retval); }",
+    ),
+    row(
+        "span_on",
+        &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::BEGIN }) },
+        "Begins a span elsewhere: `track` is the ID of a thread, or another value that names a track, such as a string or a tuple.",
+        "tracepoint:block:block_rq_issue { span_on((args.dev, args.sector), \"I/O\"); } tracepoint:block:block_rq_complete { span_end_on((args.dev, args.sector), \"I/O\"); }",
+    ),
+    row(
+        "span_end_on",
+        &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
+        "Ends a span of `span_on` with the same track and name.",
+        "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
+    ),
+];
+
+const fn row(name: &'static str, params: &'static [Param], event: &'static Event, doc: &'static str, example: &'static str) -> Builtin {
+    let returns = Returns::By(|f| {
+        let first = f.args.len().saturating_sub(MOST_VALUES);
+        if f.args.len() > MOST_VALUES + 2 {
+            let message = format!("{} takes at most {MOST_VALUES} values", f.name);
+            return Err(crate::diag::Diagnostic::error("arity", f.span(first), message));
+        }
+        Ok(Type::Void)
+    });
+    Builtin { name, params, returns, needs: ContextFeatures::NONE, risky: false, lower: Lower::Event(event), doc, example }
+}
+
+/// Which of the rows.
+#[derive(Clone, Copy)]
+struct Kind {
+    begins: bool,
+    tracked: bool,
+}
+
+impl Kind {
+    const BEGIN: Kind = Kind { begins: true, tracked: false };
+    const END: Kind = Kind { begins: false, tracked: false };
+}
+
+fn begin<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+    let mut head = now_and_ids(e);
+    let comm = e.alloc(COMM);
+    let size = e.int(COMM.into());
+    e.zero(comm, COMM, 8);
+    e.call(Helper::GetCurrentComm, &[comm.into(), size.into()]);
+    head.push(Operand::mem(Type::Str(COMM), comm));
+    with_values(e, head, u, args)
+}
+
+fn end<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+    let head = now_and_ids(e);
+    with_values(e, head, u, args)
+}
+
+fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
+    let now = e.call(Helper::KtimeGetBootNs, &[]);
+    let ids = e.own_ids();
+    vec![Operand::u64(now), Operand::u64(ids)]
+}
+
+/// Values wait in memory: registers are few.
+fn with_values<'c>(e: &mut Builder<'_, 'c>, mut sent: Vec<Operand<'c>>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+    let travels = args.iter().enumerate().filter(|(i, _)| u.literals.get(*i).is_none_or(Option::is_none));
+    sent.extend(travels.map(|(_, op)| e.spill(op.clone())));
+    sent
+}
+
+fn prepare(spec: &EventSpec, kind: Kind) -> anyhow::Result<Handler> {
+    let literals = spec.literals.clone();
+    let labels = spec.labels.clone();
+    Ok(Box::new(move |sent, host| {
+        let mut sent = sent.iter();
+        let mut value = || match sent.next() {
+            Some(Arg::Value(value)) => value.clone(),
+            Some(Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..)) | None => Value::None,
+        };
+        let word = |value: Value| value.number().and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let (at, ids) = (word(value()), word(value()));
+        let (pid, tid) = ((ids >> 32) as u32, ids as u32);
+        if kind.begins {
+            let comm = text(&value(), host);
+            host.spans().saw(tid, pid, &comm);
+        }
+        let mut args: Vec<Value> = literals.iter().map(|literal| literal.as_ref().map_or_else(&mut value, constant)).collect();
+        let track = if kind.tracked { track(&args.remove(0), host) } else { Track::Thread(tid) };
+        let name = if args.is_empty() { Vec::new() } else { text(&args.remove(0), host) };
+        let labels = labels.iter().skip(1 + usize::from(kind.tracked)).cloned();
+        let at_ns = i128::from(at) + i128::from(host.boot_to_unix_ns());
+        let report = Report { track, name, at_ns, values: labels.zip(args).collect() };
+        let spans = if kind.begins { host.spans().begin(report).into_iter().collect() } else { host.spans().end(report) };
+        spans.into_iter().for_each(|span| host.say(Output::Span(span)));
+        Ok(())
+    }))
+}
+
+fn constant(literal: &Lit) -> Value {
+    match literal {
+        Lit::Int(n) => Value::Int(*n),
+        Lit::Str(bytes) => Value::Str { bytes: bytes.clone(), cut: false },
+        Lit::Word(word) => Value::Text(word.clone()),
+    }
+}
+
+fn text(value: &Value, host: &dyn Host) -> Vec<u8> {
+    let mut to = Vec::new();
+    if let Value::Str { bytes, .. } = value {
+        to.extend_from_slice(bytes);
+    } else {
+        host.text(value, Reader::Program, &mut to);
+    }
+    to
+}
+
+/// The track that a value stands for. A thread that has not been seen yet has the name that the system gives it.
+fn track(value: &Value, host: &mut dyn Host) -> Track {
+    let Some(tid) = value.number().and_then(|n| u32::try_from(n).ok()) else { return Track::Named(text(value, host)) };
+    if !host.spans().knows(tid) {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap_or_default();
+        let pid = read("status").lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
+        host.spans().saw(tid, pid, read("comm").trim_end().as_bytes());
+    }
+    Track::Thread(tid)
+}

@@ -1,0 +1,127 @@
+//! Predicates that let a part of the events pass.
+
+use super::count::{TRIES, literal};
+use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
+use crate::diag::Diagnostic;
+use crate::emit::{Builder, Cmp, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
+use crate::probes::ContextFeatures;
+use crate::types::{Int, Type};
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// A state of `ratelimit` is one word, so that one instruction replaces it: the number of the interval above these bits, and
+/// the passed events in them.
+const COUNT_BITS: u64 = 32;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// The largest N: with one more, the count would not reach the number of the interval.
+const MOST: i64 = i32::MAX as i64;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "sample",
+        params: &[Param::new("n", Accepts::LitInt)],
+        returns: Returns::By(|f| literal(f, 0, "n", 1..=MOST).map(|_| Type::Bool)),
+        needs: ContextFeatures::NONE,
+        risky: false,
+        lower: Lower::Code(sample),
+        doc: "True for one in n events, at random, so that events that alternate are sampled alike. Multiply counts and sums by n to estimate all events.",
+        example: "tracepoint:syscalls:sys_enter_read /sample(100)/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "ratelimit",
+        params: &[Param::new("n", Accepts::LitInt), Param::new("interval", Accepts::LitInt), Param::optional("key", Accepts::Printable)],
+        returns: Returns::By(limit_type),
+        needs: ContextFeatures::NONE,
+        risky: false,
+        lower: Lower::Effect(limit),
+        doc: "True for the first n events in each interval, such as 1s, on all CPUs together, or for the first n events of each key. Each place in the script has its own limit. Only the max_map_keys keys that were used last are remembered; other keys start again. Before Linux 5.12, simultaneous events on several CPUs can exceed the limit.",
+        example: "tracepoint:syscalls:sys_enter_openat /ratelimit(10, 1s, comm)/ { printf(\"%s %s\\n\", comm, str(args.filename)); }",
+    },
+];
+
+/// A product of a random number below 2^32 and n is below 2^32 once in n numbers.
+fn sample<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
+    let random = e.call(Helper::GetPrandomU32, &[]);
+    let random = e.and(random, e.int(u32::MAX.into()));
+    let product = e.mul(random, e.int(u.int(0).unwrap_or(1) as u64));
+    Operand::reg(u.ty.clone(), e.cmp(Cmp::Ult, product, e.int(1 << 32)))
+}
+
+fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
+    let n = literal(f, 0, "n", 1..=MOST)?;
+    let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
+    if let Some(Type::Agg(_) | Type::Void) = f.args.get(2).map(|key| &key.ty) {
+        return Err(Diagnostic::error("bad-key", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
+    }
+    f.keep(&[n, interval, f.settings.max_map_keys as i64]);
+    Ok(Type::Bool)
+}
+
+fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+    let name = format!("ratelimit_{}_{}", u.span.source, u.span.start);
+    let state = match args.get(2) {
+        None => {
+            let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };
+            let map = e.declare_map(&name, def);
+            let key = e.key(None, None);
+            e.lookup(map, key)
+        }
+        Some(key) => {
+            let most = u32::try_from(u.kept(2)).unwrap_or(u32::MAX);
+            let def = MapDef { kind: MapKind::LruHash, key_size: key.ty.size(), value_size: 8, max_entries: most, flags: 0 };
+            let map = e.declare_map(&name, def);
+            let key = e.key(Some(key), Some(&key.ty));
+            e.element_of(map, key, 8)
+        }
+    };
+    let passes = e.alloc(8);
+    let no = e.int(0);
+    e.store(passes, 0, 8, no);
+    let found = e.cmp(Cmp::Ne, e.addr(state), e.int(0));
+    e.if_(found, |e| take(e, state, passes, [u.kept(0) as u64, u.kept(1) as u64]));
+    let passes = e.load(passes, 0, U64);
+    Operand::reg(u.ty.clone(), passes)
+}
+
+/// Takes one of the `n` events of this interval, if any is left, and stores whether it did.
+fn take<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerValue<'c>, [n, interval]: [u64; 2]) {
+    let now = e.call(Helper::KtimeGetNs, &[]);
+    let number = e.div(now, e.int(interval), false, false);
+    let number = e.shl(number, e.int(COUNT_BITS));
+    // what is full needs no attempt, which would be written to
+    let (_, first) = one_more(e, state, number, n);
+    e.if_(first, |e| {
+        if !e.target.fetches {
+            let (more, _) = one_more(e, state, number, n);
+            let yes = e.int(1);
+            e.store(state, 0, 8, more);
+            return e.store(passes, 0, 8, yes);
+        }
+        e.count(TRIES, |e, _| {
+            let passed = e.load(passes, 0, U64);
+            let before = e.cmp(Cmp::Eq, passed, e.int(0));
+            e.if_(before, |e| {
+                let word = e.load_volatile(state, U64);
+                let (more, room) = after(e, word, number, n);
+                e.if_(room, |e| {
+                    let old = e.compare_exchange(state, word, more);
+                    let done = e.cmp(Cmp::Eq, old, word);
+                    e.store(passes, 0, 8, done);
+                });
+            });
+        });
+    });
+}
+
+fn one_more<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, number: IntValue<'c>, n: u64) -> (IntValue<'c>, IntValue<'c>) {
+    let word = e.load_volatile(state, U64);
+    after(e, word, number, n)
+}
+
+/// The state after one more event, and whether the limit allows it.
+fn after<'c>(e: &mut Builder<'_, 'c>, word: IntValue<'c>, number: IntValue<'c>, n: u64) -> (IntValue<'c>, IntValue<'c>) {
+    let other = e.cmp(Cmp::Ugt, e.xor(word, number), e.int(COUNT));
+    let count = e.and(word, e.int(COUNT));
+    let count = e.select(other, e.int(0), count);
+    let room = e.cmp(Cmp::Ult, count, e.int(n));
+    (e.or(number, e.add(count, e.int(1))), room)
+}

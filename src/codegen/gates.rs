@@ -1,0 +1,155 @@
+//! Which runs of probes a limit may drop (`--max-overhead`, `--max-events`).
+//!
+//! A probe on the return of a function follows the probe on its entry: both run for a call, or neither does. Other probes that
+//! share a map without aggregation depend on each other in ways that nobody knows, such as the start of a request that another
+//! thread completes. To drop some of their runs would make wrong results of the others, so these probes run always, or are
+//! detached together.
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+
+use std::collections::BTreeSet;
+
+use super::Gen;
+use super::artifact::Thinning;
+use crate::builtins::MapId;
+use crate::probes::{Attach, ProbeSite, syscall};
+use crate::sema::hir::{self, ExprKind, StmtKind};
+use crate::settings::Settings;
+use crate::types::Type;
+
+/// By probe; empty where nothing limits the run.
+pub(super) fn thinning(script: &hir::Script, settings: &Settings) -> Vec<Thinning> {
+    if settings.max_events == 0 && settings.max_overhead.is_none() {
+        return Vec::new();
+    }
+    let probes = &script.probes;
+    let calls: Vec<_> = probes.iter().map(calls).collect();
+    let meets = |a: usize, b: usize| match (calls.get(a), calls.get(b)) {
+        (Some(Some((_, a))), Some(Some((_, b)))) => !a.is_disjoint(b),
+        _ => false,
+    };
+    let returns = |i: usize| matches!(calls.get(i), Some(Some((true, _))));
+    // the only one on the other side, if there is no other on this one
+    let partner = |i: usize| {
+        let others: Vec<usize> = (0..probes.len()).filter(|j| *j != i && meets(i, *j)).collect();
+        match others.as_slice() {
+            [one] if returns(*one) != returns(i) => Some(*one),
+            _ => None,
+        }
+    };
+    let pair = |i: usize| partner(i).filter(|j| partner(*j) == Some(i));
+    let shared: Vec<BTreeSet<MapId>> = probes.iter().map(|p| plain_maps(p, script)).collect();
+    let runs_freely = |p: &hir::Probe| p.sites.iter().all(|s| exempt(&s.attach));
+    let mut group: Vec<usize> = (0..probes.len()).collect();
+    for i in 0..probes.len() {
+        for j in 0..i {
+            let free = [i, j].iter().any(|k| probes.get(*k).is_none_or(runs_freely));
+            let share = || shared.get(i).zip(shared.get(j)).is_some_and(|(a, b)| !a.is_disjoint(b));
+            if !free && (share() || meets(i, j)) {
+                let (from, to) = (group.get(i).copied(), group.get(j).copied());
+                group.iter_mut().filter(|g| Some(**g) == from).for_each(|g| *g = to.unwrap_or(*g));
+            }
+        }
+    }
+    let of = |(i, probe): (usize, &hir::Probe)| {
+        if runs_freely(probe) {
+            return Thinning::Exempt;
+        }
+        let own = group.get(i).copied().unwrap_or(i);
+        let members = group.iter().filter(|g| **g == own).count();
+        match (members, pair(i)) {
+            (1, _) => Thinning::Alone,
+            (2, Some(entry)) if returns(i) => Thinning::Return { entry },
+            (2, Some(_)) => Thinning::Entry,
+            _ => Thinning::Coupled { group: own },
+        }
+    };
+    probes.iter().enumerate().map(of).collect()
+}
+
+/// Is it part of the run itself, or does the user say how often it fires?
+fn exempt(attach: &Attach) -> bool {
+    let traits = attach.traits();
+    traits.rare || traits.runs_after || matches!(attach, Attach::Iter { .. } | Attach::Trial { .. })
+}
+
+/// The calls on whose returns (or entries) all sites of a probe are.
+fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
+    let of = |site: &ProbeSite| match &site.attach {
+        _ if syscall::of_site(site).is_some() => syscall::of_site(site).map(|call| (!call.enter, format!("syscall {}", call.name))),
+        Attach::Kprobe { module, function, place: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
+        Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
+        Attach::Uprobe { path, function, ret, by: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
+        Attach::Tracepoint { event, .. } if event == "sys_enter" || event == "sys_exit" => Some((event == "sys_exit", "syscall".into())),
+        Attach::RawTracepoint { name } if name == "sys_enter" || name == "sys_exit" => Some((name == "sys_exit", "syscall".into())),
+        _ => None,
+    };
+    let all: Option<Vec<(bool, String)>> = probe.sites.iter().map(of).collect();
+    let all = all?;
+    let (returns, _) = all.first()?;
+    let same = all.iter().all(|(ret, _)| ret == returns);
+    same.then(|| (*returns, all.iter().map(|(_, name)| name.clone()).collect()))
+}
+
+/// Maps that a probe uses in which values stand by themselves: what another probe reads there must be the latest.
+fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    let mut see = |node: hir::Node| match node {
+        hir::Node::Stmt(s) => {
+            if let StmtKind::SetMap { map, .. } = &s.kind {
+                found.insert(*map);
+            }
+        }
+        hir::Node::Expr(e) => match &e.kind {
+            ExprKind::StepMap { map, .. } | ExprKind::Map(map, _) => {
+                found.insert(*map);
+            }
+            ExprKind::Call(call) => found.extend(call.args.iter().filter_map(|arg| match arg {
+                hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => Some(*map),
+                _ => None,
+            })),
+            _ => {}
+        },
+    };
+    hir::visit(&probe.body, &mut see);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    found.retain(|map| script.maps.get(*map).is_some_and(|m| !matches!(m.value, Type::Agg(_))));
+    found
+}
+
+impl Gen<'_, '_> {
+    fn thinning(&self) -> Thinning {
+        self.cx.thinning.get(self.program).copied().unwrap_or(Thinning::Exempt)
+    }
+
+    /// Returns where the limit of the overhead drops the run.
+    pub(super) fn pass_gate(&mut self) {
+        let gate = self.program as u32;
+        let limited = self.cx.env.settings.max_overhead.is_some();
+        match self.thinning() {
+            Thinning::Exempt | Thinning::Coupled { .. } => {}
+            Thinning::Alone if !limited => {}
+            Thinning::Alone => self.e.pass_gate(gate, &|_| ()),
+            Thinning::Entry => {
+                if limited {
+                    self.e.pass_gate(gate, &|e| e.unmark_call(gate));
+                }
+                self.e.mark_call(gate);
+            }
+            Thinning::Return { entry } => self.e.pass_marked_call(entry as u32),
+        }
+    }
+
+    /// Returns where the limit of the events drops the run: after the predicate.
+    pub(super) fn pass_event(&mut self) {
+        if self.cx.env.settings.max_events == 0 {
+            return;
+        }
+        let gate = self.program as u32;
+        match self.thinning() {
+            Thinning::Exempt | Thinning::Coupled { .. } | Thinning::Return { .. } => {}
+            Thinning::Alone => self.e.pass_event(&|_| ()),
+            Thinning::Entry => self.e.pass_event(&|e| e.unmark_call(gate)),
+        }
+    }
+}

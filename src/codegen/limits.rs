@@ -1,0 +1,119 @@
+//! The kernel's limits on a program: its stack and its maps.
+
+use std::collections::BTreeSet;
+
+use super::Compiled;
+use super::artifact::Manifest;
+use crate::diag::{Diagnostic, Span};
+use crate::sema::hir::{self, Node, Stmt, StmtKind};
+use crate::system::kernel::object_limits::{Limited, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
+use crate::system::{Feature, TargetInfo};
+
+/// Maps of a program besides the script's, at least: constants, the state of the run, counters, and the ring buffer.
+const OWN_MAPS: usize = 4;
+
+/// How the kernel counts the stack.
+fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
+    let private = sys.has(Feature::SharedStacks);
+    if !sys.has(Feature::Btf) {
+        // the version is not known
+        StackRule::SUMS
+    } else if private && sys.arch().private_stacks {
+        StackRule::PRIVATE
+    } else if private || sys.enumerator("BPF_MAP_TYPE_ARENA").is_some() {
+        // that type of map came in the same version
+        StackRule::SUMS
+    } else {
+        StackRule::OLD
+    }
+}
+
+/// Analyzes the programs of an object, with the stack as this kernel counts it. The kernel is asked only if that matters.
+pub(super) fn analyze(elf: &[u8], sys: &dyn TargetInfo) -> Vec<Limited> {
+    let by = |rule| match limited(elf, rule) {
+        Ok(programs) => programs,
+        Err(e) => crate::bug!("our own object cannot be read: {e}"),
+    };
+    let strictly = by(StackRule::OLD);
+    if strictly.iter().all(|p| p.stack <= MOST_STACK) { strictly } else { by(stack_rule(sys)) }
+}
+
+/// Probes that need more stack, or more functions that call one another, than the kernel allows.
+pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn TargetInfo) -> Vec<Diagnostic> {
+    let mut told: Vec<Diagnostic> = Vec::new();
+    for program in analyze(&compiled.artifact.elf, sys) {
+        let span = probe_of(&program, &compiled.artifact.manifest, script).map_or_else(Span::default, |p| p.span);
+        let said = if program.stack > MOST_STACK {
+            let message = format!("this probe needs {} bytes of the BPF stack; the kernel allows {MOST_STACK}", program.stack);
+            let help = "use fewer values at a time, nest loops and functions less, or store values in maps";
+            Diagnostic::error("too-much-stack", span, message).help(help)
+        } else if program.frames > MOST_FRAMES {
+            let message =
+                format!("this probe needs {} BPF functions that call one another; the kernel allows {MOST_FRAMES}", program.frames);
+            Diagnostic::error("too-deep", span, message).help("nest loops and functions less: each is a BPF function")
+        } else {
+            continue;
+        };
+        if !told.contains(&said) {
+            told.push(said);
+        }
+    }
+    told
+}
+
+/// The probe that a program is for.
+fn probe_of<'a>(program: &Limited, manifest: &Manifest, script: &'a hir::Script) -> Option<&'a hir::Probe> {
+    let site = manifest.programs.iter().find(|p| p.function == program.name).and_then(|p| p.sites.first())?;
+    script.probes.iter().find(|p| p.sites.iter().any(|q| q.name == site.name))
+}
+
+/// Probes that use more maps or functions than the kernel allows.
+pub(super) fn too_large(programs: &[Limited], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
+    let mut told: Vec<Diagnostic> = Vec::new();
+    for program in programs {
+        let span = probe_of(program, manifest, script).map_or_else(Span::default, |p| p.span);
+        let mut tell = |said: Diagnostic| {
+            if !told.contains(&said) {
+                told.push(said);
+            }
+        };
+        if program.maps.len() > MOST_MAPS {
+            let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
+            tell(maps_in_excess(span, own, MOST_MAPS - (program.maps.len() - own)));
+        }
+        if program.functions > MOST_FUNCTIONS {
+            let message = format!(
+                "this probe compiles to {} functions; the kernel allows {MOST_FUNCTIONS} in a program, and each loop is one",
+                program.functions
+            );
+            let help = "put the loops that are alike into a function of the script (`fn`), or split the work among several probes";
+            tell(Diagnostic::error("too-many-functions", span, message).help(help));
+        }
+    }
+    told
+}
+
+/// Probes that write to more maps than the kernel allows, before LLVM has to deal with thousands of them.
+pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
+    let mut told = Vec::new();
+    for probe in &script.probes {
+        let mut maps = BTreeSet::new();
+        let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
+        let mut see = |node: Node| {
+            if let Node::Stmt(Stmt { kind: StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. }, .. }) = node {
+                maps.insert(*map);
+            }
+        };
+        bodies.for_each(|body| hir::visit(body, &mut see));
+        if maps.len() > MOST_MAPS {
+            told.push(maps_in_excess(probe.span, maps.len(), MOST_MAPS - OWN_MAPS));
+        }
+    }
+    told
+}
+
+fn maps_in_excess(span: Span, own: usize, most: usize) -> Diagnostic {
+    let message = format!("this probe uses {own} maps; the kernel allows {most} in addition to those of every probe");
+    let help = "use one map with a key instead of several, or split the work among several probes";
+    Diagnostic::error("too-many-maps", span, message).help(help)
+}

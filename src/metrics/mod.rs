@@ -1,0 +1,10 @@
+//! The maps of a run as metrics, for [`serve`](crate::serve).
+//!
+//! - `names`: names of metrics and labels, and units, from the script
+//! - `series`: from a [`State`](crate::state::State) to families of series
+
+mod names;
+mod series;
+
+pub use names::{Metric, Names, Unit};
+pub use series::{Family, Kind, Metrics, Point, Series, scaled};

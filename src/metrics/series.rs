@@ -1,0 +1,343 @@
+//! From a state to metrics: each map is a family of series, and so is what rbt counts of the run itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::names::Names;
+use crate::builtins;
+use crate::render::{self, Speller};
+use crate::state::{Counted, Map, State};
+use crate::types::Agg;
+use crate::value::{Counts, Hist, Scale, Value};
+
+/// Makes the families of states; remembers which series it has shown.
+pub struct Metrics {
+    names: Names,
+    /// Series of a map at most; the others are one.
+    most: usize,
+    /// By map: the values of the labels.
+    known: BTreeMap<String, BTreeSet<Vec<String>>>,
+}
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It never goes back.
+    Counter,
+    /// The last value counts.
+    Gauge,
+    /// A sum, where one is kept, a count and buckets.
+    Histogram,
+    /// A sum and a count.
+    Summary,
+}
+
+/// A metric with its series.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// Without the suffix of its type.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// One sentence.
+    pub help: String,
+    /// The base unit, in which the values are after the division.
+    pub unit: Option<&'static str>,
+    /// Values are to be divided by ten to this power.
+    pub power: u32,
+    /// Names of the labels.
+    pub labels: Vec<String>,
+    /// In order of the labels' values.
+    pub series: Vec<Series>,
+}
+
+/// A series of a family.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Values of the labels, in the order of [`Family::labels`].
+    pub values: Vec<String>,
+    /// It is the sum of all series that are not shown by themselves, and its one label says so.
+    pub other: bool,
+    /// What it shows.
+    pub point: Point,
+}
+
+/// What a series shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// The value of a counter or a gauge.
+    pub value: i128,
+    /// The sum of a histogram or a summary.
+    pub sum: Option<i128>,
+    /// How many values were counted.
+    pub count: u64,
+    /// Upper bounds (inclusive) and how many are in the bucket; the bound of the last may be `i128::MAX`.
+    pub buckets: Vec<(i128, u64)>,
+    /// One of the values was negative.
+    pub negative: bool,
+}
+
+impl Point {
+    /// Adds a series to those that are shown as one.
+    fn add(&mut self, other: &Point) {
+        self.value = self.value.saturating_add(other.value);
+        self.sum = self.sum.or(Some(0)).zip(other.sum).map(|(a, b)| a.saturating_add(b));
+        self.count = self.count.saturating_add(other.count);
+        self.negative |= other.negative;
+        if self.buckets.is_empty() {
+            self.buckets.clone_from(&other.buckets);
+        } else {
+            self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| a.1 = a.1.saturating_add(b.1));
+        }
+    }
+}
+
+impl Family {
+    /// A family of rbt's own, without a unit.
+    fn own(name: &str, kind: Kind, help: &str, labels: &[&str], series: Vec<Series>) -> Self {
+        let labels = labels.iter().map(ToString::to_string).collect();
+        Self { name: name.into(), kind, help: help.into(), unit: None, power: 0, labels, series }
+    }
+
+    /// Names and values of a series' labels.
+    pub fn labels_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let own = self.labels.iter().zip(&series.values).map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(series.other.then_some(("other", "true")))
+    }
+}
+
+impl Metrics {
+    /// Nothing was shown yet.
+    pub fn new(names: Names, most: u64) -> Self {
+        Self { names, most: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
+    }
+
+    /// The families of a state.
+    pub fn families(&mut self, state: &State) -> Vec<Family> {
+        let mut taken: BTreeSet<String> = LOSSES.iter().map(|(name, ..)| *name).chain(OWN.iter().copied()).map(String::from).collect();
+        let mut families = Vec::new();
+        let mut unshown = Vec::new();
+        for map in &state.maps {
+            let Some((mut family, folded)) = self.family(map, &state.script.name) else { continue };
+            // two maps may have names that are one to Prometheus
+            while !taken.insert(family.name.clone()) {
+                family.name.push_str("_map");
+            }
+            families.push(family);
+            if folded > 0 {
+                unshown.push((map.name.clone(), folded));
+            }
+        }
+        own(state, &unshown, &mut families);
+        families
+    }
+
+    /// Gives the family of a map and how many series are not shown on their own.
+    fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
+        let kind = kind(map)?;
+        let metric = self.names.metric(&map.name);
+        let speller = Speller::default();
+        let mut series: Vec<Series> = Vec::new();
+        let mut other: Option<Point> = None;
+        let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
+        for entry in &map.entries {
+            let Some(point) = point(map, kind, entry.value.as_ref(), entry.counted.as_ref()) else { continue };
+            let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| speller.spell(part).trim().to_string()).collect();
+            if known.contains(&values) || known.len() < self.most {
+                known.insert(values.clone());
+                series.push(Series { values, other: false, point });
+            } else {
+                folded += 1;
+                other.get_or_insert_with(Point::default).add(&point);
+            }
+        }
+        series.sort_by(|a, b| a.values.cmp(&b.values));
+        // keys whose names are one are one series
+        series.dedup_by(|b, a| {
+            let same = a.values == b.values;
+            if same {
+                a.point.add(&b.point);
+            }
+            same
+        });
+        series.extend(other.filter(|_| kind != Kind::Gauge).map(|point| Series { values: Vec::new(), other: true, point }));
+        if series.is_empty() {
+            return None;
+        }
+        let labels = self.names.labels(&map.name, map.entries.first().map_or(0, |entry| key_parts(map, &entry.key).len()));
+        let help = metric.help.unwrap_or_else(|| format!("Map {} of {script}.", map.name));
+        let (unit, power) = (metric.unit.map(|unit| unit.base), metric.unit.map_or(0, |unit| unit.power));
+        Some((Family { name: metric.name, kind, help, unit, power, labels, series }, folded))
+    }
+}
+
+fn key_parts<'a>(map: &Map, key: &'a Value) -> &'a [Value] {
+    if map.key.is_none() {
+        return &[];
+    }
+    if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
+}
+
+/// What the values of a map are; none if they are no numbers.
+fn kind(map: &Map) -> Option<Kind> {
+    let Some(agg) = map.value.aggregation() else { return map.value.is_scalar().then_some(Kind::Gauge) };
+    let (row, aggregate) = builtins::aggregate(&agg.function)?;
+    match (aggregate.merge)(agg, &[]) {
+        Value::Hist(_) | Value::Percentiles(_) => Some(Kind::Histogram),
+        Value::Stats(_) | Value::Avg(_) => Some(Kind::Summary),
+        Value::Int(_) | Value::Uint(_) => Some(match aggregate.more {
+            builtins::Monotonicity::Raises if row.params.is_empty() => Kind::Counter,
+            builtins::Monotonicity::RaisesUnsigned if !agg.signed => Kind::Counter,
+            builtins::Monotonicity::Raises
+            | builtins::Monotonicity::RaisesUnsigned
+            | builtins::Monotonicity::Lowers
+            | builtins::Monotonicity::Either => Kind::Gauge,
+        }),
+        Value::Series(_) => Some(Kind::Gauge),
+        Value::None
+        | Value::Bool(_)
+        | Value::Float { .. }
+        | Value::Ptr(_)
+        | Value::Enum { .. }
+        | Value::Str { .. }
+        | Value::Bytes(_)
+        | Value::List(_)
+        | Value::Tuple(_)
+        | Value::Record(_)
+        | Value::Text(_)
+        | Value::Stack(_)
+        | Value::HeatMap(_) => None,
+    }
+}
+
+fn point(map: &Map, kind: Kind, value: Option<&Value>, counted: Option<&Counted>) -> Option<Point> {
+    let Some((agg, counted)) = map.value.aggregation().zip(counted) else {
+        return (map.set && kind == Kind::Gauge)
+            .then(|| value.and_then(Value::number))
+            .flatten()
+            .map(|value| Point { value, ..Point::default() });
+    };
+    Some(match kind {
+        Kind::Counter | Kind::Gauge => {
+            let newest = counted.intervals.as_ref().and_then(|all| all.values().next_back().map(|last| average(last.value, last.count)));
+            let value = counted.count.map(i128::from).or(counted.sum).or(counted.min).or(counted.max).or(newest)?;
+            Point { value, ..Point::default() }
+        }
+        Kind::Summary => {
+            let negative = counted.min.is_some_and(|min| min < 0);
+            Point { sum: counted.sum, count: counted.count?, negative, ..Point::default() }
+        }
+        Kind::Histogram => {
+            let buckets = buckets(agg, counted)?;
+            let count = buckets.iter().fold(0u64, |n, (_, of)| n.saturating_add(*of));
+            let negative = buckets.first().is_some_and(|(bound, n)| *bound < 0 && *n > 0);
+            Point { sum: counted.sum, count, buckets, negative, ..Point::default() }
+        }
+    })
+}
+
+fn average(value: i128, count: Option<u64>) -> i128 {
+    value / i128::from(count.unwrap_or(1)).max(1)
+}
+
+/// The buckets of a histogram, always the same ones, so that those of several machines add up: the buckets of a linear one, and
+/// for others each power of two, into which finer buckets are merged.
+fn buckets(agg: &Agg, counted: &Counted) -> Option<Vec<(i128, u64)>> {
+    let (_, row) = builtins::aggregate(&agg.function)?;
+    let slot = builtins::slot(agg, row, counted).ok()?;
+    let value = (row.merge)(agg, &[&slot]);
+    let found: Vec<(i128, u64)> = if let Value::Percentiles(of) = value {
+        of.samples
+    } else if let Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts }) = &value {
+        let (min, step) = (i128::from(*min), i128::from((*step).max(1)));
+        let inner = (i128::from(*max) - min) / step;
+        let bound = |i: usize| match i as i128 {
+            0 => min - 1,
+            i if i > inner => i128::MAX,
+            i => min + i * step - 1,
+        };
+        return Some(counts.iter().enumerate().map(|(i, n)| (bound(i), *n)).collect());
+    } else if let Value::Hist(hist) = &value {
+        render::buckets(hist).map(|(_, max, n)| (max.unwrap_or(i128::MAX), n)).collect()
+    } else {
+        return None;
+    };
+    let mut all: Vec<(i128, u64)> = [-1, 0].into_iter().chain((1..=64).map(|n| (1i128 << n) - 1)).map(|bound| (bound, 0)).collect();
+    for (value, n) in found {
+        if let Some((_, count)) = all.iter_mut().find(|(bound, _)| value <= *bound) {
+            *count = count.saturating_add(n);
+        }
+    }
+    Some(all)
+}
+
+type Of = (&'static str, &'static str, fn(&Counts) -> u64);
+
+/// Losses by probe.
+const LOSSES: &[Of] = &[
+    ("rbt_sent_events", "Events for the reader, those that were lost included.", |c| c.sent),
+    ("rbt_lost_events", "Events that found no space in the ring buffer.", |c| c.dropped),
+    ("rbt_missed_runs", "Runs that did not happen, because a probe was running on that CPU.", |c| c.missed),
+    ("rbt_refused_updates", "Updates of maps that were full.", |c| c.refused.saturating_add(c.unstored)),
+    ("rbt_cut_strings", "Strings that were truncated.", |c| c.cut),
+    ("rbt_lost_stacks", "Stacks that found no space.", |c| c.unkept),
+];
+
+/// Names of the others of the run itself.
+const OWN: &[&str] = &["rbt_unshown_series", "rbt_start_time_seconds", "rbt_script", "rbt_script_info"];
+
+/// What is known of the run itself.
+fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
+    let series = |values: &[&str], value: i128| {
+        let point = Point { value, ..Point::default() };
+        Series { values: values.iter().map(ToString::to_string).collect(), other: false, point }
+    };
+    for (name, help, of) in LOSSES {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for counts in &state.probes {
+            let sum = sums.entry(&counts.probe).or_default();
+            *sum = sum.saturating_add(of(counts));
+        }
+        let all = sums.into_iter().map(|(probe, n)| series(&[probe], n.into())).collect();
+        to.push(Family::own(name, Kind::Counter, help, &["probe"], all));
+    }
+    if !unshown.is_empty() {
+        let all = unshown.iter().map(|(map, n)| series(&[map], (*n).into())).collect();
+        to.push(Family::own("rbt_unshown_series", Kind::Gauge, "Series of a map beyond max_series.", &["map"], all));
+    }
+    let start = Family::own(
+        "rbt_start_time_seconds",
+        Kind::Gauge,
+        "When the run began, since 1970.",
+        &[],
+        vec![series(&[], state.start_ns.into())],
+    );
+    to.push(Family { unit: Some("seconds"), power: 9, ..start });
+    let script = series(&[&state.script.name, &state.script.sha256, &state.rbt], 1);
+    let labels = ["script", "sha256", "version"];
+    to.push(Family::own("rbt_script_info", Kind::Gauge, "The script and the version of rbt.", &labels, vec![script]));
+}
+
+/// A number divided by a power of ten, exactly.
+pub fn scaled(n: i128, power: u32) -> String {
+    let one = 10u128.pow(power);
+    let (whole, below) = (n.unsigned_abs() / one, n.unsigned_abs() % one);
+    let sign = if n < 0 { "-" } else { "" };
+    if below == 0 {
+        return format!("{sign}{whole}");
+    }
+    let digits = format!("{below:0width$}", width = power as usize);
+    format!("{sign}{whole}.{}", digits.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_exact() {
+        assert_eq!(
+            [scaled(1_500_000_000, 9), scaled(-1, 9), scaled(0, 3), scaled(u64::MAX.into(), 0)],
+            ["1.5", "-0.000000001", "0", "18446744073709551615"]
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! Where to send what, from `--otlp` and the environment:
+//! <https://opentelemetry.io/docs/specs/otel/protocol/exporter> and
+//! <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables>.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+/// The value of `--otlp` that leaves the address to the environment.
+pub const FROM_ENVIRONMENT: &str = "env";
+const DEFAULT_URL: &str = "http://localhost:4318";
+const HTTP_PORT: u16 = 80;
+
+/// How to export.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// None: not this signal.
+    pub metrics: Option<Endpoint>,
+    /// None: not this signal.
+    pub logs: Option<Endpoint>,
+    /// Sums are differences.
+    pub delta: bool,
+    /// Between two exports of metrics.
+    pub interval: Duration,
+    /// A log record waits for others at most so long.
+    pub delay: Duration,
+    /// Log records that wait at most.
+    pub queue: usize,
+    /// Log records of a request.
+    pub batch: usize,
+    /// Attributes of the resource that the environment sets.
+    pub resource: Vec<(String, String)>,
+}
+
+/// Where requests go, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A name, or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// With its first slash.
+    pub path: String,
+    /// Headers of each request.
+    pub headers: Vec<(String, String)>,
+    /// The time of a request.
+    pub timeout: Duration,
+    /// Bodies are compressed.
+    pub gzip: bool,
+}
+
+/// Looks up a variable of the environment; an empty one is none.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Config {
+    /// From the value of `--otlp`.
+    ///
+    /// # Errors
+    /// A value that cannot be used.
+    pub fn new(url: &str, var: Variables) -> Result<Self, Failure> {
+        let delta = match var("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").map(|word| word.to_ascii_lowercase()).as_deref() {
+            None | Some("cumulative") => false,
+            Some("delta" | "lowmemory") => true,
+            Some(other) => return Err(bad("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", other, "cumulative, delta or lowmemory")),
+        };
+        let off = var("OTEL_SDK_DISABLED").is_some_and(|word| word.eq_ignore_ascii_case("true"));
+        let wanted = |name: &str| !off && var(name).is_none_or(|word| word != "none");
+        let resource = var("OTEL_RESOURCE_ATTRIBUTES").map_or(Ok(Vec::new()), |text| pairs("OTEL_RESOURCE_ATTRIBUTES", &text))?;
+        let name = var("OTEL_SERVICE_NAME").map(|name| ("service.name".to_string(), name));
+        Ok(Self {
+            metrics: wanted("OTEL_METRICS_EXPORTER").then(|| endpoint(url, "METRICS", "v1/metrics", var)).transpose()?,
+            logs: wanted("OTEL_LOGS_EXPORTER").then(|| endpoint(url, "LOGS", "v1/logs", var)).transpose()?,
+            delta,
+            interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", 60_000, var)?,
+            delay: milliseconds("OTEL_BLRP_SCHEDULE_DELAY", 1000, var)?,
+            // the specification's 2048 and 512 are for what applications log
+            queue: count("OTEL_BLRP_MAX_QUEUE_SIZE", 65_536, var)?,
+            batch: count("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 4096, var)?,
+            resource: resource.into_iter().chain(name).collect(),
+        })
+    }
+}
+
+fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpoint, Failure> {
+    // that of a signal is stronger
+    let of = |what: &str| {
+        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
+        let both = format!("OTEL_EXPORTER_OTLP_{what}");
+        var(&own).map(|value| (own, value)).or_else(|| var(&both).map(|value| (both, value)))
+    };
+    if let Some((name, value)) = of("PROTOCOL")
+        && value != "http/protobuf"
+    {
+        return Err(bad(&name, &value, "http/protobuf, which is all that rbt supports"));
+    }
+    let below = |name: &str, url: &str| {
+        let mut endpoint = parse(name, url)?;
+        endpoint.path = format!("{}/{path}", endpoint.path.trim_end_matches('/'));
+        Ok(endpoint)
+    };
+    let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
+    let mut endpoint = match (url == FROM_ENVIRONMENT, var(&own), var("OTEL_EXPORTER_OTLP_ENDPOINT")) {
+        (false, ..) => below("--otlp", url),
+        (true, Some(url), _) => parse(&own, &url),
+        (true, None, Some(url)) => below("OTEL_EXPORTER_OTLP_ENDPOINT", &url),
+        (true, None, None) => below("--otlp", DEFAULT_URL),
+    }?;
+    if let Some((name, text)) = of("HEADERS") {
+        endpoint.headers = pairs(&name, &text)?;
+        let harmful = |text: &str| text.is_empty() || text.contains(|c: char| c.is_control());
+        let is_bad = |(key, value): &(String, String)| harmful(key) || key.contains([' ', ':']) || value.contains(|c: char| c.is_control());
+        if endpoint.headers.iter().any(is_bad) {
+            return Err(bad(&name, &text, "headers, such as api-key=secret,other=value"));
+        }
+    }
+    if let Some((name, value)) = of("COMPRESSION") {
+        endpoint.gzip = match value.as_str() {
+            "gzip" => true,
+            "none" => false,
+            _ => return Err(bad(&name, &value, "gzip or none")),
+        };
+    }
+    if let Some((name, value)) = of("TIMEOUT") {
+        endpoint.timeout = Duration::from_millis(value.parse().ok().filter(|n| *n > 0).ok_or_else(|| bad(&name, &value, "milliseconds"))?);
+    }
+    Ok(endpoint)
+}
+
+fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
+    let wrong = || bad(name, url, "a URL such as http://localhost:4318");
+    let Some(rest) = url.strip_prefix("http://") else {
+        if url.starts_with("https://") {
+            return Err(Failure::new(format!("{name}: `{url}`: rbt does not support TLS"))
+                .help("send to a collector on this machine by http://, and let it encrypt what it passes on"));
+        }
+        return Err(wrong());
+    };
+    let (authority, path) = rest.split_once('/').map_or((rest, String::new()), |(authority, path)| (authority, format!("/{path}")));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
+        _ => (authority, HTTP_PORT),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+    if bare.is_empty() || !bare.chars().all(plain) || !path.chars().all(|c| c.is_ascii_graphic()) || path.contains(['?', '#']) {
+        return Err(wrong());
+    }
+    let timeout = Duration::from_secs(10);
+    Ok(Endpoint { host: bare.into(), port, path, headers: Vec::new(), timeout, gzip: false })
+}
+
+fn bad(name: &str, value: &str, wanted: &str) -> Failure {
+    Failure::new(format!("{name}: `{value}` is not {wanted}"))
+}
+
+fn milliseconds(name: &str, default: u64, var: Variables) -> Result<Duration, Failure> {
+    let n = match var(name) {
+        Some(value) => value.parse().ok().filter(|n| (1..=86_400_000).contains(n)).ok_or_else(|| bad(name, &value, "milliseconds"))?,
+        None => default,
+    };
+    Ok(Duration::from_millis(n))
+}
+
+fn count(name: &str, default: usize, var: Variables) -> Result<usize, Failure> {
+    match var(name) {
+        Some(value) => {
+            value.parse().ok().filter(|n| (1..=10_000_000).contains(n)).ok_or_else(|| bad(name, &value, "a number from 1 to 10000000"))
+        }
+        None => Ok(default),
+    }
+}
+
+/// `key=value,key=value`, with percent-encoding.
+fn pairs(name: &str, text: &str) -> Result<Vec<(String, String)>, Failure> {
+    let pair = |part: &str| {
+        let (key, value) = part.split_once('=')?;
+        Some((decoded(key.trim())?, decoded(value.trim())?)).filter(|(key, _)| !key.is_empty())
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    parts.map(|part| pair(part).ok_or_else(|| bad(name, text, "a list such as key=value,other=value"))).collect()
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = rest.get(2..)?;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str, vars: &[(&str, &str)]) -> Result<Config, String> {
+        let var = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+        Config::new(url, &var).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn the_environment_is_heeded() {
+        let of = |endpoint: Option<Endpoint>| endpoint.map(|e| format!("{}:{}{}", e.host, e.port, e.path)).unwrap_or_default();
+        let plain = config("http://[::1]:1/a/", &[]).unwrap();
+        assert_eq!((of(plain.metrics), of(plain.logs)), ("::1:1/a/v1/metrics".into(), "::1:1/a/v1/logs".into()));
+        let vars = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://l/x"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "a=b%20c,d=e"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "5"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=p,x=%C3%A9"),
+            ("OTEL_SERVICE_NAME", "s"),
+        ];
+        let all = config("env", &vars).unwrap();
+        let metrics = all.metrics.clone().unwrap();
+        assert_eq!((metrics.timeout, metrics.headers.len()), (Duration::from_millis(5), 2));
+        assert_eq!(metrics.headers[0], ("a".into(), "b c".into()));
+        assert_eq!((of(all.metrics), of(all.logs)), ("c:4318/v1/metrics".into(), "l:80/x".into()));
+        assert_eq!(all.resource[1..], [("x".into(), "é".into()), ("service.name".into(), "s".into())]);
+        assert!(config("env", &[("OTEL_LOGS_EXPORTER", "none")]).unwrap().logs.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (url, vars, part) in [
+            ("localhost:4318", &[][..], "is not a URL"),
+            ("https://a", &[], "does not support TLS"),
+            ("http://a b", &[], "is not a URL"),
+            ("http://a:99999", &[], "is not a URL"),
+            ("http://", &[], "is not a URL"),
+            ("http://a", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/protobuf"),
+            ("http://a", &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b%0d%0ac")], "headers"),
+            ("http://a", &[("OTEL_RESOURCE_ATTRIBUTES", "a")], "key=value"),
+            ("http://a", &[("OTEL_METRIC_EXPORT_INTERVAL", "0")], "milliseconds"),
+        ] {
+            let message = config(url, vars).unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What waits to be sent, and the end of the run.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between the run and a thread that sends.
+#[derive(Default)]
+pub struct Mailbox {
+    inner: Mutex<Inner>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    items: VecDeque<Vec<u8>>,
+    /// Taken, and not done yet.
+    taken: usize,
+    /// The run is over, and so is sending at this time.
+    until: Option<Instant>,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an item unless there are so many; wakes the thread when there are enough for a batch.
+    pub fn push(&self, item: Vec<u8>, most: usize, batch: usize) -> bool {
+        let mut inner = self.lock();
+        if inner.items.len() >= most {
+            return false;
+        }
+        inner.items.push_back(item);
+        if inner.items.len() == batch {
+            self.told.notify_all();
+        }
+        true
+    }
+
+    /// Takes as many items, waiting so long for them unless the run is over.
+    pub fn take(&self, batch: usize, delay: Duration) -> Vec<Vec<u8>> {
+        let until = Instant::now() + delay;
+        let mut inner = self.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if inner.items.len() >= batch || inner.until.is_some() || left.is_zero() {
+                let n = inner.items.len().min(batch);
+                inner.taken = n;
+                return inner.items.drain(..n).collect();
+            }
+            inner = self.told.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits, but not beyond the end of the run; then, not beyond the end of sending.
+    pub fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut inner = self.lock();
+        let ran = inner.until.is_none();
+        loop {
+            let until = inner.until.map_or(until, |end| end.min(until));
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || ran && inner.until.is_some() {
+                return;
+            }
+            inner = self.told.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The run is over.
+    pub fn end(&self, until: Instant) {
+        self.lock().until = Some(until);
+        self.told.notify_all();
+    }
+
+    /// How long something may still be sent; none if the run goes on.
+    pub fn left(&self) -> Option<Duration> {
+        self.lock().until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Nothing may be sent any more.
+    pub fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// What was taken is done.
+    pub fn done(&self) {
+        self.lock().taken = 0;
+    }
+
+    /// How many items wait, or were taken and are not done.
+    pub fn unsent(&self) -> u64 {
+        let inner = self.lock();
+        (inner.items.len() + inner.taken) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_bounded_and_ends() {
+        let mailbox = Mailbox::default();
+        let pushed: Vec<bool> = (0..4).map(|i| mailbox.push(vec![i], 3, 2)).collect();
+        assert_eq!(pushed, [true, true, true, false]);
+        assert_eq!(mailbox.take(2, Duration::MAX / 1000).len(), 2);
+        mailbox.end(Instant::now());
+        assert_eq!((mailbox.take(2, Duration::from_secs(9)).len(), mailbox.unsent(), mailbox.is_over()), (1, 1, true));
+        mailbox.done();
+        assert_eq!(mailbox.unsent(), 0);
+        mailbox.pause(Duration::from_secs(9));
+    }
+}

@@ -1,0 +1,366 @@
+//! The messages of OTLP: opentelemetry/proto/{common,resource,metrics,logs}/v1 of opentelemetry-proto 1.5.
+
+use std::collections::BTreeMap;
+
+use super::protobuf::{Field, Message, fields};
+use crate::metrics::{Family, Kind, Point, Series, scaled};
+use crate::render::Speller;
+use crate::value::{Output, Source, Value};
+
+/// A request has at most so many bytes of data points before another is begun; collectors accept 20 MiB.
+const REQUEST: usize = 2 << 20;
+
+const CUMULATIVE: u64 = 2;
+const DELTA: u64 = 1;
+
+/// `SeverityNumber`
+const INFO: (u64, &str) = (9, "INFO");
+const WARN: (u64, &str) = (13, "WARN");
+const ERROR: (u64, &str) = (17, "ERROR");
+
+/// Identifies a series: the metric, and the values of its labels.
+pub type Key = (String, Vec<String>, bool);
+
+/// A request for metrics.
+pub struct Request {
+    /// `ExportMetricsServiceRequest`
+    pub body: Vec<u8>,
+    /// What is acknowledged with it, for differences.
+    pub sent: Vec<(Key, Point)>,
+}
+
+/// What all messages of a run begin with.
+pub struct Heading {
+    /// `Resource`
+    pub resource: Vec<u8>,
+    /// `InstrumentationScope`
+    pub scope: Vec<u8>,
+}
+
+/// The times of data points, in nanoseconds since 1970.
+#[derive(Clone, Copy)]
+pub struct Times {
+    /// When counting began.
+    pub start: u64,
+    /// Now.
+    pub now: u64,
+}
+
+impl Heading {
+    /// Of these attributes.
+    pub fn new(resource: &[(String, Value)], scope: &[(String, Value)]) -> Self {
+        let mut of = Message::default();
+        attributes(&mut of, 1, resource.iter().map(|(name, value)| (name.as_str(), value)));
+        let mut by = Message::default();
+        by.data(1, b"rbt");
+        by.data(2, crate::VERSION.as_bytes());
+        attributes(&mut by, 3, scope.iter().map(|(name, value)| (name.as_str(), value)));
+        Self { resource: of.bytes(), scope: by.bytes() }
+    }
+
+    /// `ResourceMetrics` or `ResourceLogs`, which differ in their items.
+    fn request(&self, items: &[u8]) -> Vec<u8> {
+        let mut scope = Message::default();
+        scope.data(1, &self.scope);
+        let mut scope = scope.bytes();
+        scope.extend_from_slice(items);
+        let mut request = Message::default();
+        request.message(1, |m| {
+            m.data(1, &self.resource);
+            m.data(2, &scope);
+        });
+        request.bytes()
+    }
+
+    /// `ExportLogsServiceRequest`
+    pub fn logs<'a>(&self, records: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+        let mut items = Message::default();
+        records.for_each(|record| items.data(2, record));
+        self.request(&items.bytes())
+    }
+
+    /// Requests for all series; where `known` is given, for what was added since.
+    pub fn metrics(&self, families: &[Family], times: Times, known: Option<&BTreeMap<Key, Point>>) -> Vec<Request> {
+        let mut requests = Vec::new();
+        let mut items = Message::default();
+        let (mut size, mut sent) = (0, Vec::new());
+        for family in families {
+            let mut all = family.series.iter().peekable();
+            while all.peek().is_some() {
+                let mut data = Message::default();
+                let mut room = 0;
+                for series in all.by_ref() {
+                    let Some(point) = added(family, series, known, &mut sent) else { continue };
+                    let point = data_point(family, series, &point, times);
+                    room += point.len();
+                    data.data(1, &point);
+                    if size + room > REQUEST {
+                        break;
+                    }
+                }
+                if room > 0 {
+                    items.data(2, &metric(family, data, known.is_some()));
+                    size += room;
+                }
+                if size > REQUEST {
+                    let body = self.request(&std::mem::take(&mut items).bytes());
+                    requests.push(Request { body, sent: std::mem::take(&mut sent) });
+                    size = 0;
+                }
+            }
+        }
+        if size > 0 {
+            requests.push(Request { body: self.request(&items.bytes()), sent });
+        }
+        requests
+    }
+}
+
+/// What a series shows; none if nothing was added since the last time.
+fn added(family: &Family, series: &Series, known: Option<&BTreeMap<Key, Point>>, sent: &mut Vec<(Key, Point)>) -> Option<Point> {
+    let (Some(known), true) = (known, family.kind != Kind::Gauge) else { return Some(series.point.clone()) };
+    let key = (family.name.clone(), series.values.clone(), series.other);
+    let point = match known.get(&key) {
+        Some(before) => difference(&series.point, before),
+        None => series.point.clone(),
+    };
+    sent.push((key, series.point.clone()));
+    (point.value != 0 || point.count != 0).then_some(point)
+}
+
+fn difference(now: &Point, before: &Point) -> Point {
+    // it was begun anew
+    if now.value < before.value || now.count < before.count {
+        return now.clone();
+    }
+    let known = |bound: i128| before.buckets.iter().find(|(b, _)| *b == bound).map_or(0, |(_, n)| *n);
+    Point {
+        value: now.value - before.value,
+        sum: now.sum.map(|sum| sum.saturating_sub(before.sum.unwrap_or(0))),
+        count: now.count - before.count,
+        buckets: now.buckets.iter().map(|(bound, n)| (*bound, n.saturating_sub(known(*bound)))).collect(),
+        negative: now.negative,
+    }
+}
+
+/// `Metric`
+fn metric(family: &Family, mut data: Message, delta: bool) -> Vec<u8> {
+    let temporality = if delta { DELTA } else { CUMULATIVE };
+    let field = match family.kind {
+        Kind::Gauge => 5,
+        Kind::Counter => {
+            data.varint(2, temporality);
+            data.varint(3, 1);
+            7
+        }
+        Kind::Histogram | Kind::Summary => {
+            data.varint(2, temporality);
+            9
+        }
+    };
+    let mut metric = Message::default();
+    metric.data(1, family.name.as_bytes());
+    metric.data(2, family.help.as_bytes());
+    // the units are UCUM's
+    let unit = match family.unit {
+        Some("seconds") => "s",
+        Some("bytes") => "By",
+        Some(_) | None => "",
+    };
+    metric.data(3, unit.as_bytes());
+    metric.data(field, &data.bytes());
+    metric.bytes()
+}
+
+/// `NumberDataPoint` or `HistogramDataPoint`
+fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> Vec<u8> {
+    let mut to = Message::default();
+    let labels = |field: u32, to: &mut Message| {
+        for (name, value) in family.labels_of(series) {
+            attribute(to, field, name, |to| to.data(1, value.as_bytes()));
+        }
+    };
+    to.fixed(2, times.start);
+    to.fixed(3, times.now);
+    match family.kind {
+        Kind::Counter | Kind::Gauge => {
+            labels(7, &mut to);
+            match i64::try_from(point.value) {
+                Ok(n) if family.power == 0 => to.fixed(6, n as u64),
+                Ok(_) | Err(_) => to.double(4, double(point.value, family.power)),
+            }
+        }
+        Kind::Histogram | Kind::Summary => {
+            labels(9, &mut to);
+            to.fixed(4, point.count);
+            // the sum of a histogram is one that does not fall
+            if let Some(sum) = point.sum.filter(|_| !point.negative) {
+                to.double(5, double(sum, family.power));
+            }
+            let bounds: Vec<u64> = point
+                .buckets
+                .iter()
+                .filter(|(bound, _)| *bound != i128::MAX)
+                .map(|(bound, _)| double(*bound, family.power).to_bits())
+                .collect();
+            if !bounds.is_empty() {
+                let mut counts: Vec<u64> = point.buckets.iter().map(|(_, n)| *n).collect();
+                counts.resize(bounds.len() + 1, 0);
+                to.packed(6, counts.into_iter());
+                to.packed(7, bounds.into_iter());
+            }
+        }
+    }
+    to.bytes()
+}
+
+/// The nearest number.
+fn double(n: i128, power: u32) -> f64 {
+    if power == 0 { n as f64 } else { scaled(n, power).parse().unwrap_or(n as f64) }
+}
+
+/// `KeyValue`
+fn attribute(to: &mut Message, field: u32, name: &str, value: impl FnOnce(&mut Message)) {
+    to.message(field, |to| {
+        to.data(1, name.as_bytes());
+        to.message(2, value);
+    });
+}
+
+fn attributes<'a>(to: &mut Message, field: u32, all: impl Iterator<Item = (&'a str, &'a Value)>) {
+    let speller = Speller::default();
+    all.for_each(|(name, value)| attribute(to, field, name, |to| any(value, &speller, to)));
+}
+
+/// `AnyValue`
+fn any(value: &Value, speller: &Speller, to: &mut Message) {
+    let mut integer = |n: i128| match i64::try_from(n) {
+        Ok(n) => to.varint(3, n as u64),
+        Err(_) => to.data(1, n.to_string().as_bytes()),
+    };
+    match value {
+        Value::None => {}
+        Value::Bool(b) => to.varint(2, u64::from(*b)),
+        Value::Int(n) => integer((*n).into()),
+        Value::Uint(n) => integer((*n).into()),
+        Value::Enum { name: None, value } => integer((*value).into()),
+        Value::Float { value, .. } => to.double(4, *value),
+        Value::Str { bytes, cut: false } => to.data(1, String::from_utf8_lossy(bytes).as_bytes()),
+        Value::Bytes(bytes) => to.data(7, bytes),
+        Value::List(parts) | Value::Tuple(parts) => {
+            to.message(5, |to| parts.iter().for_each(|part| to.message(1, |to| any(part, speller, to))));
+        }
+        Value::Record(fields) => {
+            to.message(6, |to| fields.iter().for_each(|(name, part)| attribute(to, 1, name, |to| any(part, speller, to))));
+        }
+        Value::Str { .. }
+        | Value::Enum { .. }
+        | Value::Ptr(_)
+        | Value::Text(_)
+        | Value::Stack(_)
+        | Value::Hist(_)
+        | Value::Stats(_)
+        | Value::Avg(_)
+        | Value::Percentiles(_)
+        | Value::Series(_)
+        | Value::HeatMap(_) => to.data(1, speller.spell(value).as_bytes()),
+    }
+}
+
+/// `LogRecord`; none of what is no record.
+pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>> {
+    let mut to = Message::default();
+    let ((severity, word), kind) = match output {
+        Output::Text { kind, .. } => (INFO, *kind),
+        Output::Value(_) => (INFO, "value"),
+        Output::Problem { kind: kind @ "errorf", .. } => (ERROR, *kind),
+        Output::Problem { kind, .. } => (WARN, *kind),
+        Output::Lost { .. } => (WARN, "lost_events"),
+        Output::Map(_)
+        | Output::Span(_)
+        | Output::Limited(_)
+        | Output::Attached { .. }
+        | Output::Counts(_)
+        | Output::End
+        | Output::State(_)
+        | Output::Trial(_) => return None,
+    };
+    to.fixed(1, source.map_or(now, |source| source.time_ns));
+    to.fixed(11, now);
+    to.varint(2, severity);
+    to.data(3, word.as_bytes());
+    let text = |to: &mut Message, name: &str, value: &str| attribute(to, 6, name, |to| to.data(1, value.as_bytes()));
+    let number = |to: &mut Message, name: &str, value: u64| attribute(to, 6, name, |to| to.varint(3, value));
+    match output {
+        Output::Text { data, .. } => {
+            let line = data.strip_suffix(b"\n").unwrap_or(data);
+            to.message(5, |to| to.data(1, String::from_utf8_lossy(line).as_bytes()));
+        }
+        Output::Value(value) => {
+            let speller = Speller::default();
+            to.message(5, |to| any(value, &speller, to));
+            if let Value::Record(fields) = value {
+                fields.iter().for_each(|(name, part)| attribute(&mut to, 6, name, |to| any(part, &speller, to)));
+            }
+        }
+        Output::Problem { msg, pos, .. } => {
+            to.message(5, |to| to.data(1, msg.as_bytes()));
+            text(&mut to, "code.file.path", &pos.file);
+            number(&mut to, "code.line.number", pos.line.into());
+        }
+        Output::Lost { events } => {
+            to.message(5, |to| to.data(1, format!("{events} events were lost").as_bytes()));
+            number(&mut to, "rbt.lost_events", *events);
+        }
+        Output::Map(_)
+        | Output::Span(_)
+        | Output::Limited(_)
+        | Output::Attached { .. }
+        | Output::Counts(_)
+        | Output::End
+        | Output::State(_)
+        | Output::Trial(_) => {}
+    }
+    text(&mut to, "rbt.kind", kind);
+    if let Some(source) = source {
+        text(&mut to, "rbt.probe", &source.probe);
+        number(&mut to, "process.pid", source.pid.into());
+        number(&mut to, "thread.id", source.tid.into());
+        text(&mut to, "thread.name", &source.comm);
+    }
+    Some(to.bytes())
+}
+
+/// What a collector refused of a request that it accepted: how much, and why (`ExportMetricsServiceResponse`, `ExportLogsServiceResponse`).
+pub fn partial_success(response: &[u8]) -> Option<(u64, String)> {
+    let (_, Field::Data(partial)) = fields(response).find(|(field, _)| *field == 1)? else { return None };
+    let mut rejected = (0, String::new());
+    for (field, value) in fields(partial) {
+        match (field, value) {
+            (1, Field::Number(n)) => rejected.0 = n,
+            (2, Field::Data(why)) => rejected.1 = String::from_utf8_lossy(why).into_owned(),
+            (_, _) => {}
+        }
+    }
+    (rejected.0 > 0 || !rejected.1.is_empty()).then_some(rejected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_add_up() {
+        let point = |value, count, n| Point { value, count, sum: Some(value), buckets: vec![(1, n), (3, count - n)], negative: false };
+        let (a, b) = (point(5, 3, 1), point(9, 7, 2));
+        assert_eq!(difference(&b, &a), point(4, 4, 1));
+        assert_eq!(difference(&a, &b), a);
+    }
+
+    #[test]
+    fn refusals_are_read() {
+        assert_eq!(partial_success(b""), None);
+        assert_eq!(partial_success(&[10, 0]), None);
+        assert_eq!(partial_success(&[10, 6, 8, 3, 18, 2, b'n', b'o']), Some((3, "no".into())));
+    }
+}

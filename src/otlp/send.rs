@@ -1,0 +1,243 @@
+//! The threads that send, one for each signal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::client::{Client, Sent};
+use super::mailbox::Mailbox;
+use super::messages::{Heading, Key, Times, partial_success};
+use crate::diag;
+use crate::metrics::{Family, Kind, Metrics, Point, Series};
+use crate::runtime::Scrapes;
+use crate::streams::to_stderr;
+
+/// The first wait after a failure, and the longest.
+const SOON: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_secs(30);
+
+/// Log records by what became of them.
+#[derive(Default)]
+pub struct Tally {
+    /// The collector has them.
+    pub sent: AtomicU64,
+    /// They found no room in the queue.
+    pub overflowed: AtomicU64,
+    /// The collector did not take them, and they are not sent again.
+    pub refused: AtomicU64,
+}
+
+impl Tally {
+    /// Adds to a counter.
+    pub fn add(to: &AtomicU64, n: u64) {
+        to.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Reads a counter.
+    pub fn get(of: &AtomicU64) -> u64 {
+        of.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that tries again, and tells of it once.
+struct Line {
+    client: Client,
+    what: &'static str,
+    warn: bool,
+    wait: Duration,
+    failed: bool,
+}
+
+/// What became of a request.
+enum Outcome {
+    /// The collector has it, but for so many items.
+    Done(u64),
+    /// It may be sent again after this time.
+    Again(Duration),
+    /// It was refused for good.
+    Refused,
+}
+
+impl Line {
+    fn new(client: Client, what: &'static str, warn: bool) -> Self {
+        Self { client, what, warn, wait: SOON, failed: false }
+    }
+
+    fn tell(&self, word: &str, why: &str) {
+        if self.warn {
+            to_stderr(&format!("{word} --otlp {}: {}\n", diag::plain(&self.client.url()), diag::plain(why)));
+        }
+    }
+
+    fn send(&mut self, body: &[u8], mailbox: &Mailbox) -> Outcome {
+        match self.client.post(body, mailbox.left().unwrap_or(Duration::MAX)) {
+            Sent::Accepted(answer) => {
+                if std::mem::take(&mut self.failed) {
+                    self.tell("note:", &format!("the collector accepts {} again", self.what));
+                }
+                self.wait = SOON;
+                let rejected = partial_success(&answer);
+                if let Some((n, why)) = &rejected {
+                    self.tell("warning:", &format!("the collector rejected {n} {}: {why}", self.what));
+                }
+                Outcome::Done(rejected.map_or(0, |(n, _)| n))
+            }
+            Sent::Later(after, why) => {
+                if !std::mem::replace(&mut self.failed, true) {
+                    self.tell("warning:", &format!("cannot send {}, and will try again: {why}", self.what));
+                }
+                let wait = after.unwrap_or_else(|| jittered(self.wait));
+                self.wait = (self.wait * 2).min(LATE);
+                Outcome::Again(wait)
+            }
+            Sent::Refused(why) => {
+                self.tell("warning:", &format!("cannot send {}: {why}", self.what));
+                Outcome::Refused
+            }
+        }
+    }
+}
+
+/// From half to all of it, so that many machines do not come at one moment.
+fn jittered(wait: Duration) -> Duration {
+    let random = u64::from(since_1970().subsec_nanos() ^ std::process::id()) % 512;
+    wait / 2 + Duration::from_nanos(wait.as_nanos() as u64 / 1024 * random)
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Nanoseconds since 1970.
+pub fn now() -> u64 {
+    u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sends log records until the end of the run.
+pub struct LogSender {
+    pub client: Client,
+    pub heading: Arc<Heading>,
+    pub mailbox: Arc<Mailbox>,
+    pub tally: Arc<Tally>,
+    pub batch: usize,
+    pub delay: Duration,
+    pub warn: bool,
+}
+
+impl LogSender {
+    /// Returns when all is sent, or the time is over.
+    pub fn run(self) {
+        let Self { client, heading, mailbox, tally, batch, delay, warn } = self;
+        let mut line = Line::new(client, "logs", warn);
+        loop {
+            let records = mailbox.take(batch, delay);
+            if records.is_empty() {
+                if mailbox.left().is_some() {
+                    return;
+                }
+                continue;
+            }
+            let body = heading.logs(records.iter());
+            let n = records.len() as u64;
+            drop(records);
+            loop {
+                match line.send(&body, &mailbox) {
+                    Outcome::Done(rejected) => {
+                        Tally::add(&tally.sent, n.saturating_sub(rejected));
+                        Tally::add(&tally.refused, rejected.min(n));
+                        mailbox.done();
+                        break;
+                    }
+                    Outcome::Refused => {
+                        Tally::add(&tally.refused, n);
+                        mailbox.done();
+                        break;
+                    }
+                    Outcome::Again(wait) => mailbox.pause(wait),
+                }
+                if mailbox.is_over() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Sends metrics until the end of the run.
+pub struct MetricSender {
+    pub client: Client,
+    pub heading: Arc<Heading>,
+    pub mailbox: Arc<Mailbox>,
+    pub tally: Arc<Tally>,
+    pub scrapes: Arc<Scrapes>,
+    pub metrics: Metrics,
+    pub interval: Duration,
+    /// Sums are what was added since the collector got the last ones.
+    pub delta: bool,
+    pub warn: bool,
+}
+
+impl MetricSender {
+    /// Returns true if the collector has what the run had counted at its end.
+    pub fn run(self) -> bool {
+        let Self { client, heading, mailbox, tally, scrapes, mut metrics, interval, delta, warn } = self;
+        let mut line = Line::new(client, "metrics", warn);
+        let mut known: BTreeMap<Key, Point> = BTreeMap::new();
+        let start = scrapes.blank().start_ns;
+        let mut since = start;
+        let mut wait = interval;
+        loop {
+            mailbox.pause(wait);
+            let ends = mailbox.left().is_some();
+            // a run that failed has nothing to tell
+            let state = if ends { scrapes.last() } else { scrapes.ask() };
+            let Some(state) = state else {
+                if ends {
+                    return true;
+                }
+                continue;
+            };
+            let mut families = metrics.families(&state);
+            families.extend(own(&tally));
+            let times = Times { start: if delta { since } else { start }, now: now() };
+            let mut again = None;
+            for request in heading.metrics(&families, times, delta.then_some(&known)) {
+                match line.send(&request.body, &mailbox) {
+                    // what was refused would be refused again
+                    Outcome::Done(_) | Outcome::Refused => known.extend(request.sent),
+                    Outcome::Again(wait) => {
+                        again = Some(wait);
+                        break;
+                    }
+                }
+            }
+            match again {
+                Some(after) => wait = after,
+                None if ends => return true,
+                None => (since, wait) = (times.now, interval),
+            }
+            if mailbox.is_over() {
+                return false;
+            }
+        }
+    }
+}
+
+/// What became of log records, as a metric.
+fn own(tally: &Tally) -> Option<Family> {
+    let series = |what: &str, of: &AtomicU64| Series {
+        values: vec![what.into()],
+        other: false,
+        point: Point { value: Tally::get(of).into(), ..Point::default() },
+    };
+    Some(Family {
+        name: "rbt_otlp_log_records".into(),
+        kind: Kind::Counter,
+        help: "Log records by what became of them: sent, refused by the collector, or without room in the queue.".into(),
+        unit: None,
+        power: 0,
+        labels: vec!["outcome".into()],
+        series: vec![series("sent", &tally.sent), series("refused", &tally.refused), series("overflowed", &tally.overflowed)],
+    })
+}

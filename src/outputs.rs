@@ -1,0 +1,330 @@
+//! Where the output of a run goes: the output itself, and files beside it in formats of their own.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::cli::Run;
+use crate::diag;
+use crate::failure::Failure;
+use crate::host::Reader;
+use crate::progress::Progress;
+use crate::render::{self, About, Format, RenderOptions, Rendered, Renderer};
+use crate::streams::{CLOSED_PIPE, WholeFile, not_written, to_stderr};
+use crate::terminal::Canvas;
+use crate::value::{Output, Value};
+
+/// A stream beside the output is at most so old.
+const LATEST: Duration = Duration::from_secs(1);
+
+/// Which format goes where.
+pub struct Destinations {
+    /// The format of the output itself.
+    pub format: &'static Format,
+    /// The file of the output itself; none: standard output.
+    pub file: Option<PathBuf>,
+    /// A document goes to standard output, and the output itself to standard error.
+    pub document: Option<&'static Format>,
+    /// Files beside the output, each in its format.
+    pub beside: Vec<(PathBuf, &'static Format)>,
+    /// Colors are wanted where there are any.
+    color: bool,
+}
+
+impl Destinations {
+    /// Of `-o` and `-f`. A name by `-f` holds for all files; otherwise each file's ending decides. A file is beside the output if
+    /// it is a document, or if its ending decided for another format than text.
+    ///
+    /// # Errors
+    /// There is no such format, or a file appears twice.
+    pub fn of(run: &Run) -> Result<Self, Failure> {
+        let find = |name: &str| render::find(name).ok_or_else(|| Failure::new(format!("there is no format `{name}`")));
+        let named = run.format.as_deref().map(find).transpose()?;
+        let text = find(render::TEXT)?;
+        let mut to = Self {
+            format: named.filter(|f| !f.document).unwrap_or(text),
+            file: None,
+            document: None,
+            beside: Vec::new(),
+            color: run.color_output,
+        };
+        for path in &run.outputs {
+            if to.file.iter().chain(to.beside.iter().map(|(other, _)| other)).any(|other| other == path) {
+                return Err(Failure::new(format!("-o {} appears twice", path.display())));
+            }
+            let format = named.or_else(|| render::of_file(path)).unwrap_or(text);
+            if std::ptr::eq(format, to.format) && to.file.is_none() {
+                to.file = Some(path.clone());
+            } else {
+                to.beside.push((path.clone(), format));
+            }
+        }
+        to.document = named.filter(|format| format.document && run.outputs.is_empty());
+        Ok(to)
+    }
+
+    /// Every format.
+    pub fn formats(&self) -> impl Iterator<Item = &'static Format> {
+        [self.format].into_iter().chain(self.document).chain(self.beside.iter().map(|(_, format)| *format))
+    }
+
+    /// Opens the files.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub fn open(self, options: &RenderOptions) -> Result<Outputs, Failure> {
+        let file = match &self.file {
+            Some(path) => File::create(path).map_err(|e| not_written(&place(path), &e))?,
+            None => {
+                let copy = if self.document.is_some() {
+                    io::stderr().as_fd().try_clone_to_owned()
+                } else {
+                    io::stdout().as_fd().try_clone_to_owned()
+                };
+                copy.map(File::from).map_err(|e| not_written(STDOUT, &e))?
+            }
+        };
+        let messages_terminal = io::stderr().is_terminal();
+        let terminal = file.is_terminal();
+        let canvas = Canvas::of(&file, self.color && (self.file.is_none() || terminal));
+        let options = RenderOptions { terminal, messages_terminal, canvas, ..options.clone() };
+        let aside = RenderOptions { terminal: false, canvas: Canvas::default(), messages_terminal, beside: true, ..options.clone() };
+        let mut beside = Vec::new();
+        if let Some(format) = self.document {
+            beside.push(Beside::to_stdout(format, &aside)?);
+        }
+        for (path, format) in &self.beside {
+            beside.push(Beside::to_file(path, format, &aside)?);
+        }
+        Ok(Outputs { main: (self.format.make)(&options), file: Some(file), beside, options, ended: false })
+    }
+}
+
+/// What is known of a run that begins now.
+pub fn about(name: String, script: String) -> About {
+    let system = rustix::system::uname();
+    let text = |part: &CStr| part.to_string_lossy().into_owned();
+    let quoted = |word: OsString| {
+        let word = word.to_string_lossy();
+        shlex::try_quote(&word).map_or_else(|_| word.clone().into_owned(), Cow::into_owned)
+    };
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    About {
+        command: std::env::args_os().map(quoted).collect::<Vec<_>>().join(" "),
+        name,
+        script,
+        host: text(system.nodename()),
+        kernel: format!("{} {}", text(system.release()), text(system.machine())),
+        start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Where the output itself goes, for messages.
+pub fn place_of(run: &Run) -> String {
+    let file = Destinations::of(run).ok().and_then(|to| to.file);
+    file.map_or_else(|| STDOUT.into(), |path| place(&path))
+}
+
+const STDOUT: &str = "standard output";
+
+fn place(path: &Path) -> String {
+    format!("-o {}", path.display())
+}
+
+/// `run.svg` and `@bytes` are `run.bytes.svg`.
+fn beside(path: &Path, name: &str) -> PathBuf {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let ending =
+        render::of_file(path).and_then(|f| f.endings.iter().filter(|e| file.to_ascii_lowercase().ends_with(**e)).map(|e| e.len()).max());
+    let (stem, ending) = file.split_at_checked(file.len() - ending.unwrap_or(0)).unwrap_or((&file, ""));
+    path.with_file_name(format!("{stem}.{}{ending}", name.trim_start_matches('@')))
+}
+
+/// The renderer of a run, which writes the files beside the output itself.
+pub struct Outputs {
+    main: Box<dyn Renderer>,
+    file: Option<File>,
+    beside: Vec<Beside>,
+    options: RenderOptions,
+    ended: bool,
+}
+
+struct Beside {
+    renderer: Box<dyn Renderer>,
+    to: To,
+    /// Of the format.
+    name: &'static str,
+    warnings: bool,
+    path: Option<PathBuf>,
+    /// As messages name it.
+    place: String,
+    written: Instant,
+    broken: Option<io::Error>,
+}
+
+/// A file beside the output.
+enum To {
+    /// A document.
+    Whole(BufWriter<WholeFile>),
+    /// A stream, or standard output.
+    Direct(BufWriter<File>),
+}
+
+impl To {
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            To::Whole(file) => file,
+            To::Direct(file) => file,
+        }
+    }
+}
+
+impl Beside {
+    fn to_stdout(format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+        let out = io::stdout().as_fd().try_clone_to_owned().map_err(|e| not_written(STDOUT, &e))?;
+        Ok(Self::new(format, options, To::Direct(BufWriter::new(File::from(out))), None))
+    }
+
+    fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+        let to = match format.document {
+            true => WholeFile::create(path).map(|file| To::Whole(BufWriter::new(file))),
+            false => File::create(path).map(|file| To::Direct(BufWriter::new(file))),
+        };
+        let place = place(path);
+        let to = to.map_err(|e| not_written(&place, &e))?;
+        Ok(Self::new(format, options, to, Some(path)))
+    }
+
+    fn new(format: &Format, options: &RenderOptions, to: To, path: Option<&Path>) -> Self {
+        let place = path.map_or_else(|| STDOUT.into(), place);
+        Self {
+            renderer: (format.make)(options),
+            name: format.name,
+            warnings: options.warnings,
+            to,
+            path: path.map(Path::to_path_buf),
+            place,
+            written: Instant::now(),
+            broken: None,
+        }
+    }
+
+    fn render(&mut self, output: &Output, err: &mut Vec<u8>) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut rendered = Rendered::default();
+        self.renderer.render(output, &mut rendered);
+        err.append(&mut rendered.err);
+        if rendered.out.is_empty() {
+            return;
+        }
+        let writer = self.to.writer();
+        let mut written = writer.write_all(&rendered.out);
+        if self.written.elapsed() >= LATEST {
+            self.written = Instant::now();
+            written = written.and_then(|()| writer.flush());
+        }
+        self.broken = written.err();
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        if let Some(why) = self.broken {
+            return Err(why);
+        }
+        self.renderer.finish(self.to.writer())?;
+        match self.to {
+            To::Direct(mut file) => file.flush()?,
+            To::Whole(file) => file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?,
+        }
+        if let Some(omitted) = self.renderer.omitted().filter(|_| self.warnings) {
+            to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&omitted)));
+        }
+        while let Some(name) = self.renderer.another() {
+            // standard output has one document
+            let Some(path) = &self.path else { break };
+            let mut file = BufWriter::new(WholeFile::create(&beside(path, &name))?);
+            self.renderer.finish(&mut file)?;
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
+        }
+        Ok(())
+    }
+}
+
+impl Outputs {
+    /// One file, in the format of its ending, and nothing else.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
+        let format = render::of_file(path).or_else(|| render::find(render::TEXT));
+        let options = RenderOptions { beside: true, ..options.clone() };
+        let files = format.map(|format| Beside::to_file(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
+        Ok(Self { main: Box::new(Nothing), file: None, beside: files, options, ended: false })
+    }
+
+    /// The file of the output itself. It is not buffered, because the session buffers as `-B` requires.
+    ///
+    /// # Errors
+    /// It was taken already.
+    pub fn take_file(&mut self) -> Result<File, Failure> {
+        self.file.take().ok_or_else(|| Failure::new("the output is in use"))
+    }
+
+    /// How the output itself is rendered.
+    pub fn options(&self) -> &RenderOptions {
+        &self.options
+    }
+
+    /// Has the run come to its end, so that nothing is missing in what was rendered?
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Ends the files beside the output, when the run is over. Gives the exit status.
+    ///
+    /// # Errors
+    /// One could not be written.
+    pub fn finish(self) -> Result<u8, Failure> {
+        let progress = Progress::on_stderr();
+        let (mut status, mut failed) = (0, None);
+        for file in self.beside {
+            progress.at(&format!("writing {}", file.place));
+            let place = file.place.clone();
+            match file.finish() {
+                Ok(()) => {}
+                Err(why) if why.kind() == io::ErrorKind::BrokenPipe => status = CLOSED_PIPE,
+                Err(why) => failed = failed.or_else(|| Some(not_written(&place, &why))),
+            }
+        }
+        failed.map_or(Ok(status), Err)
+    }
+}
+
+/// Renders nothing.
+struct Nothing;
+
+impl Renderer for Nothing {
+    fn render(&mut self, _: &Output, _: &mut Rendered) {}
+}
+
+impl Renderer for Outputs {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        self.ended |= matches!(output, Output::End);
+        self.main.render(output, to);
+        self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
+    }
+
+    fn at(&mut self, unix_ns: i128) {
+        self.main.at(unix_ns);
+        self.beside.iter_mut().for_each(|file| file.renderer.at(unix_ns));
+    }
+
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.main.text(value, reader, to);
+    }
+}

@@ -1,0 +1,180 @@
+//! `-f csv`: one table, a row per number: entries of maps, fields of statistics, buckets, points of series; and a row per text.
+//!
+//! Columns are the same for all rows, so that databases and spreadsheets read them. Control characters are escaped.
+
+use std::io;
+
+use csv::Writer;
+
+use super::order::{arrange, divide};
+use super::stack_keys::{shown, visible};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, spell, utc};
+use crate::value::{Counts, MapView, Output, Scale, Value};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(Csv { warnings: options.warnings, keys: options.key_parts.max(1), begun: false })
+}
+
+struct Csv {
+    warnings: bool,
+    /// Columns of keys.
+    keys: usize,
+    begun: bool,
+}
+
+/// A row apart from its type, its name and its key.
+#[derive(Default)]
+struct Row {
+    /// Start of an interval, nanoseconds since 1970.
+    time: Option<i128>,
+    field: String,
+    from: Option<i128>,
+    to: Option<i128>,
+    value: String,
+    text: String,
+}
+
+impl Row {
+    fn text(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+
+    fn number(field: &str, n: u64) -> Self {
+        Self { field: field.into(), value: n.to_string(), ..Self::default() }
+    }
+}
+
+impl Renderer for Csv {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        // a vector takes all that is written to it
+        let _ = self.append(output, &mut to.out);
+    }
+}
+
+impl Csv {
+    fn append(&mut self, output: &Output, to: &mut Vec<u8>) -> io::Result<()> {
+        let mut table = Writer::from_writer(to);
+        if !self.begun {
+            self.begun = true;
+            let keys = (1..=self.keys).map(|n| if n == 1 { "key".into() } else { format!("key{n}") });
+            let columns = ["type", "name"].map(String::from).into_iter().chain(keys);
+            table.write_record(columns.chain(["time", "field", "from", "to", "value", "text"].map(String::from)))?;
+        }
+        match output {
+            Output::Text { kind, data, newline: _ } => {
+                let text = String::from_utf8_lossy(data);
+                self.row(&mut table, [kind, ""], &[], Row::text(visible(text.strip_suffix('\n').unwrap_or(&text))))?;
+            }
+            Output::Value(value) => self.values(&mut table, ["value", ""], &[], value)?,
+            Output::Map(view) => self.map(&mut table, view)?,
+            Output::Problem { kind, .. } if !self.warnings && is_warning(kind) => {}
+            Output::Problem { kind, msg, .. } => self.row(&mut table, [kind, ""], &[], Row::text(visible(msg)))?,
+            Output::Attached { probes } => self.row(&mut table, ["attached_probes", ""], &[], Row::number("", *probes))?,
+            Output::Lost { events } => self.row(&mut table, ["lost_events", ""], &[], Row::number("", *events))?,
+            Output::Counts(counts) => counts.iter().try_for_each(|of| self.counts(&mut table, of))?,
+            Output::Span(_) | Output::Limited(_) | Output::End | Output::State(_) | Output::Trial(_) => {}
+        }
+        table.flush()
+    }
+
+    fn counts(&self, table: &mut Writer<&mut Vec<u8>>, of: &Counts) -> io::Result<()> {
+        let Counts { probe, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = of;
+        let numbers = [
+            ("sent", sent),
+            ("dropped", dropped),
+            ("missed", missed),
+            ("refused", refused),
+            ("unstored", unstored),
+            ("cut", cut),
+            ("unkept", unkept),
+            ("thinned", thinned),
+            ("detached", detached),
+        ];
+        numbers.into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", probe], &[], Row::number(field, *n)))
+    }
+
+    fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
+        for (key, value) in arrange(view) {
+            let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
+            let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };
+            let div = view.show.div;
+            if let Value::Hist(_) = value {
+                self.values(table, [view.kind, &view.name], &key, value)?;
+            } else {
+                self.values(table, [view.kind, &view.name], &key, &divide(value, div))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a value.
+    fn values(&self, table: &mut Writer<&mut Vec<u8>>, of: [&str; 2], key: &[String], value: &Value) -> io::Result<()> {
+        if let Value::Hist(h) = value {
+            return self.buckets(table, of, key, None, h.scale, &h.counts);
+        }
+        if let Value::HeatMap(h) = value {
+            return h.columns.iter().try_for_each(|(at, counts)| self.buckets(table, of, key, Some(*at), h.scale, counts));
+        }
+        if let Value::Series(s) = value {
+            return s.buckets.iter().try_for_each(|(at, value)| self.row(table, of, key, Row { time: Some(*at), ..plain(value) }));
+        }
+        if let Some(fields) = value.fields() {
+            return fields.iter().try_for_each(|(name, value)| self.row(table, of, key, Row { field: (*name).into(), ..plain(value) }));
+        }
+        if let Value::Record(fields) = value {
+            return fields.iter().try_for_each(|(name, value)| self.row(table, of, key, Row { field: visible(name), ..plain(value) }));
+        }
+        self.row(table, of, key, plain(value))
+    }
+
+    fn buckets(
+        &self,
+        table: &mut Writer<&mut Vec<u8>>,
+        of: [&str; 2],
+        key: &[String],
+        time: Option<i128>,
+        scale: Scale,
+        counts: &[u64],
+    ) -> io::Result<()> {
+        for (at, n) in (0u64..).zip(counts).filter(|(_, n)| **n > 0) {
+            let bounds = hist::bounds(scale, at);
+            self.row(table, of, key, Row { time, from: bounds.min, to: bounds.max, ..Row::number("", *n) })?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, table: &mut Writer<&mut Vec<u8>>, of: [&str; 2], key: &[String], row: Row) -> io::Result<()> {
+        let number = |n: Option<i128>| n.map(|n| n.to_string()).unwrap_or_default();
+        table.write_field(of[0])?;
+        table.write_field(visible(of[1]))?;
+        for at in 0..self.keys {
+            table.write_field(key.get(at).map(String::as_str).unwrap_or_default())?;
+        }
+        let time = row.time.map(utc).unwrap_or_default();
+        table.write_record([time, row.field, number(row.from), number(row.to), row.value, row.text])?;
+        Ok(())
+    }
+}
+
+/// A number, or a text.
+fn plain(value: &Value) -> Row {
+    let number = if let Value::Float { value, single } = value {
+        Some(spell::float(*value, *single))
+    } else if let Value::Avg(s) = value {
+        s.average().number().map(|n| n.to_string())
+    } else {
+        value.number().map(|n| n.to_string())
+    };
+    match number {
+        Some(value) => Row { value, ..Row::default() },
+        None => Row::text(cell(value)),
+    }
+}
+
+/// A part of a key, or a text.
+fn cell(value: &Value) -> String {
+    let text = shown(value);
+    // the lines of a stack
+    text.trim().lines().map(str::trim).collect::<Vec<_>>().join(";")
+}

@@ -1,0 +1,216 @@
+//! A heat map as a picture: a column per interval, a row per bucket with the greatest values on top, and a shade per cell.
+
+use super::hist::{Bounds, bounds, label};
+use super::series::precision;
+use super::time::strftime;
+use crate::terminal::{Canvas, paint};
+use crate::value::HeatMap;
+
+/// Columns of a row's label.
+const LABEL: usize = 16;
+/// Maximum number of rows; more are joined.
+const MOST_ROWS: usize = 40;
+
+/// Appends the picture: rows, the times of the first and the last column, what the shades mean.
+pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
+    let Some(grid) = Grid::of(map, canvas.columns.saturating_sub(LABEL + 3).max(1)) else {
+        to.extend_from_slice(b"<no data>\n");
+        return;
+    };
+    let shades = Shades::of(grid.cells.iter().flatten().copied().max().unwrap_or(1), canvas);
+    let mut lines = String::new();
+    for (label, cells) in grid.labels.iter().zip(&grid.cells).rev() {
+        lines += &format!("{label:<LABEL$} |");
+        // neighbors of one color are painted together
+        for same in cells.chunk_by(|a, b| shades.level(*a) == shades.level(*b)) {
+            lines += &shades.paint(shades.level(same.first().copied().unwrap_or(0)), same.len());
+        }
+        lines += "|\n";
+    }
+    let width = grid.cells.first().map_or(0, Vec::len);
+    let time = |at: i128| strftime(precision(map.interval).1, at).unwrap_or_default();
+    let (first, last) = (time(grid.first), time(grid.last));
+    let room = (width + 1).saturating_sub(first.chars().count() + last.chars().count());
+    let indent = " ".repeat(LABEL + 2);
+    let times = if width > 1 && room > 1 { format!("{first}{}{last}", " ".repeat(room - 1)) } else { first };
+    lines += &format!("{indent}{times}\n{indent}{} per column, {}\n", spelled(grid.step), shades.legend());
+    to.extend_from_slice(lines.as_bytes());
+}
+
+/// The cells of the picture.
+struct Grid {
+    /// Of the rows, from the least value up.
+    labels: Vec<String>,
+    /// By row and column.
+    cells: Vec<Vec<u64>>,
+    /// Start of the first and the last column.
+    first: i128,
+    last: i128,
+    /// Nanoseconds of a column.
+    step: i128,
+}
+
+impl Grid {
+    /// Neighboring intervals and buckets are joined where the picture would be too large. None without values.
+    fn of(map: &HeatMap, most_columns: usize) -> Option<Self> {
+        let some = |at: &usize| map.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
+        let buckets = map.columns.first()?.1.len();
+        let (bottom, top) = ((0..buckets).find(some)?, (0..buckets).rfind(some)?);
+        let interval = i128::from(map.interval.max(1));
+        let number = |at: i128| at.div_euclid(interval);
+        let (oldest, newest) = (number(map.columns.first()?.0), number(map.columns.last()?.0));
+
+        let joined = |n: usize, most: usize| n.div_ceil(most.max(1)).max(1);
+        let intervals = usize::try_from(newest - oldest).ok()?.saturating_add(1);
+        let (wide, high) = (joined(intervals, most_columns), joined(top - bottom + 1, MOST_ROWS));
+        let (columns, rows) = (intervals.div_ceil(wide), (top - bottom + 1).div_ceil(high));
+        let mut cells = vec![vec![0u64; columns]; rows];
+        for (at, counts) in &map.columns {
+            let column = usize::try_from(number(*at) - oldest).unwrap_or(0) / wide;
+            for (bucket, n) in counts.iter().enumerate().skip(bottom).take(top - bottom + 1) {
+                if let Some(cell) = cells.get_mut((bucket - bottom) / high).and_then(|row| row.get_mut(column)) {
+                    *cell = cell.saturating_add(*n);
+                }
+            }
+        }
+        let bounds_of = |bucket: usize| -> Bounds { bounds(map.scale, bucket as u64) };
+        let labels =
+            (0..rows).map(|row| bottom + row * high).map(|first| label(&bounds_of(first), &bounds_of((first + high - 1).min(top))));
+        let (first, step) = (oldest * interval, interval * wide as i128);
+        Some(Self { labels: labels.collect(), cells, first, last: first + step * (columns as i128 - 1), step })
+    }
+}
+
+/// Shades from none to the darkest, and the least count of each. The steps between counts are equal factors: a linear scale
+/// would not tell a single value from none.
+struct Shades {
+    least: Vec<u64>,
+    most: u64,
+    canvas: Canvas,
+}
+
+const BLOCKS: &[char] = &['░', '▒', '▓', '█'];
+const LETTERS: &[char] = &['.', ':', '+', '*', '#', '@'];
+/// From the palette of 256 colors, seen on black and on white: from purple to yellow.
+const COLORS: &[u8] = &[55, 91, 127, 163, 199, 203, 209, 215];
+
+impl Shades {
+    fn of(most: u64, canvas: Canvas) -> Self {
+        let levels = Self::signs(canvas).len().max(canvas.palette().len());
+        // of so few counts, each has a shade of its own
+        let exact = |i: usize| 1 + i as u64;
+        let power = |i: usize| (most as f64).powf(i as f64 / levels as f64).ceil() as u64;
+        let mut least: Vec<u64> = (0..levels).map(|i| if most <= levels as u64 { exact(i) } else { power(i).max(exact(i)) }).collect();
+        least.retain(|n| *n <= most);
+        Self { least, most, canvas }
+    }
+
+    fn signs(canvas: Canvas) -> &'static [char] {
+        if canvas.utf8 { BLOCKS } else { LETTERS }
+    }
+
+    /// 0 for none.
+    fn level(&self, count: u64) -> usize {
+        self.least.partition_point(|least| *least <= count)
+    }
+
+    /// So many cells of a shade.
+    fn paint(&self, level: usize, cells: usize) -> String {
+        let Some(level) = level.checked_sub(1) else { return " ".repeat(cells) };
+        // of few levels, the darkest is used as well
+        let of = |all: usize| if self.least.len() > 1 { level * (all - 1) / (self.least.len() - 1) } else { all - 1 };
+        let pick = |from: &[char]| from.get(of(from.len())).copied().unwrap_or('#');
+        match self.canvas.palette() {
+            [] => pick(Self::signs(self.canvas)).to_string().repeat(cells),
+            palette => {
+                let color = palette.get(of(palette.len())).copied().unwrap_or_default();
+                let sign = if self.canvas.utf8 { '█' } else { pick(LETTERS) };
+                let style = anstyle::Style::new().fg_color(Some(anstyle::Ansi256Color(color).into()));
+                paint(&sign.to_string().repeat(cells), style, true)
+            }
+        }
+    }
+
+    /// `░ 1-3, █ 4-9`
+    fn legend(&self) -> String {
+        let ends = self.least.iter().skip(1).map(|next| next - 1).chain([self.most]);
+        let one = |(level, (least, end)): (usize, (&u64, u64))| {
+            let counts = if *least == end { least.to_string() } else { format!("{least}-{end}") };
+            format!("{} {counts}", self.paint(level + 1, 1))
+        };
+        self.least.iter().zip(ends).enumerate().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Canvas {
+    fn palette(self) -> &'static [u8] {
+        if self.colors { COLORS } else { &[] }
+    }
+}
+
+/// A duration without trailing zeros.
+fn spelled(ns: i128) -> String {
+    let text = super::duration(ns);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.')),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Scale;
+
+    fn shown(columns: &[(i128, &[u64])], canvas: Canvas) -> String {
+        let columns = columns.iter().map(|(at, counts)| (*at * 1_000_000_000, counts.to_vec())).collect();
+        let map = HeatMap { interval: 1_000_000_000, scale: Scale::Linear { min: 0, max: 3, step: 1 }, columns };
+        let mut to = Vec::new();
+        text(&map, canvas, &mut to);
+        String::from_utf8(to).unwrap()
+    }
+
+    const PLAIN: Canvas = Canvas { columns: 80, utf8: false, colors: false };
+
+    #[test]
+    fn greatest_values_are_on_top_and_gaps_stay() {
+        let picture = shown(&[(10, &[0, 1, 100, 0, 0]), (11, &[0, 0, 0, 1, 0]), (14, &[0, 0, 9, 0, 0])], PLAIN);
+        let lines: Vec<&str> = picture.lines().collect();
+        assert_eq!(lines[..3], ["[2]              | .   |", "[1]              |@   +|", "[0]              |.    |"]);
+        assert_eq!(lines[4], "                  1 s per column, . 1-2, : 3-4, + 5-9, * 10-21, # 22-46, @ 47-100");
+        assert_eq!(shown(&[], PLAIN), "<no data>\n");
+    }
+
+    #[test]
+    fn blocks_and_colors() {
+        let columns: &[(i128, &[u64])] = &[(1, &[0, 1, 0, 0, 0]), (2, &[0, 4, 0, 0, 0]), (3, &[0, 4, 0, 0, 0])];
+        assert!(shown(columns, Canvas { utf8: true, ..PLAIN }).starts_with("[0]              |░██|\n"));
+        let colored = shown(columns, Canvas { utf8: true, colors: true, ..PLAIN });
+        assert!(colored.contains("|\u{1b}[38;5;55m█\u{1b}[0m\u{1b}[38;5;215m██\u{1b}[0m|\n"), "{colored:?}");
+    }
+
+    #[test]
+    fn columns_and_rows_are_joined_where_there_are_too_many() {
+        let many: Vec<(i128, Vec<u64>)> = (0..100).map(|at| (at, vec![0, 1, 0, 0, 0])).collect();
+        let many: Vec<(i128, &[u64])> = many.iter().map(|(at, counts)| (*at, counts.as_slice())).collect();
+        let picture = shown(&many, Canvas { columns: 44, ..PLAIN });
+        assert!(picture.starts_with(&format!("[0]              |{}|\n", "@".repeat(25))), "{picture}");
+        assert!(picture.contains("4 s per column, . 1, : 2, * 3, @ 4\n"), "{picture}");
+        let map = HeatMap { interval: 1, scale: Scale::Linear { min: 0, max: 100, step: 1 }, columns: vec![(0, vec![1; 102])] };
+        let mut to = Vec::new();
+        text(&map, PLAIN, &mut to);
+        let picture = String::from_utf8(to).unwrap();
+        assert!(picture.lines().count() <= MOST_ROWS + 2 && picture.contains("\n[2, 5) ") && picture.contains("\n(..., 2) "), "{picture}");
+        assert!(picture.starts_with("[98, ...) "), "{picture}");
+    }
+
+    #[test]
+    fn no_count_breaks_the_scale() {
+        for most in [1, 2, 5, 1 << 40, u64::MAX] {
+            let shades = Shades::of(most, PLAIN);
+            assert!(shades.least.is_sorted() && shades.least.first() == Some(&1), "{most}");
+            assert_eq!(shades.level(most), shades.least.len());
+            assert_eq!((shades.level(0), shades.level(1)), (0, 1));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `-f html`: one page that needs nothing else: each map as what it is, `printf` lines, the script, the command, the kernel and
+//! what was lost.
+//!
+//! The page's script (`html/script.js`) makes everything from one JSON text, and puts values into the page as text only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::order::{arrange, divide};
+use super::stack_keys::{Kind, Name, is_stacked, names, shown, visible, weight};
+use super::{RenderOptions, Rendered, Renderer, hist, text, utc};
+use crate::value::{MapView, Output, Value};
+
+/// Maximum number of lines of text in a page.
+const MOST_LINES: usize = 100_000;
+/// Integers from which on a number of JavaScript is not exact.
+const EXACT: i128 = 1 << 53;
+
+const STYLE: &str = include_str!("html/style.css");
+const SCRIPT: &str = include_str!("html/script.js");
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    let messages = text::make(&RenderOptions { beside: false, ..options.clone() });
+    Box::new(Page { options: options.clone(), messages, data: Data::default(), known: HashMap::new(), maps: BTreeMap::new() })
+}
+
+struct Page {
+    options: RenderOptions,
+    /// Spells messages.
+    messages: Box<dyn Renderer>,
+    data: Data,
+    /// Indices of frames.
+    known: HashMap<Name, u32>,
+    /// Indices of maps: the last that was printed of each counts.
+    maps: BTreeMap<String, usize>,
+}
+
+#[derive(Default, Serialize)]
+struct Data {
+    maps: Vec<Map>,
+    /// Name, and 0 for a label, 1 for the kernel, 2 for an interpreted function, more for a binary.
+    frames: Vec<(String, u32)>,
+    lines: Vec<String>,
+    more_lines: usize,
+    losses: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Map {
+    name: String,
+    kind: &'static str,
+    columns: Vec<String>,
+    /// Parts of the key, and what the kind has as a value.
+    rows: Vec<(Vec<Json>, Json)>,
+    /// Indices of frames, outermost first, and their weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<Vec<(Vec<u32>, u64)>>,
+}
+
+impl Renderer for Page {
+    fn render(&mut self, output: &Output, _: &mut Rendered) {
+        match output {
+            Output::Text { kind: _, data, newline: _ } => {
+                let whole = String::from_utf8_lossy(data);
+                whole.strip_suffix('\n').unwrap_or(&whole).split('\n').for_each(|line| self.line(visible(line)));
+            }
+            Output::Value(value) => self.line(shown(value)),
+            Output::Map(view) if view.entries.is_empty() => {}
+            Output::Map(view) => self.map(view),
+            Output::Problem { .. } | Output::Lost { .. } | Output::Limited(_) | Output::Counts(_) => {
+                let mut told = Rendered::default();
+                self.messages.render(output, &mut told);
+                let told = String::from_utf8_lossy(&told.err).into_owned();
+                self.data.losses.extend(told.lines().filter(|line| !line.trim().is_empty()).map(visible));
+            }
+            Output::Span(_) | Output::Attached { .. } | Output::End | Output::State(_) | Output::Trial(_) => {}
+        }
+    }
+
+    fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        let about = &self.options.about;
+        let facts = [
+            ("command", visible(&about.command)),
+            ("host", visible(&about.host)),
+            ("kernel", visible(&about.kernel)),
+            ("start", format!("{} UTC", utc(about.start_ns.into()).split('.').next().unwrap_or_default())),
+        ];
+        let title = escaped(&visible(&about.name));
+        write!(
+            to,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<div class=\"dim\">"
+        )?;
+        for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+            write!(to, "<div>{name}: <code>{}</code></div>", escaped(value))?;
+        }
+        let script: Vec<String> = about.script.lines().map(|line| line.split('\t').map(visible).collect::<Vec<_>>().join("\t")).collect();
+        write!(
+            to,
+            "</div>\n<details><summary>script</summary><pre>{}</pre></details>\n<main id=\"main\"></main>\n<script type=\"application/json\" id=\"data\">",
+            escaped(&script.join("\n"))
+        )?;
+        serde_json::to_writer(InScript(&mut *to), &self.data)?;
+        write!(to, "</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
+    }
+}
+
+impl Page {
+    fn line(&mut self, line: String) {
+        if self.data.lines.len() < MOST_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
+    }
+
+    fn map(&mut self, view: &MapView) {
+        let stacks = is_stacked(view).then(|| self.stacks(view));
+        let div = view.show.div;
+        let entries = arrange(view);
+        let key_parts = entries.iter().map(|(key, _)| parts(key).len()).max().filter(|_| view.keyed).unwrap_or(0);
+        let mut columns: Vec<String> = match key_parts {
+            1 => vec!["key".into()],
+            n => (1..=n).map(|n| format!("key {n}")).collect(),
+        };
+        match entries.first().and_then(|(_, value)| value.fields()) {
+            Some(fields) => columns.extend(fields.iter().map(|(name, _)| name.to_string())),
+            None => columns.push("value".into()),
+        }
+        // the greatest come first
+        let rows = entries.iter().rev().map(|(key, value)| {
+            let key = if view.keyed { parts(key).iter().map(cell).collect() } else { Vec::new() };
+            (key, content(value, div))
+        });
+        let map = Map { name: visible(&view.name), kind: view.kind, columns, rows: rows.collect(), stacks };
+        let next = self.data.maps.len();
+        let at = *self.maps.entry(view.name.clone()).or_insert(next);
+        match self.data.maps.get_mut(at) {
+            Some(old) => *old = map,
+            None => self.data.maps.push(map),
+        }
+    }
+
+    fn stacks(&mut self, view: &MapView) -> Vec<(Vec<u32>, u64)> {
+        let mut stacks = Vec::new();
+        for (key, value) in &view.entries {
+            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            stacks.push((names(key).into_iter().map(|name| self.frame(name)).collect(), n));
+        }
+        stacks
+    }
+
+    fn frame(&mut self, name: Name) -> u32 {
+        let next = u32::try_from(self.data.frames.len()).unwrap_or(u32::MAX);
+        let frames = &mut self.data.frames;
+        *self.known.entry(name).or_insert_with_key(|name| {
+            let kind = match &name.kind {
+                Kind::Label => 0,
+                Kind::Kernel => 1,
+                Kind::Interpreted => 2,
+                Kind::User(module) => 3 + module.iter().flat_map(|m| m.bytes()).fold(0u32, |hash, b| (hash * 31 + u32::from(b)) % 997),
+            };
+            frames.push((name.text.clone(), kind));
+            next
+        })
+    }
+}
+
+fn parts(key: &Value) -> &[Value] {
+    if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
+}
+
+/// A number, or a text.
+fn cell(value: &Value) -> Json {
+    match value.number() {
+        Some(n) if n.abs() < EXACT && !matches!(value, Value::Ptr(_) | Value::Enum { name: Some(_), .. }) => json!(n as i64),
+        _ => Json::String(shown(value).trim().into()),
+    }
+}
+
+/// What the page shows of a value: cells of a table, buckets, points, columns of a heat map.
+fn content(value: &Value, div: Option<u64>) -> Json {
+    let ms = |ns: i128| (ns / 1_000_000) as i64;
+    if let Value::Hist(h) = value {
+        hist::rows(h, div.unwrap_or(1)).iter().map(|row| json!([row.label, row.count])).collect()
+    } else if let Value::Series(s) = divide(value, div).as_ref() {
+        s.buckets.iter().map(|(at, value)| json!([ms(*at), cell(value)])).collect()
+    } else if let Value::HeatMap(h) = value {
+        let used = |at: &usize| h.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
+        let buckets = h.columns.first().map_or(0, |(_, counts)| counts.len());
+        let (first, last) = ((0..buckets).find(used).unwrap_or(0), (0..buckets).rfind(used).unwrap_or(0));
+        let labels = (first..=last).map(|at| hist::bounds(h.scale, at as u64)).map(|b| hist::label(&b, &b)).collect::<Vec<_>>();
+        let columns: Vec<Json> =
+            h.columns.iter().map(|(at, counts)| json!([ms(*at), counts.get(first..=last).unwrap_or_default()])).collect();
+        json!({ "labels": labels, "columns": columns })
+    } else if value.fields().is_some() {
+        let divided = divide(value, div);
+        match (divided.fields(), divided.as_ref()) {
+            (Some(fields), _) => fields.iter().map(|(_, value)| cell(value)).collect(),
+            (None, Value::Record(fields)) => fields.iter().map(|(_, value)| cell(value)).collect(),
+            (None, other) => json!([cell(other)]),
+        }
+    } else {
+        json!([cell(divide(value, div).as_ref())])
+    }
+}
+
+/// As HTML has it.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON in an element of HTML, where nothing can end that.
+struct InScript<'a>(&'a mut dyn Write);
+
+impl Write for InScript<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (i, part) in bytes.split(|b| *b == b'<').enumerate() {
+            if i > 0 {
+                // in JSON, it can only be in a string
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

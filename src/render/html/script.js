@@ -1,0 +1,250 @@
+'use strict';
+// Everything from the traced system gets into the page as text (textContent), never as markup.
+const data = JSON.parse(document.getElementById('data').textContent);
+const PAGE = 100, MOST_CHARTS = 20, MOST_LINES = 8, ROW = 17;
+const COLORS = ['#2f6fd0', '#d9822b', '#2e9e5b', '#b4418e', '#7a5cc7', '#0f9aa8', '#c23b3b', '#7f8a2c'];
+const initial = new URLSearchParams(location.hash.slice(1)).get('q') || '';
+
+function el(name, properties, ...children) {
+  const e = document.createElement(name);
+  Object.assign(e, properties);
+  children.forEach(c => e.append(c));
+  return e;
+}
+const number = v => typeof v === 'number' ? v : typeof v === 'string' && v !== '' && !isNaN(v) ? Number(v) : null;
+const spelled = v => typeof v === 'number' ? v.toLocaleString('en-US', { maximumFractionDigits: 3 }) : v === null ? '' : String(v);
+const percent = (part, whole) => whole ? (100 * part / whole).toFixed(1) + '%' : '0.0%';
+
+// A table that sorts and filters, one page of rows at a time.
+function table(columns, rows, numeric) {
+  const input = el('input', { type: 'search', placeholder: 'filter', value: initial });
+  const told = el('span', { className: 'dim' });
+  const back = el('button', { textContent: '‹' }), next = el('button', { textContent: '›' });
+  const head = el('tr'), body = el('tbody');
+  let page = 0, by = -1, up = false, shown = rows;
+  columns.forEach((name, i) => {
+    const th = el('th', { textContent: name, className: numeric[i] ? 'n' : '', title: 'sort' });
+    th.onclick = () => { up = by === i ? !up : !numeric[i]; by = i; select(); };
+    head.append(th);
+  });
+  function select() {
+    const words = input.value.toLowerCase();
+    shown = words ? rows.filter(r => r.some(c => String(c).toLowerCase().includes(words))) : rows.slice();
+    if (by >= 0) {
+      shown.sort((a, b) => {
+        const x = a[by], y = b[by], n = number(x), m = number(y);
+        const order = n !== null && m !== null ? n - m : String(x).localeCompare(String(y));
+        return up ? order : -order;
+      });
+    }
+    page = 0;
+    draw();
+  }
+  function draw() {
+    const from = page * PAGE, part = shown.slice(from, from + PAGE);
+    body.replaceChildren(...part.map(r => el('tr', {}, ...r.map((c, i) => el('td', { textContent: spelled(c), className: numeric[i] ? 'n' : '' })))));
+    [...head.children].forEach((th, i) => { th.textContent = columns[i] + (i === by ? up ? ' ▲' : ' ▼' : ''); });
+    told.textContent = shown.length ? `${spelled(from + 1)}–${spelled(from + part.length)} of ${spelled(shown.length)}` +
+      (shown.length < rows.length ? ` (${spelled(rows.length)} in all)` : '') : 'nothing matches';
+    back.disabled = !page;
+    next.disabled = from + PAGE >= shown.length;
+  }
+  back.onclick = () => { page--; draw(); };
+  next.onclick = () => { page++; draw(); };
+  input.oninput = select;
+  select();
+  return el('div', {}, el('div', { className: 'bar' }, input, back, next, told),
+    el('div', { className: 'scroll' }, el('table', {}, el('thead', {}, head), body)));
+}
+
+function histogram(buckets) {
+  const most = Math.max(...buckets.map(b => b[1]));
+  const grid = el('div', { className: 'hist' });
+  buckets.forEach(([label, count]) => {
+    const bar = el('i');
+    bar.style.width = count ? `max(1px, ${100 * count / most}%)` : '0';
+    grid.append(el('span', { className: 'mono', textContent: label }), el('span', { className: 'mono n', textContent: spelled(count) }), el('div', {}, bar));
+  });
+  return grid;
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+const clock = ms => new Date(ms).toISOString().slice(11, 23);
+
+// Lines of several series over one time axis.
+function chart(series) {
+  const points = series.flatMap(s => s[1]), xs = points.map(p => p[0]), ys = points.map(p => number(p[1]) ?? 0);
+  const least = f => f.reduce((a, b) => Math.min(a, b), Infinity), greatest = f => f.reduce((a, b) => Math.max(a, b), -Infinity);
+  const [x0, x1, y0, y1] = [least(xs), greatest(xs), Math.min(0, least(ys)), greatest(ys)];
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('class', 'chart');
+  svg.setAttribute('viewBox', '0 0 1000 100');
+  svg.setAttribute('preserveAspectRatio', 'none');
+  const legend = el('div', { className: 'legend mono' });
+  series.forEach(([name, all], i) => {
+    const line = document.createElementNS(SVG, 'polyline');
+    const at = ([x, y]) => `${x1 > x0 ? 1000 * (x - x0) / (x1 - x0) : 500},${98 - 96 * ((number(y) ?? 0) - y0) / (y1 - y0 || 1)}`;
+    const path = all.length > 1 ? all.map(at) : all.length ? [at([x0, all[0][1]]).replace(/^[^,]*/, '0'), at([x0, all[0][1]]).replace(/^[^,]*/, '1000')] : [];
+    line.setAttribute('points', path.join(' '));
+    line.setAttribute('stroke', COLORS[i % COLORS.length]);
+    svg.append(line);
+    const label = el('span', { textContent: '— ' + name });
+    label.style.color = COLORS[i % COLORS.length];
+    legend.append(label);
+  });
+  return el('div', {}, el('div', { className: 'dim', textContent: `${spelled(y0)} to ${spelled(y1)}` }), svg,
+    el('div', { className: 'bar dim' }, `${clock(x0)} to ${clock(x1)} UTC`), series.length > 1 ? legend : '');
+}
+
+// Time from left to right, values from below upward, counts as shades.
+function heat({ labels, columns }) {
+  const most = Math.max(1, ...columns.flatMap(c => c[1])), high = 14, wide = Math.max(2, Math.min(24, Math.floor(900 / columns.length)));
+  const canvas = el('canvas', { width: columns.length * wide, height: labels.length * high });
+  const g = canvas.getContext('2d');
+  columns.forEach(([, counts], x) => counts.forEach((n, y) => {
+    if (!n) return;
+    g.fillStyle = `hsl(${50 - 50 * n / most} 90% ${75 - 40 * Math.sqrt(n / most)}%)`;
+    g.fillRect(x * wide, (labels.length - 1 - y) * high, wide - (wide > 4), high - 1);
+  }));
+  const told = el('div', { className: 'mono dim', textContent: `${labels[0]} to ${labels[labels.length - 1]}, ${clock(columns[0][0])} to ${clock(columns[columns.length - 1][0])} UTC, at most ${spelled(most)}` });
+  canvas.onmousemove = e => {
+    const x = Math.floor(e.offsetX * canvas.width / canvas.clientWidth / wide), y = labels.length - 1 - Math.floor(e.offsetY / high);
+    if (columns[x] && labels[y]) told.textContent = `${clock(columns[x][0])} ${labels[y]}: ${spelled(columns[x][1][y])}`;
+  };
+  return el('div', {}, canvas, told);
+}
+
+function tree(rows) {
+  const root = { name: 'all', kind: 0, n: 0, children: new Map() };
+  let depth = 1;
+  for (const [stack, n] of rows) {
+    let node = root;
+    root.n += n;
+    depth = Math.max(depth, stack.length + 1);
+    for (const frame of stack) {
+      let child = node.children.get(frame);
+      if (!child) node.children.set(frame, child = { name: data.frames[frame][0], kind: data.frames[frame][1], n: 0, children: new Map(), parent: node });
+      child.n += n;
+      node = child;
+    }
+  }
+  return [root, depth];
+}
+
+function hue(kind, name) {
+  if (kind === 0) return 'hsl(230 10% 78%)';
+  if (kind === 1) return 'hsl(30 85% 62%)';
+  if (kind === 2) return 'hsl(120 40% 62%)';
+  return `hsl(${(kind * 37) % 55} 80% ${62 + name.length % 5}%)`;
+}
+
+// A flame graph that zooms by click and searches.
+function flame(rows) {
+  const [root, depth] = tree(rows);
+  const input = el('input', { type: 'search', placeholder: 'search functions', value: initial });
+  const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
+  const canvas = el('canvas'), name = el('div', { className: 'mono dim', textContent: '\u00a0' });
+  let top = root, boxes = [];
+  function draw() {
+    const ratio = devicePixelRatio || 1, width = canvas.parentElement ? canvas.parentElement.clientWidth || 1200 : 1200, height = depth * ROW;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    canvas.style.width = width + 'px';
+    canvas.style.height = height + 'px';
+    const g = canvas.getContext('2d');
+    g.scale(ratio, ratio);
+    g.font = '11px ui-monospace, monospace';
+    g.textBaseline = 'middle';
+    boxes = [];
+    const words = input.value.toLowerCase();
+    const matches = node => words && node.name.toLowerCase().includes(words);
+    const above = [];
+    for (let n = top.parent; n; n = n.parent) above.unshift(n);
+    const box = (node, x, level, w) => {
+      g.fillStyle = matches(node) ? '#c03ad0' : hue(node.kind, node.name);
+      g.fillRect(x, height - (level + 1) * ROW, Math.max(w - .5, .5), ROW - 1);
+      boxes.push([node, x, level, w]);
+      if (w > 24) {
+        g.fillStyle = matches(node) ? '#fff' : '#111';
+        const room = Math.floor((w - 6) / 6.7);
+        g.fillText(node.name.length > room ? node.name.slice(0, Math.max(room - 1, 0)) + '…' : node.name, x + 3, height - level * ROW - ROW / 2);
+      }
+    };
+    above.forEach((node, level) => box(node, 0, level, width));
+    const todo = [[top, 0, above.length, width]];
+    while (todo.length) {
+      const [node, x, level, w] = todo.pop();
+      box(node, x, level, w);
+      let left = x;
+      for (const child of [...node.children.values()].sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0)) {
+        const part = w * child.n / node.n;
+        if (part >= .4) todo.push([child, left, level + 1, part]);
+        left += part;
+      }
+    }
+    let found = 0;
+    const search = [root];
+    while (search.length) {
+      const node = search.pop();
+      if (matches(node)) found += node.n; else search.push(...node.children.values());
+    }
+    told.textContent = (words ? `matched: ${percent(found, root.n)} of ` : 'total: ') + spelled(root.n);
+    out.disabled = top === root;
+  }
+  const under = e => boxes.find(([, x, level, w]) => e.offsetX >= x && e.offsetX < x + w && Math.floor((canvas.clientHeight - e.offsetY) / ROW) === level);
+  canvas.onmousemove = e => {
+    const hit = under(e);
+    name.textContent = hit ? `${hit[0].name}: ${spelled(hit[0].n)} (${percent(hit[0].n, root.n)})` : '\u00a0';
+  };
+  canvas.onclick = e => { const hit = under(e); if (hit) { top = hit[0]; draw(); } };
+  out.onclick = () => { top = root; draw(); };
+  input.oninput = draw;
+  addEventListener('resize', draw);
+  queueMicrotask(draw);
+  return el('div', {}, el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), name);
+}
+
+const titled = (key, what) => key.length ? el('div', {}, el('div', { className: 'mono', textContent: key.map(spelled).join(', ') }), what) : what;
+
+// What there is of many: the first, and a button for more.
+function several(items, make) {
+  const box = el('div'), more = el('button');
+  let at = 0;
+  const go = () => {
+    items.slice(at, at + MOST_CHARTS).forEach(i => box.insertBefore(make(i), more));
+    at += MOST_CHARTS;
+    more.hidden = at >= items.length;
+    more.textContent = `${spelled(items.length - at)} more`;
+  };
+  more.onclick = go;
+  box.append(more);
+  go();
+  return box;
+}
+
+function map(m) {
+  const section = el('section', {}, el('h2', { textContent: m.name }));
+  if (m.stacks) section.append(flame(m.stacks));
+  if (m.kind === 'hist') section.append(several(m.rows, ([key, buckets]) => titled(key, histogram(buckets))));
+  else if (m.kind === 'heatmap') section.append(several(m.rows, ([key, h]) => titled(key, heat(h))));
+  else if (m.kind === 'tseries') {
+    const named = m.rows.map(([key, points]) => [key.map(spelled).join(', ') || m.name, points]);
+    const groups = [];
+    for (let i = 0; i < named.length; i += MOST_LINES) groups.push(named.slice(i, i + MOST_LINES));
+    section.append(several(groups, chart));
+  } else {
+    const rows = m.rows.map(([key, values]) => key.concat(values));
+    const numeric = m.columns.map((_, i) => rows.length > 0 && rows.every(r => number(r[i]) !== null));
+    section.append(table(m.columns, rows, numeric));
+  }
+  return section;
+}
+
+const main = document.getElementById('main');
+data.losses.forEach(text => main.append(el('div', { className: 'loss', textContent: text })));
+data.maps.forEach(m => main.append(map(m)));
+if (data.lines.length) {
+  main.append(el('section', {}, el('h2', { textContent: 'output' }),
+    data.more_lines ? el('div', { className: 'loss', textContent: `${spelled(data.more_lines)} more lines are not in this page` }) : '',
+    table(['line', 'text'], data.lines.map((text, i) => [i + 1, text]), [true, false])));
+}

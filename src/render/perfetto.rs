@@ -1,0 +1,411 @@
+//! `-f perfetto`: a timeline for Perfetto, as a stream of TrackEvents (protos/perfetto/trace/track_event in its sources).
+//!
+//! Spans are slices on the tracks of their threads, printed text is instants, and the numbers of maps and time series are
+//! counters. Names travel once and have numbers afterwards. What is kept here are the names and the tracks, not the events.
+
+use std::collections::BTreeMap;
+
+use super::protobuf::Message;
+use super::spell;
+use super::style::Style;
+use super::{RenderOptions, Rendered, Renderer, text};
+use crate::host::Reader;
+use crate::timeline::{Phase, Span, Track};
+use crate::value::{MapView, Output, Value};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(PerfettoRenderer {
+        others: text::make(&RenderOptions { terminal: options.messages_terminal, ..options.clone() }),
+        trailer: options.trunc_trailer.clone().into_bytes(),
+        now_ns: 0,
+        begun: false,
+        tracks: BTreeMap::new(),
+        comms: BTreeMap::new(),
+        names: Names::default(),
+        told: BTreeMap::new(),
+    })
+}
+
+/// Numbers of fields, by message.
+mod field {
+    pub const PACKET: u32 = 1;
+    pub const CLOCK_SNAPSHOT: u32 = 6;
+    pub const TIMESTAMP: u32 = 8;
+    pub const SEQUENCE: u32 = 10;
+    pub const TRACK_EVENT: u32 = 11;
+    pub const INTERNED: u32 = 12;
+    pub const SEQUENCE_FLAGS: u32 = 13;
+    pub const TRACK_DESCRIPTOR: u32 = 60;
+
+    pub const DESCRIPTOR_UUID: u32 = 1;
+    pub const DESCRIPTOR_NAME: u32 = 2;
+    pub const DESCRIPTOR_PROCESS: u32 = 3;
+    pub const DESCRIPTOR_THREAD: u32 = 4;
+    pub const DESCRIPTOR_COUNTER: u32 = 8;
+    pub const PROCESS_PID: u32 = 1;
+    pub const PROCESS_NAME: u32 = 6;
+    pub const THREAD_PID: u32 = 1;
+    pub const THREAD_TID: u32 = 2;
+    pub const THREAD_NAME: u32 = 5;
+
+    pub const ANNOTATION: u32 = 4;
+    pub const TYPE: u32 = 9;
+    pub const NAME_IID: u32 = 10;
+    pub const TRACK_UUID: u32 = 11;
+    pub const NAME: u32 = 23;
+    pub const COUNTER_VALUE: u32 = 30;
+
+    pub const ANNOTATION_NAME_IID: u32 = 1;
+    pub const ANNOTATION_BOOL: u32 = 2;
+    pub const ANNOTATION_UINT: u32 = 3;
+    pub const ANNOTATION_INT: u32 = 4;
+    pub const ANNOTATION_STRING: u32 = 6;
+    pub const ANNOTATION_POINTER: u32 = 7;
+    pub const ANNOTATION_NAME: u32 = 10;
+
+    pub const INTERNED_EVENT_NAME: u32 = 2;
+    pub const INTERNED_ANNOTATION_NAME: u32 = 3;
+    pub const INTERNED_IID: u32 = 1;
+    pub const INTERNED_TEXT: u32 = 2;
+
+    pub const CLOCK: u32 = 1;
+    pub const CLOCK_ID: u32 = 1;
+    pub const CLOCK_TIMESTAMP: u32 = 2;
+}
+
+/// TrackEvent.Type
+#[derive(Clone, Copy)]
+enum Kind {
+    Begin = 1,
+    End = 2,
+    Instant = 3,
+    Counter = 4,
+}
+
+/// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE.
+const CLEARED: u64 = 1;
+const NEEDS_STATE: u64 = 2;
+/// The only writer.
+const WRITER: u64 = 1;
+/// CLOCK_REALTIME and CLOCK_BOOTTIME, which is Perfetto's own.
+const REALTIME: u64 = 1;
+const BOOTTIME: u64 = 6;
+
+/// Names that have numbers; further ones travel in each event.
+const MOST_NAMES: usize = 1 << 16;
+/// Counters of a map; a map with more keys is no set of lines that anybody looks at.
+const MOST_COUNTERS: usize = 1000;
+
+struct PerfettoRenderer {
+    /// Renders what is no event.
+    others: Box<dyn Renderer>,
+    trailer: Vec<u8>,
+    /// The time of what is rendered.
+    now_ns: i128,
+    begun: bool,
+    tracks: BTreeMap<Place, u64>,
+    /// Names of threads as they were written last.
+    comms: BTreeMap<u64, Vec<u8>>,
+    names: Names,
+    /// Maps that are not shown whole, and why.
+    told: BTreeMap<String, &'static str>,
+}
+
+/// What has a track.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Process(u32),
+    Thread(u32, u32),
+    Named(Vec<u8>),
+    Printed,
+    Counter(Vec<u8>),
+}
+
+/// Numbers of names, by field of InternedData.
+#[derive(Default)]
+struct Names {
+    known: BTreeMap<(u32, Vec<u8>), u64>,
+}
+
+impl Names {
+    /// The number of a name, which is new if it is written to `interned`. None if there are too many.
+    fn number(&mut self, kind: u32, name: &[u8], interned: &mut Message) -> Option<u64> {
+        if let Some(number) = self.known.get(&(kind, name.to_vec())) {
+            return Some(*number);
+        }
+        if self.known.len() >= MOST_NAMES {
+            return None;
+        }
+        let number = self.known.len() as u64 + 1;
+        self.known.insert((kind, name.to_vec()), number);
+        interned.message(kind, |m| {
+            m.uint(field::INTERNED_IID, number).text(field::INTERNED_TEXT, name);
+        });
+        Some(number)
+    }
+}
+
+impl Renderer for PerfettoRenderer {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        match output {
+            Output::Span(span) => self.span(span, to),
+            Output::Text { kind: _, data, newline: _ } => {
+                let line = data.strip_suffix(b"\n").unwrap_or(data);
+                self.event(Place::Printed, Kind::Instant, self.now_ns, Some(line), &[], to);
+            }
+            Output::Value(value) => {
+                let line = self.spelled(value);
+                self.event(Place::Printed, Kind::Instant, self.now_ns, Some(&line), &[], to);
+            }
+            Output::Map(view) => self.map(view, to),
+            Output::End => self.name_processes(to),
+            Output::State(_) => {}
+            Output::Problem { .. }
+            | Output::Attached { .. }
+            | Output::Lost { .. }
+            | Output::Limited(_)
+            | Output::Counts(_)
+            | Output::Trial(_) => {
+                let mut rendered = Rendered::default();
+                self.others.render(output, &mut rendered);
+                to.err.extend_from_slice(&rendered.out);
+                to.err.extend_from_slice(&rendered.err);
+            }
+        }
+    }
+
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.others.text(value, reader, to);
+    }
+
+    fn at(&mut self, unix_ns: i128) {
+        self.now_ns = unix_ns;
+    }
+}
+
+impl PerfettoRenderer {
+    fn spelled(&self, value: &Value) -> Vec<u8> {
+        let mut text = Vec::new();
+        spell::value(value, Style { trailer: &self.trailer, tight: false, visible: false }, &mut text);
+        text
+    }
+
+    fn span(&mut self, span: &Span, to: &mut Rendered) {
+        let place = match &span.track {
+            Track::Thread(tid) => {
+                let (pid, comm) = (if span.thread.pid == 0 { *tid } else { span.thread.pid }, &span.thread.comm);
+                self.thread(pid, *tid, comm, to);
+                Place::Thread(pid, *tid)
+            }
+            Track::Named(name) => Place::Named(name.clone()),
+        };
+        match span.phase {
+            Phase::Begin => self.event(place, Kind::Begin, span.start_ns, Some(&span.name), &span.values, to),
+            // the values of the begin are there already; those of the end are the last ones
+            Phase::End => self.event(place, Kind::End, span.end_ns, None, span.end_values(), to),
+            Phase::Cut => self.event(place, Kind::End, span.end_ns, None, &[], to),
+            // without an end, the slice lasts to the end of the timeline
+            Phase::Open => {}
+        }
+    }
+
+    fn map(&mut self, view: &MapView, to: &mut Rendered) {
+        let mut why = None;
+        for (number, (key, value)) in view.entries.iter().enumerate() {
+            if number >= MOST_COUNTERS {
+                why = Some("it has too many keys; the first 1000 are counters");
+                break;
+            }
+            let mut name = view.name.clone().into_bytes();
+            if view.keyed {
+                name.push(b'[');
+                spell::key(key, Style { trailer: &self.trailer, tight: false, visible: false }, &mut name);
+                name.push(b']');
+            }
+            if let Value::Series(series) = value {
+                for (start, value) in &series.buckets {
+                    self.counter(&name, *start, value, to);
+                }
+            } else if !self.counter(&name, self.now_ns, value, to) {
+                why = Some("its values are no numbers");
+            }
+        }
+        if let Some(why) = why
+            && self.told.insert(view.name.clone(), why).is_none()
+        {
+            to.err.extend_from_slice(format!("note: perfetto does not show {}: {why}\n", view.name).as_bytes());
+        }
+    }
+
+    /// False if it is no number.
+    fn counter(&mut self, name: &[u8], at: i128, value: &Value, to: &mut Rendered) -> bool {
+        let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
+        let Some(number) = number else { return false };
+        let track = self.track(Place::Counter(name.to_vec()), to);
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        self.packet(at, to, |packet, _| {
+            packet.message(field::TRACK_EVENT, |event| {
+                event.uint(field::TYPE, Kind::Counter as u64).uint(field::TRACK_UUID, track).int(field::COUNTER_VALUE, number);
+            });
+        });
+        true
+    }
+
+    /// A thread's track, and its process's. They are described again when the thread has another name: execve(2) gives it one.
+    fn thread(&mut self, pid: u32, tid: u32, comm: &[u8], to: &mut Rendered) {
+        let of = |this: &mut Self, place: Place| match this.tracks.get(&place) {
+            Some(track) => *track,
+            None => this.new_track(place),
+        };
+        let (process, thread) = (of(self, Place::Process(pid)), of(self, Place::Thread(pid, tid)));
+        let known = self.comms.get(&thread);
+        if known.is_some_and(|known| known == comm || comm.is_empty()) {
+            return;
+        }
+        let first = known.is_none();
+        self.comms.insert(thread, comm.to_vec());
+        // the first name that is given to a process stays: see [`Self::name_processes`]
+        if first {
+            self.describe(process, to, |m| {
+                m.message(field::DESCRIPTOR_PROCESS, |m| {
+                    m.uint(field::PROCESS_PID, pid.into());
+                });
+            });
+        }
+        self.describe(thread, to, |m| {
+            m.message(field::DESCRIPTOR_THREAD, |m| {
+                m.uint(field::THREAD_PID, pid.into()).uint(field::THREAD_TID, tid.into()).text(field::THREAD_NAME, comm);
+            });
+        });
+    }
+
+    /// Names processes by their main threads, or else by another, as these are called in the end.
+    fn name_processes(&mut self, to: &mut Rendered) {
+        let mut names: BTreeMap<u32, (u64, Vec<u8>)> = BTreeMap::new();
+        for (place, track) in &self.tracks {
+            if let Place::Thread(pid, tid) = place
+                && let (Some(process), Some(comm)) = (self.tracks.get(&Place::Process(*pid)), self.comms.get(track))
+                && (tid == pid || !names.contains_key(pid))
+            {
+                names.insert(*pid, (*process, comm.clone()));
+            }
+        }
+        for (pid, (process, comm)) in names {
+            self.describe(process, to, |m| {
+                m.message(field::DESCRIPTOR_PROCESS, |m| {
+                    m.uint(field::PROCESS_PID, pid.into()).text(field::PROCESS_NAME, &comm);
+                });
+            });
+        }
+    }
+
+    fn new_track(&mut self, place: Place) -> u64 {
+        let track = self.tracks.len() as u64 + 1;
+        self.tracks.insert(place, track);
+        track
+    }
+
+    /// The number of a track, which is described when it is new.
+    fn track(&mut self, place: Place, to: &mut Rendered) -> u64 {
+        if let Some(track) = self.tracks.get(&place) {
+            return *track;
+        }
+        let track = self.new_track(place.clone());
+        self.describe(track, to, |m| match &place {
+            Place::Named(name) => drop(m.text(field::DESCRIPTOR_NAME, name)),
+            Place::Printed => drop(m.text(field::DESCRIPTOR_NAME, b"printed")),
+            Place::Counter(name) => drop(m.text(field::DESCRIPTOR_NAME, name).bytes(field::DESCRIPTOR_COUNTER, &[])),
+            Place::Process(_) | Place::Thread(..) => {}
+        });
+        track
+    }
+
+    fn describe(&mut self, track: u64, to: &mut Rendered, write: impl FnOnce(&mut Message)) {
+        self.begin(self.now_ns, to);
+        let mut packet = Message::default();
+        packet.uint(field::SEQUENCE, WRITER).message(field::TRACK_DESCRIPTOR, |m| {
+            m.uint(field::DESCRIPTOR_UUID, track);
+            write(m);
+        });
+        push(&packet, to);
+    }
+
+    fn event(&mut self, place: Place, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
+        let track = self.track(place, to);
+        let spelled: Vec<Vec<u8>> = values.iter().map(|(_, value)| self.spelled(value)).collect();
+        self.packet(at, to, |packet, names| {
+            let mut interned = Message::default();
+            let mut event = Message::default();
+            event.uint(field::TYPE, kind as u64).uint(field::TRACK_UUID, track);
+            if let Some(name) = name {
+                match names.number(field::INTERNED_EVENT_NAME, name, &mut interned) {
+                    Some(number) => event.uint(field::NAME_IID, number),
+                    None => event.text(field::NAME, name),
+                };
+            }
+            for ((label, value), spelled) in values.iter().zip(&spelled) {
+                event.message(field::ANNOTATION, |m| {
+                    match names.number(field::INTERNED_ANNOTATION_NAME, label.as_bytes(), &mut interned) {
+                        Some(number) => m.uint(field::ANNOTATION_NAME_IID, number),
+                        None => m.text(field::ANNOTATION_NAME, label.as_bytes()),
+                    };
+                    annotation(value, spelled, m);
+                });
+            }
+            if !interned.written().is_empty() {
+                packet.bytes(field::INTERNED, interned.written());
+            }
+            packet.bytes(field::TRACK_EVENT, event.written());
+        });
+    }
+
+    fn packet(&mut self, at: i128, to: &mut Rendered, write: impl FnOnce(&mut Message, &mut Names)) {
+        self.begin(at, to);
+        let mut packet = Message::default();
+        packet
+            .uint(field::TIMESTAMP, u64::try_from(at).unwrap_or(0))
+            .uint(field::SEQUENCE, WRITER)
+            .uint(field::SEQUENCE_FLAGS, NEEDS_STATE);
+        write(&mut packet, &mut self.names);
+        push(&packet, to);
+    }
+
+    /// The first packet: times are those of the clock on the wall.
+    fn begin(&mut self, at: i128, to: &mut Rendered) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let at = u64::try_from(at).unwrap_or(0);
+        let mut packet = Message::default();
+        packet.uint(field::TIMESTAMP, at).uint(field::SEQUENCE, WRITER).uint(field::SEQUENCE_FLAGS, CLEARED);
+        packet.message(field::CLOCK_SNAPSHOT, |m| {
+            for clock in [REALTIME, BOOTTIME] {
+                m.message(field::CLOCK, |m| {
+                    m.uint(field::CLOCK_ID, clock).uint(field::CLOCK_TIMESTAMP, at);
+                });
+            }
+        });
+        push(&packet, to);
+    }
+}
+
+fn annotation(value: &Value, spelled: &[u8], m: &mut Message) {
+    if let Value::Bool(b) = value {
+        m.uint(field::ANNOTATION_BOOL, u64::from(*b));
+    } else if let Value::Ptr(p) = value {
+        m.uint(field::ANNOTATION_POINTER, *p);
+    } else if let Value::Uint(n) = value {
+        m.uint(field::ANNOTATION_UINT, *n);
+    } else if let Value::Int(n) = value {
+        m.int(field::ANNOTATION_INT, *n);
+    } else {
+        m.text(field::ANNOTATION_STRING, spelled);
+    }
+}
+
+fn push(packet: &Message, to: &mut Rendered) {
+    let mut trace = Message::default();
+    trace.bytes(field::PACKET, packet.written());
+    to.out.extend_from_slice(trace.written());
+}

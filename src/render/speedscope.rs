@@ -1,0 +1,124 @@
+//! `-f speedscope`: each map with stacks in its keys is a profile of speedscope's file format.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::stack_keys::{Kind, Name, is_stacked, names, visible, weight};
+use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
+use crate::value::{MapView, Output, Unit, Value};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(Speedscope { name: options.about.name.clone(), ..Speedscope::default() })
+}
+
+#[derive(Default)]
+struct Speedscope {
+    name: String,
+    frames: Vec<Frame>,
+    /// Their indices.
+    known: HashMap<Frame, u32>,
+    profiles: Vec<Profile>,
+    omitted: Omitted,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+struct Frame {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    samples: Vec<Vec<u32>>,
+    weights: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: &'a [Frame],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    exporter: String,
+    name: &'a str,
+    shared: Shared<'a>,
+    profiles: &'a [Profile],
+}
+
+impl Renderer for Speedscope {
+    fn render(&mut self, output: &Output, _: &mut Rendered) {
+        let Output::Map(view) = output else { return };
+        if is_stacked(view) {
+            self.map(view);
+        } else {
+            self.omitted.add(view);
+        }
+    }
+
+    fn omitted(&self) -> Option<String> {
+        self.omitted.told(NO_STACKS)
+    }
+
+    fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        let file = File {
+            schema: "https://www.speedscope.app/file-format-schema.json",
+            exporter: format!("rbt@{}", crate::VERSION),
+            name: &self.name,
+            shared: Shared { frames: &self.frames },
+            profiles: &self.profiles,
+        };
+        serde_json::to_writer(&mut *to, &file)?;
+        to.write_all(b"\n")
+    }
+}
+
+impl Speedscope {
+    fn map(&mut self, view: &MapView) {
+        let (mut samples, mut weights) = (Vec::new(), Vec::new());
+        for (key, value) in &view.entries {
+            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            samples.push(self.sample(key));
+            weights.push(n);
+        }
+        let unit = match view.show.unit {
+            Some(Unit::Duration) => "nanoseconds",
+            Some(Unit::Size) => "bytes",
+            None => "none",
+        };
+        let end_value = weights.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
+        let name = view.name.clone();
+        // the last that was printed of each map counts
+        self.profiles.retain(|profile| profile.name != visible(&name));
+        self.profiles.push(Profile { r#type: "sampled", name: visible(&name), unit, start_value: 0, end_value, samples, weights });
+    }
+
+    /// Indices of frames, outermost first.
+    fn sample(&mut self, key: &Value) -> Vec<u32> {
+        let file = |kind| if let Kind::User(module) = kind { module } else { None };
+        names(key).into_iter().map(|Name { text, kind }| self.index(Frame { name: text, file: file(kind) })).collect()
+    }
+
+    fn index(&mut self, named: Frame) -> u32 {
+        if let Some(index) = self.known.get(&named) {
+            return *index;
+        }
+        let index = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        self.frames.push(named.clone());
+        self.known.insert(named, index);
+        index
+    }
+}

@@ -1,0 +1,179 @@
+//! The cost of entering a program and of leaving it, which the kernel's statistics of run time do not contain. It is measured
+//! once on a machine, with programs that do nothing, and kept in the cache.
+#![allow(unsafe_code)] // bpf(2), calls of a function of ours
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::{attach, perf};
+use crate::probes::ProgramType;
+use crate::system::cache::{CacheFile, Kind, digest};
+
+const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", most_bytes: 4096, most_files: 4 };
+const TURNS: u32 = 1000;
+/// Of so many measurements the least counts: what else happens adds to it.
+const TRIALS: u32 = 5;
+
+/// Nanoseconds by mechanism, where nothing could be measured: of a machine of 2023 without mitigations.
+const TYPICAL: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
+/// Of a trampoline, which no process of ours enters by itself.
+const TRAMPOLINE: f64 = 30.0;
+/// Of a function of the kernel, by a breakpoint that is optimized to a jump, or by the function tracer.
+const KPROBE: f64 = 120.0;
+/// Of an event's interrupt.
+const INTERRUPT: f64 = 1500.0;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Costs {
+    /// A place in a process's code.
+    trap: f64,
+    /// A tracepoint with its record.
+    tracepoint: f64,
+    /// A tracepoint without.
+    raw: f64,
+}
+
+/// Nanoseconds to enter a program of this type and to leave it.
+pub(super) fn of(ty: ProgramType) -> f64 {
+    static COSTS: OnceLock<Costs> = OnceLock::new();
+    let costs = || *COSTS.get_or_init(|| known().unwrap_or(TYPICAL));
+    match ty {
+        ProgramType::Uprobe | ProgramType::UprobeMulti => costs().trap,
+        ProgramType::Tracepoint => costs().tracepoint,
+        ProgramType::RawTracepoint => costs().raw,
+        ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => KPROBE,
+        ProgramType::Tracing | ProgramType::Lsm => TRAMPOLINE,
+        ProgramType::PerfEvent => INTERRUPT,
+        ProgramType::Iter => 0.0,
+    }
+}
+
+/// From the cache, or measured.
+fn known() -> Option<Costs> {
+    let system = rustix::system::uname();
+    let of = format!("{:?} {:?} {:?}", system.release(), system.version(), system.machine());
+    let file = CacheFile::new(KIND, format!("{:016x}", digest(of.as_bytes())));
+    if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
+        && let Some(costs) = bytes.get(start..).and_then(parse)
+    {
+        return Some(costs);
+    }
+    let costs = measure().ok()?;
+    if let Some(file) = file {
+        file.save(format!("{} {} {}", costs.trap, costs.tracepoint, costs.raw).as_bytes());
+    }
+    Some(costs)
+}
+
+fn parse(bytes: &[u8]) -> Option<Costs> {
+    let words: Vec<f64> = std::str::from_utf8(bytes).ok()?.split(' ').map(|w| w.parse().ok()).collect::<Option<_>>()?;
+    match words.as_slice() {
+        [trap, tracepoint, raw] if words.iter().all(|w| (1.0..1e6).contains(w)) => {
+            Some(Costs { trap: *trap, tracepoint: *tracepoint, raw: *raw })
+        }
+        _ => None,
+    }
+}
+
+fn measure() -> io::Result<Costs> {
+    let plain = nanoseconds(call);
+    let trap = {
+        let (path, offset) = place()?;
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE)?;
+        let event = perf::uprobe(&path, offset, 0, false, Some(std::process::id()))?;
+        let _link = attach::on_event(event, program.as_raw_fd(), 0)?;
+        nanoseconds(call) - plain
+    };
+    let plain = nanoseconds(enter_kernel);
+    let raw = {
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT)?;
+        let _link = attach::raw_tracepoint("sys_enter", program.as_raw_fd(), 0)?;
+        nanoseconds(enter_kernel) - plain
+    };
+    let least = |ns: f64, least: f64| ns.clamp(least, 1e5);
+    // The record of a tracepoint is made in addition.
+    let tracepoint = least(raw, 10.0) + TYPICAL.tracepoint - TYPICAL.raw;
+    Ok(Costs { trap: least(trap, 100.0), tracepoint, raw: least(raw, 10.0) })
+}
+
+/// Of one turn, at best: processor time, since other processes may have the CPU in the meantime.
+fn nanoseconds(turn: fn()) -> f64 {
+    let trial = || {
+        let since = processor_time();
+        (0..TURNS).for_each(|_| turn());
+        processor_time().saturating_sub(since).as_nanos() as f64 / f64::from(TURNS)
+    };
+    (0..TRIALS).map(|_| trial()).fold(f64::INFINITY, f64::min)
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Starts with an instruction that the kernel steps over by a second trap. (It emulates others, such as `push`, which is several
+/// times cheaper: the dearer case keeps the limit in both.)
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn target() {
+    std::arch::naked_asm!("lea eax, [rdi + 1]", "ret")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
+extern "C" fn target() {
+    std::hint::black_box(());
+}
+
+fn call() {
+    let function: extern "C" fn() = std::hint::black_box(target);
+    function();
+}
+
+fn enter_kernel() {
+    let _ = rustix::process::getppid();
+}
+
+/// The file of this process's code, and where in it [`target`] is.
+fn place() -> io::Result<(std::ffi::CString, u64)> {
+    let addr = target as extern "C" fn() as usize as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let found = maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (from, to) = (number(from)?, number(to)?);
+        let offset = number(words.nth(1)?)?;
+        (from..to).contains(&addr).then_some(addr - from + offset)
+    });
+    let offset = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+    Ok((c"/proc/self/exe".to_owned(), offset))
+}
+
+/// A program that returns 0.
+fn nothing(ty: libbpf_sys::bpf_prog_type) -> io::Result<OwnedFd> {
+    // `r0 = 0; exit`: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT
+    let code: [u64; 2] = [0xb7, 0x95];
+    // SAFETY: the instructions outlive the call
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(ty, std::ptr::null(), c"GPL".as_ptr(), code.as_ptr().cast(), code.len() as u64, std::ptr::null_mut())
+    };
+    // SAFETY: new, and nobody else's
+    if fd < 0 { Err(io::Error::from_raw_os_error(-fd)) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_read_as_they_are_written() {
+        assert_eq!(parse(b"1000.5 150 40"), Some(Costs { trap: 1000.5, tracepoint: 150.0, raw: 40.0 }));
+        for text in ["", "1 2", "1 2 3 4", "a b c", "NaN 1 1", "0 1 1", "-5 10 10", "1e9 1 1"] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Keeps the limits of a run: `--max-overhead` and `--max-events`.
+//!
+//! Programs ask a gate that is shared with this process, which costs a run that does not pass one read. Several times a second
+//! this process lets as many runs and events pass as the limits allow, and looks at what the probes cost: the kernel's
+//! statistics of run time, and for each run the cost of entering the program, which those do not contain. If the probes cost too
+//! much, the dearest one is sampled (only one in so many runs passes, at random). If the mere entries cost too much, it is
+//! detached. What they cost above the limit is a debt. Once it is paid, the steps are taken back one by one.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::attach::{self, Links};
+use super::cost::{self, Cost};
+use super::{SessionCx, entry_cost, maps};
+use crate::codegen::artifact::Thinning;
+use crate::system::TargetInfo;
+use crate::value::{Limited, Step};
+
+/// Between two looks at the costs.
+const TICK: Duration = Duration::from_millis(50);
+/// Ticks without an excess before a step is taken back.
+const CALM: u32 = 20;
+/// While the probes cost less than this share of the limit, the statistics are on in one tick of [`CALM`] only.
+const IDLE: f64 = 0.05;
+/// A run's cost in nanoseconds until it is measured.
+const UNKNOWN_RUN: f64 = 1000.0;
+/// What a run costs that does not pass: chance and counter.
+const REFUSED: f64 = 30.0;
+/// More runs than a tick has.
+const UNLIMITED: f64 = 1e18;
+/// Rarer samples than one in so many say nothing.
+const MOST: u64 = 1 << 16;
+
+/// The limits of a run, and what was done to keep them.
+pub(super) struct Throttle {
+    /// Nanoseconds per nanosecond that the probes may cost.
+    budget: Option<f64>,
+    events: u64,
+    /// Parts of an event that were not allowed yet.
+    part: f64,
+    groups: Vec<Group>,
+    looked: Instant,
+    /// Open while the kernel measures.
+    statistics: Option<OwnedFd>,
+    /// Nanoseconds above the limit; negative below.
+    debt: f64,
+    calm: u32,
+    idle: u32,
+}
+
+/// Probes that are sampled and detached together.
+struct Group {
+    name: String,
+    /// The gate, if runs can be dropped one by one.
+    gate: Option<usize>,
+    probes: Vec<usize>,
+    programs: Vec<usize>,
+    /// Nanoseconds to enter its program and to leave it.
+    entry: f64,
+    one_in: u64,
+    detached: Option<Instant>,
+    times: u64,
+    /// Nanoseconds of a run that passes.
+    run: f64,
+    before: (Cost, u64, u64),
+    /// Nanoseconds per nanosecond in the last measured tick: in all, and for entries alone.
+    share: f64,
+    entries: f64,
+}
+
+impl Throttle {
+    /// None if nothing limits the run.
+    pub fn of(cx: &SessionCx, cpus: usize) -> Option<Self> {
+        let (settings, manifest) = (cx.settings, cx.manifest);
+        if manifest.thinning.is_empty() {
+            return None;
+        }
+        let budget = settings.max_overhead.map(|limit| {
+            let cpus = if limit.of_machine { cpus.max(1) as f64 } else { 1.0 };
+            f64::from(limit.millipercent) / 100_000.0 * cpus
+        });
+        let mut groups: Vec<(usize, Group)> = Vec::new();
+        for (probe, thinning) in manifest.thinning.iter().enumerate() {
+            let (of, gate) = match thinning {
+                Thinning::Exempt => continue,
+                Thinning::Alone | Thinning::Entry => (probe, Some(probe)),
+                Thinning::Return { entry } => (*entry, Some(*entry)),
+                Thinning::Coupled { group } => (*group, None),
+            };
+            let programs: Vec<usize> =
+                manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();
+            let first = programs.first().and_then(|i| manifest.programs.get(*i));
+            let name = first.and_then(|p| p.sites.first()).map(|s| s.name.clone()).unwrap_or_default();
+            match groups.iter_mut().find(|(known, _)| *known == of) {
+                Some((_, group)) => {
+                    group.probes.push(probe);
+                    group.programs.extend(programs.into_iter().filter(|p| !group.programs.contains(p)).collect::<Vec<_>>());
+                    group.name.push_str(&format!(", {name}"));
+                }
+                None => {
+                    let entry = first.filter(|_| budget.is_some()).map_or(0.0, |p| entry_cost::of(p.ty));
+                    let group = Group {
+                        name,
+                        gate,
+                        probes: vec![probe],
+                        programs,
+                        entry,
+                        one_in: 1,
+                        detached: None,
+                        times: 0,
+                        run: UNKNOWN_RUN,
+                        before: Default::default(),
+                        share: 0.0,
+                        entries: 0.0,
+                    };
+                    groups.push((of, group));
+                }
+            }
+        }
+        let groups = groups.into_iter().map(|(_, group)| group).collect();
+        let throttle = Self {
+            budget,
+            events: settings.max_events,
+            part: 0.0,
+            groups,
+            looked: Instant::now(),
+            statistics: None,
+            debt: 0.0,
+            calm: 0,
+            idle: 0,
+        };
+        throttle.fill(cx);
+        cx.loaded.state.add_event_tokens(throttle.burst());
+        Some(throttle)
+    }
+
+    /// How long to wait at most until the next [`Throttle::tend`].
+    pub fn nap(&self, longest: Duration) -> Duration {
+        longest.min(TICK.saturating_sub(self.looked.elapsed()) + Duration::from_millis(1))
+    }
+
+    /// How often each of these probes was detached.
+    pub fn detached(&self, probes: &[usize]) -> u64 {
+        self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(|g| g.times).sum()
+    }
+
+    /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
+    pub fn tend(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
+        let took = self.looked.elapsed();
+        if took < TICK {
+            return Vec::new();
+        }
+        self.looked = Instant::now();
+        self.allow_events(cx, took);
+        let Some(budget) = self.budget else {
+            self.fill(cx);
+            return Vec::new();
+        };
+        let ns = took.as_nanos() as f64;
+        let measured = self.statistics.is_some();
+        self.groups.iter_mut().for_each(|group| group.look(cx, ns, measured));
+        let share: f64 = self.groups.iter().map(|g| g.share).sum();
+        self.debt = (self.debt + (share - budget) * ns).max(-budget * 1e9);
+        let step = if share > budget && self.debt > 0.0 {
+            self.calm = 0;
+            self.restrain(cx, links, budget, share)
+        } else {
+            self.calm += 1;
+            let time = self.calm >= CALM && self.debt <= 0.0 && share < budget * 0.5;
+            time.then(|| self.relax(cx, links, sys, budget, share)).flatten()
+        };
+        self.fill(cx);
+        self.measure(share, budget);
+        step.into_iter().collect()
+    }
+
+    fn burst(&self) -> u64 {
+        (self.events / 10).max(1)
+    }
+
+    fn allow_events(&mut self, cx: &SessionCx, took: Duration) {
+        if self.events == 0 {
+            return;
+        }
+        let state = &cx.loaded.state;
+        let room = (self.burst() as i64).saturating_sub(state.event_tokens()).max(0) as f64;
+        let more = (self.part + self.events as f64 * took.as_secs_f64()).min(room);
+        self.part = more.fract();
+        state.add_event_tokens(more as u64);
+    }
+
+    /// So many runs pass until the next look that they cannot cost much more than the limit.
+    fn fill(&self, cx: &SessionCx) {
+        for group in &self.groups {
+            let Some(gate) = group.gate else { continue };
+            let tokens = self.budget.map_or(UNLIMITED, |budget| 4.0 * budget * TICK.as_nanos() as f64 / group.run.max(20.0));
+            cx.loaded.state.set_gate(gate, group.one_in, (tokens as u64).max(4));
+        }
+    }
+
+    /// Turns the kernel's statistics on or off. Without them, a probe costs what it cost last.
+    fn measure(&mut self, share: f64, budget: f64) {
+        self.idle = if share < budget * IDLE { self.idle + 1 } else { 0 };
+        let wanted = self.idle < CALM || self.idle.is_multiple_of(CALM);
+        match (wanted, self.statistics.is_some()) {
+            (true, false) => self.statistics = cost::measure().ok(),
+            (false, true) => self.statistics = None,
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// One step to a lower cost.
+    fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
+        let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
+        let room = budget - (share - group.share);
+        let runs = group.share - group.entries;
+        let told = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        let factor = runs / (room * 0.7 - group.entries);
+        if group.gate.is_some() && factor > 0.0 && (group.one_in as f64 * factor) < MOST as f64 {
+            group.one_in = ((group.one_in as f64 * factor).ceil() as u64).max(group.one_in + 1).next_power_of_two();
+            return Some(told(group, Step::Sample { one_in: group.one_in }));
+        }
+        if let Some(gate) = group.gate {
+            cx.loaded.state.set_gate(gate, 0, 0);
+        }
+        for program in &group.programs {
+            links.detach(*program);
+        }
+        group.detached = Some(Instant::now());
+        group.times += 1;
+        let step = told(group, Step::Detach { for_good: group.gate.is_none() });
+        (group.share, group.entries) = (0.0, 0.0);
+        Some(step)
+    }
+
+    /// Takes one step back, if that is not expected to exceed the limit.
+    fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
+        let told = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        self.calm = 0;
+        // values that other probes have stored meanwhile are not those that a coupled probe looks for
+        if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
+            if let Some(marks) = cx.loaded.marks {
+                // what stays makes the return of a later call pass
+                let _ = maps::remove_all(marks);
+            }
+            let sites = links.sites;
+            for index in &group.programs {
+                if let (Some(program), Some(Some(fd))) = (cx.manifest.programs.get(*index), cx.loaded.programs.get(*index)) {
+                    links.of(*index);
+                    // what cannot be attached again stays detached, and is reported as such
+                    let _ = attach::attach(links, program, *fd, cx.settings, sys, &mut |_| Ok(()));
+                }
+            }
+            links.sites = sites;
+            group.detached = None;
+            group.before = group.counters(cx);
+            return Some(told(group, Step::Attach));
+        }
+        let group = self.groups.iter_mut().filter(|g| g.one_in > 1 && g.detached.is_none()).max_by_key(|g| g.one_in)?;
+        if share + (group.share - group.entries) > budget * 0.7 {
+            return None;
+        }
+        group.one_in /= 2;
+        Some(told(group, Step::Sample { one_in: group.one_in }))
+    }
+}
+
+impl Group {
+    fn counters(&self, cx: &SessionCx) -> (Cost, u64, u64) {
+        let fds = self.programs.iter().filter_map(|i| *cx.loaded.programs.get(*i)?);
+        let mut cost = Cost::default();
+        for fd in fds {
+            // SAFETY: the loaded object owns the descriptor
+            #[allow(unsafe_code)]
+            let of = cost::of(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap_or_default();
+            (cost.ns, cost.runs) = (cost.ns + of.ns, cost.runs + of.runs);
+        }
+        let tally = cx.loaded.state.tally(&self.probes);
+        (cost, tally.ran, tally.thinned)
+    }
+
+    /// Computes its share of processor time in the last `ns` nanoseconds.
+    fn look(&mut self, cx: &SessionCx, ns: f64, measured: bool) {
+        if self.detached.is_some() {
+            return;
+        }
+        let (cost, ran, thinned) = self.counters(cx);
+        let (then, ran_then, thinned_then) = std::mem::replace(&mut self.before, (cost, ran, thinned));
+        let passed = ran.wrapping_sub(ran_then) as f64;
+        let refused = thinned.wrapping_sub(thinned_then) as f64;
+        if measured {
+            let (time, runs) = (cost.ns.wrapping_sub(then.ns) as f64, cost.runs.wrapping_sub(then.runs) as f64);
+            if passed >= 1.0 {
+                self.run = ((time - (runs - passed).max(0.0) * REFUSED) / passed).max(20.0);
+            }
+            self.entries = runs * self.entry / ns;
+            self.share = self.entries + time / ns;
+            return;
+        }
+        // runs that no gate counted cost what they did when they were measured
+        let known = passed * (self.run + self.entry) + refused * (REFUSED + self.entry);
+        self.share = self.share.max(known / ns);
+        self.entries = self.entries.max((passed + refused) * self.entry / ns);
+    }
+}

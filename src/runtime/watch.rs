@@ -1,0 +1,189 @@
+//! Shows the maps on a screen of their own while the run goes on (`--watch`), and below them the last lines that were printed.
+//!
+//! The run is over for its reader when the screen goes: what was printed meanwhile then follows, and the maps as at any end.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use super::context::RunContext;
+use crate::codegen::artifact::Manifest;
+use crate::diag::plain;
+use crate::host::Host;
+use crate::render::{self, RenderOptions, Rendered, Renderer};
+use crate::terminal::screen::{Screen, key, shares};
+use crate::terminal::{self, Canvas};
+use crate::value::{MapView, Output, PICTURES};
+
+/// Lines that are kept until the end; earlier ones were only seen.
+const MOST_LINES: usize = 10_000;
+
+/// What is to be shown, and how.
+pub struct Watched {
+    /// Between two looks at the maps.
+    pub every: Duration,
+    /// The head of the screen.
+    pub title: String,
+    /// How maps are rendered, but for the size of the screen.
+    pub options: RenderOptions,
+    /// Names of maps that are left out.
+    pub hidden: Vec<String>,
+}
+
+/// The screen.
+pub(super) struct Watch {
+    wanted: Watched,
+    /// Indices of the maps, in order of name.
+    maps: Vec<usize>,
+    screen: Screen,
+    keys: bool,
+    since: Instant,
+    due: Instant,
+    size: (usize, usize),
+    /// Output and messages, whole lines but for the last.
+    lines: VecDeque<(Stream, String)>,
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Messages,
+}
+
+impl Watch {
+    /// None where standard output does not take it.
+    pub fn begin(wanted: Watched, manifest: &Manifest) -> Option<Self> {
+        let hidden: BTreeSet<&str> = wanted.hidden.iter().map(String::as_str).collect();
+        let mut maps: Vec<usize> = (0..manifest.maps.len()).collect();
+        let name = |map: &usize| manifest.maps.get(*map).map_or("", |map| map.name.as_str());
+        maps.retain(|map| !hidden.contains(name(map)));
+        maps.sort_by_key(name);
+        let screen = Screen::take(true).ok()?;
+        let (keys, now) = (screen.has_keys(), Instant::now());
+        Some(Self { wanted, maps, screen, keys, since: now, due: now, size: (0, 0), lines: VecDeque::new(), dropped: 0 })
+    }
+
+    /// Readable when there is a key.
+    pub fn keys(&self) -> RawFd {
+        if self.keys { io::stdin().as_raw_fd() } else { -1 }
+    }
+
+    /// Takes what is rendered.
+    pub fn keep(&mut self, rendered: &mut Rendered) {
+        for (stream, bytes) in [(Stream::Output, &mut rendered.out), (Stream::Messages, &mut rendered.err)] {
+            for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
+                match self.lines.back_mut() {
+                    Some((of, last)) if *of == stream && !last.ends_with('\n') => last.push_str(line),
+                    _ => self.lines.push_back((stream, line.to_string())),
+                }
+            }
+            bytes.clear();
+        }
+        while self.lines.len() > MOST_LINES {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// Has `q` been pressed, or has standard input ended in the meantime?
+    fn quit(&mut self) -> bool {
+        while self.keys {
+            match key(Duration::ZERO) {
+                Some(b'q' | b'Q') => return true,
+                // there will be no more keys, but Ctrl-C is none
+                Some(0) => self.keys = false,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        false
+    }
+
+    /// Draws the screen.
+    fn draw(&self, views: Vec<MapView>) -> io::Result<()> {
+        let (rows, columns) = self.size;
+        let colors = self.wanted.options.canvas.colors;
+        let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.wanted.options.clone() };
+        let Some(mut text) = render::FORMATS.first().map(|text| (text.make)(&options)) else { return Ok(()) };
+        let room = rows.saturating_sub(2);
+        let mut blocks: Vec<Vec<String>> = views.into_iter().filter_map(|view| block(view, room, &mut *text)).collect();
+        let below: Vec<String> = self.lines.iter().rev().take(room).map(|(_, line)| line.trim_end().to_string()).rev().collect();
+        blocks.push(below);
+
+        let needs: Vec<usize> = blocks.iter().map(Vec::len).collect();
+        let given = shares(&needs, room);
+        let cut = blocks.iter().zip(given).flat_map(|(lines, given)| {
+            // the greatest values are at the end, under the name if it has a line of its own
+            let named = lines.first().is_some_and(|line| line.ends_with(':'));
+            let head = usize::from(named && lines.len() > given && given > 1);
+            let tail = lines.len().saturating_sub(given.saturating_sub(head));
+            lines.iter().take(head).chain(lines.iter().skip(tail))
+        });
+        let how = if self.keys { "press q to end" } else { "press Ctrl-C to end" };
+        let title = format!("{}   {} s   {how}", plain(&self.wanted.title), self.since.elapsed().as_secs());
+        let lines = [title.as_str(), ""].into_iter().chain(cut.map(String::as_str)).take(rows.saturating_sub(1));
+        self.screen.show(lines, columns)
+    }
+}
+
+/// The lines of a map; an empty one after them. None if there is nothing to show.
+fn block(mut view: MapView, room: usize, text: &mut dyn Renderer) -> Option<Vec<String>> {
+    if !view.set || !view.tells() {
+        return None;
+    }
+    if !PICTURES.contains(&view.kind) {
+        view.show.top = Some(room.max(1) as u64);
+    }
+    let mut rendered = Rendered::default();
+    text.render(&Output::Map(view), &mut rendered);
+    let mut lines: Vec<String> = String::from_utf8_lossy(&rendered.out).lines().map(String::from).collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.push(String::new());
+    Some(lines)
+}
+
+/// Draws the screen if it is time to, or if its size has changed. True if the run is to end.
+pub(super) fn heed(context: &mut RunContext) -> bool {
+    let Some(watch) = &mut context.watch else { return false };
+    if watch.quit() {
+        return true;
+    }
+    let (size, now) = (terminal::size(io::stdout()), Instant::now());
+    if size == watch.size && now < watch.due {
+        return false;
+    }
+    (watch.size, watch.due) = (size, now + watch.wanted.every);
+    let maps = watch.maps.clone();
+    let views = maps.into_iter().filter_map(|map| context.map(map).ok()).collect();
+    if let Some(watch) = &context.watch
+        && let Err(why) = watch.draw(views)
+    {
+        context.broken = Some(why);
+    }
+    false
+}
+
+/// Gives the terminal back, and prints what was printed meanwhile.
+pub(super) fn end(context: &mut RunContext) {
+    let Some(watch) = context.watch.take() else { return };
+    let Watch { lines, dropped, screen, .. } = watch;
+    drop(screen);
+    if dropped > 0 {
+        context.warn(&format!("note: {dropped} earlier lines of output are not repeated; -o FILE keeps all"));
+    }
+    let mut before = None;
+    for (stream, line) in lines {
+        if before.replace(stream).is_some_and(|before| before != stream) {
+            context.flush(true);
+        }
+        match stream {
+            Stream::Output => context.rendered.out.extend_from_slice(line.as_bytes()),
+            Stream::Messages => context.rendered.err.extend_from_slice(line.as_bytes()),
+        }
+    }
+    context.flush(true);
+}

@@ -1,0 +1,227 @@
+//! A screen of its own on the terminal, which is drawn again and again, and keys that are read one by one.
+#![allow(unsafe_code)] // tcsetattr(3) in a signal handler
+
+use std::io::{self, Write};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+use crate::diag::visible;
+
+/// The alternate screen, no cursor, and lines that are cut and not wrapped.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// The modes of standard input before there was a screen, for [`abandon`].
+static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
+
+/// Keys are not shown and wait to be read one by one while it lives: so what is typed while nobody reads, Ctrl-D too, is there
+/// when somebody does.
+pub struct Keys {
+    before: Termios,
+}
+
+impl Keys {
+    /// Of standard input. `interrupts`: Ctrl-C is a signal.
+    pub fn take(interrupts: bool) -> io::Result<Self> {
+        Self::taken(interrupts, true)
+    }
+
+    fn taken(interrupts: bool, suspends: bool) -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut keys = before.clone();
+        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        keys.local_modes.set(LocalModes::ISIG, interrupts && keys.local_modes.contains(LocalModes::ISIG));
+        if !suspends {
+            keys.special_codes[SpecialCodeIndex::VSUSP] = 0;
+        }
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &keys);
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+    }
+}
+
+/// Another screen, until it is dropped.
+pub struct Screen {
+    keys: Option<Keys>,
+}
+
+impl Screen {
+    /// On standard output. Without a terminal on standard input there are no keys. `interrupts` as for [`Keys::take`].
+    pub fn take(interrupts: bool) -> io::Result<Self> {
+        let mut modes = std::mem::MaybeUninit::<libc::termios>::uninit();
+        // SAFETY: fills the place it is given, or fails
+        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, modes.as_mut_ptr()) } == 0 {
+            // SAFETY: it was filled
+            let modes = Box::into_raw(Box::new(unsafe { modes.assume_init() }));
+            BEFORE.store(modes, Ordering::SeqCst);
+        }
+        // a stopped process would leave the terminal as it is
+        let keys = Keys::taken(interrupts, false).ok();
+        let mut out = io::stdout();
+        out.write_all(ENTER).and_then(|()| out.flush())?;
+        Ok(Self { keys })
+    }
+
+    /// Are there keys?
+    pub fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// Shows lines from the top, in place of what was there: all at once, so that nothing flickers.
+    pub fn show<'l>(&self, lines: impl Iterator<Item = &'l str>, columns: usize) -> io::Result<()> {
+        // terminals that know of it draw what is between in one step
+        let mut page = b"\x1b[?2026h\x1b[H".to_vec();
+        for line in lines {
+            page.extend(fitted(line, columns));
+            page.extend_from_slice(b"\x1b[K\r\n");
+        }
+        page.extend_from_slice(b"\x1b[J\x1b[?2026l");
+        let mut out = io::stdout();
+        out.write_all(&page).and_then(|()| out.flush())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.keys = None;
+        let mut out = io::stdout();
+        let _ = out.write_all(LEAVE).and_then(|()| out.flush());
+        let modes = BEFORE.swap(ptr::null_mut(), Ordering::SeqCst);
+        if !modes.is_null() {
+            // SAFETY: it came from a box, and nobody else has it now
+            drop(unsafe { Box::from_raw(modes) });
+        }
+    }
+}
+
+/// Gives the terminal back in a signal handler that ends the process. Only what signal-safety(7) allows.
+pub fn abandon() {
+    let modes = BEFORE.swap(ptr::null_mut(), Ordering::SeqCst);
+    if !modes.is_null() {
+        // SAFETY: the modes are never freed after this; both calls are allowed in a handler
+        unsafe {
+            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, modes);
+            libc::write(libc::STDOUT_FILENO, LEAVE.as_ptr().cast(), LEAVE.len());
+        }
+    }
+}
+
+/// The beginning of a line that fits. Colors and emphasis stay (`ESC [ … m`) and take no column; other control characters are
+/// spelled.
+fn fitted(line: &str, columns: usize) -> Vec<u8> {
+    let (mut to, mut rest, mut taken, mut styled) = (Vec::new(), line, 0, false);
+    while let Some(c) = rest.chars().next() {
+        if let Some(style) = style_at(rest) {
+            to.extend_from_slice(style.as_bytes());
+            rest = rest.get(style.len()..).unwrap_or_default();
+            styled = true;
+            continue;
+        }
+        if taken == columns {
+            break;
+        }
+        let (one, after) = rest.split_at(c.len_utf8());
+        let from = to.len();
+        visible(one.as_bytes(), &mut to);
+        taken += String::from_utf8_lossy(to.get(from..).unwrap_or_default()).chars().count();
+        if taken > columns {
+            to.truncate(from);
+            break;
+        }
+        rest = after;
+    }
+    if styled {
+        to.extend_from_slice(b"\x1b[0m");
+    }
+    to
+}
+
+/// The sequence that a text begins with, if it only changes colors and emphasis (ECMA-48, SGR).
+fn style_at(text: &str) -> Option<&str> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    parameters.get(end..)?.starts_with('m').then(|| text.get(..end + 3)).flatten()
+}
+
+/// Rows of a screen for blocks that need so many: none gets more than it needs, and none less than an equal share of what is
+/// there, unless it needs less.
+pub fn shares(needs: &[usize], room: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..needs.len()).collect();
+    let need = |at: usize| needs.get(at).copied().unwrap_or(0);
+    order.sort_by_key(|at| need(*at));
+    let mut given = vec![0; needs.len()];
+    let mut left = room;
+    for (done, at) in order.iter().enumerate() {
+        let share = need(*at).min(left / (needs.len() - done));
+        left -= share;
+        if let Some(given) = given.get_mut(*at) {
+            *given = share;
+        }
+    }
+    given
+}
+
+/// The key that was pressed, within this time: its first byte. None if there was none; at the end of standard input, 0.
+pub fn key(within: Duration) -> Option<u8> {
+    if !readable(within) {
+        return None;
+    }
+    // one alone: what is typed after it is for whoever reads next
+    let (mut first, mut more) = ([0u8; 1], [0u8; 16]);
+    let read = rustix::io::read(io::stdin(), &mut first);
+    // an arrow is several
+    if first == [b'\x1b'] && readable(Duration::from_millis(10)) {
+        let _ = rustix::io::read(io::stdin(), &mut more);
+    }
+    read.ok().and(first.first().copied())
+}
+
+/// Waits until standard input is readable or at its end; false if a signal or the timeout came first.
+pub fn readable(within: Duration) -> bool {
+    let stdin = io::stdin();
+    let within = Timespec::try_from(within).ok();
+    poll(&mut [PollFd::new(&stdin, PollFlags::IN)], within.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &str, columns: usize) -> String {
+        String::from_utf8(fitted(line, columns)).unwrap()
+    }
+
+    #[test]
+    fn lines_are_cut_without_their_colors() {
+        assert_eq!(text("abcdef", 3), "abc");
+        assert_eq!(text("a\u{1b}[38;5;55m██\u{1b}[0mb", 2), "a\u{1b}[38;5;55m█\u{1b}[0m");
+        assert_eq!(text("░▒▓", 3), "░▒▓");
+    }
+
+    #[test]
+    fn what_drives_a_terminal_is_spelled() {
+        assert_eq!(text("a\u{1b}[2Jb\r\u{7}", 80), "a\\x1b[2Jb\\r\\x07");
+        assert_eq!(text("\u{1b}]0;title\u{7}", 80), "\\x1b]0;title\\x07");
+        assert_eq!(text("\u{1b}[1", 80), "\\x1b[1");
+        // a spelling that would be cut is left out
+        assert_eq!(text("ab\u{1b}c", 4), "ab");
+    }
+
+    #[test]
+    fn rows_are_shared() {
+        assert_eq!(shares(&[10, 3, 50], 30), [10, 3, 17]);
+        assert_eq!(shares(&[10, 10], 30), [10, 10]);
+        assert_eq!(shares(&[50, 50, 50], 10), [3, 3, 4]);
+        assert!(shares(&[], 10).is_empty());
+        assert_eq!(shares(&[5, 5], 0), [0, 0]);
+    }
+}

@@ -1,0 +1,272 @@
+//! Spans: what began and ended on a track of a timeline. [`Spans`] pairs the begins and ends that programs report.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::value::Value;
+
+/// Spans that may be open at a time. A script that never ends its spans stops gaining new ones here, and is told so.
+const MOST_OPEN: usize = 1 << 20;
+/// Names of threads that are remembered.
+const MOST_THREADS: usize = 1 << 16;
+
+/// Where a span is shown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Track {
+    /// A thread, by its ID.
+    Thread(u32),
+    /// What the script has named so.
+    Named(Vec<u8>),
+}
+
+/// A thread's process and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process; 0 if that is unknown.
+    pub pid: u32,
+    /// `comm`
+    pub comm: Vec<u8>,
+}
+
+/// What is reported of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It begins.
+    Begin,
+    /// It ends.
+    End,
+    /// A span around it ends; its own end was not seen.
+    Cut,
+    /// The run is over, and it has not ended.
+    Open,
+}
+
+impl Phase {
+    /// Is the end of the span unknown?
+    pub fn is_open(self) -> bool {
+        matches!(self, Phase::Cut | Phase::Open)
+    }
+}
+
+/// A span at one of its moments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Which moment.
+    pub phase: Phase,
+    /// Where it is shown.
+    pub track: Track,
+    /// Of a thread's track, what is known of it.
+    pub thread: Thread,
+    /// As the script has it.
+    pub name: Vec<u8>,
+    /// When it began, in nanoseconds since 1970.
+    pub start_ns: i128,
+    /// When it ended, or how far it had come; at its begin the same.
+    pub end_ns: i128,
+    /// Spans around it on its track.
+    pub depth: usize,
+    /// Names and values: those of the begin, then those of the end.
+    pub values: Vec<(String, Value)>,
+    /// So many values are those of the begin.
+    pub begun_with: usize,
+}
+
+impl Span {
+    /// The values of the end.
+    pub fn end_values(&self) -> &[(String, Value)] {
+        self.values.get(self.begun_with..).unwrap_or_default()
+    }
+}
+
+/// What a program reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Where.
+    pub track: Track,
+    /// Of the span.
+    pub name: Vec<u8>,
+    /// When, in nanoseconds since 1970.
+    pub at_ns: i128,
+    /// Annotations.
+    pub values: Vec<(String, Value)>,
+}
+
+/// The spans that are open.
+#[derive(Debug, Default)]
+pub struct Spans {
+    tracks: BTreeMap<Track, Vec<Span>>,
+    threads: BTreeMap<u32, Thread>,
+    /// In the order in which they became known.
+    order: VecDeque<u32>,
+    open: usize,
+    /// Begins that found no room.
+    refused: u64,
+    /// Ends of spans that had not begun.
+    unmatched: u64,
+}
+
+impl Spans {
+    /// A thread has been seen at work.
+    pub fn saw(&mut self, tid: u32, pid: u32, comm: &[u8]) {
+        match self.threads.get_mut(&tid) {
+            Some(known) if known.pid == pid && known.comm == comm => {}
+            Some(known) => *known = Thread { pid, comm: comm.to_vec() },
+            None => {
+                self.threads.insert(tid, Thread { pid, comm: comm.to_vec() });
+                self.order.push_back(tid);
+                if self.order.len() > MOST_THREADS
+                    && let Some(oldest) = self.order.pop_front()
+                {
+                    self.threads.remove(&oldest);
+                }
+            }
+        }
+    }
+
+    /// Is this thread's name known?
+    pub fn knows(&self, tid: u32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
+    fn thread(&self, track: &Track) -> Thread {
+        match track {
+            Track::Thread(tid) => self.threads.get(tid).cloned().unwrap_or_default(),
+            Track::Named(_) => Thread::default(),
+        }
+    }
+
+    /// A span begins. None if there is no room for it.
+    pub fn begin(&mut self, report: Report) -> Option<Span> {
+        if self.open >= MOST_OPEN {
+            self.refused += 1;
+            return None;
+        }
+        let thread = self.thread(&report.track);
+        let Report { track, name, at_ns, values: given } = report;
+        let mut values = Vec::with_capacity(given.len());
+        add(&mut values, given);
+        let stack = self.tracks.entry(track.clone()).or_default();
+        let depth = stack.len();
+        let span =
+            Span { phase: Phase::Begin, track, thread, name, start_ns: at_ns, end_ns: at_ns, depth, begun_with: values.len(), values };
+        stack.push(span.clone());
+        self.open += 1;
+        Some(span)
+    }
+
+    /// The innermost open span of this name ends, and with it those within, whose ends were not seen. Innermost first.
+    pub fn end(&mut self, report: Report) -> Vec<Span> {
+        let thread = self.thread(&report.track);
+        let stack = self.tracks.get_mut(&report.track);
+        let Some((stack, at)) = stack.and_then(|stack| stack.iter().rposition(|s| s.name == report.name).map(|at| (stack, at))) else {
+            self.unmatched += 1;
+            return Vec::new();
+        };
+        let mut ended = stack.split_off(at);
+        if stack.is_empty() {
+            self.tracks.remove(&report.track);
+        }
+        self.open -= ended.len();
+        for (i, span) in ended.iter_mut().enumerate() {
+            span.phase = if i == 0 { Phase::End } else { Phase::Cut };
+            // the clocks of processors may differ by a few nanoseconds
+            span.end_ns = report.at_ns.max(span.start_ns);
+            if span.thread.comm.is_empty() {
+                span.thread = thread.clone();
+            }
+        }
+        if let Some(span) = ended.first_mut() {
+            add(&mut span.values, report.values);
+        }
+        ended.reverse();
+        ended
+    }
+
+    /// The run is over: the spans that are still open, by their starts.
+    pub fn close(&mut self, at_ns: i128) -> Vec<Span> {
+        self.open = 0;
+        let mut left: Vec<Span> = std::mem::take(&mut self.tracks).into_values().flatten().collect();
+        left.sort_by_key(|span| span.start_ns);
+        for span in &mut left {
+            (span.phase, span.end_ns) = (Phase::Open, at_ns.max(span.start_ns));
+        }
+        left
+    }
+
+    /// What could not be shown.
+    pub fn problems(&self) -> Vec<String> {
+        let refused = format!("{} spans were left out, because {MOST_OPEN} were open: end them with span_end()", self.refused);
+        let unmatched = format!("note: {} ends of spans were left out, because no span of their name was open", self.unmatched);
+        [(self.refused, refused), (self.unmatched, unmatched)].into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect()
+    }
+}
+
+/// Adds values under names that are different from each other.
+fn add(to: &mut Vec<(String, Value)>, given: Vec<(String, Value)>) {
+    for (name, value) in given {
+        let same = to.iter().filter(|(known, _)| *known == name || known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('#')));
+        let number = same.count() + 1;
+        to.push((if number > 1 { format!("{name}#{number}") } else { name }, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &str, at_ns: i128) -> Report {
+        Report { track: Track::Thread(7), name: name.into(), at_ns, values: vec![(name.into(), Value::Int(at_ns as i64))] }
+    }
+
+    fn shown(spans: &[Span]) -> Vec<(Phase, String, i128, i128, usize)> {
+        let name = |s: &Span| String::from_utf8(s.name.clone()).unwrap();
+        spans.iter().map(|s| (s.phase, name(s), s.start_ns, s.end_ns, s.depth)).collect()
+    }
+
+    #[test]
+    fn spans_nest() {
+        let mut spans = Spans::default();
+        spans.begin(report("a", 1));
+        spans.begin(report("a", 2));
+        spans.begin(report("b", 3));
+        assert_eq!(shown(&spans.end(report("b", 4))), [(Phase::End, "b".into(), 3, 4, 2)]);
+        let inner = spans.end(report("a", 5));
+        assert_eq!(shown(&inner), [(Phase::End, "a".into(), 2, 5, 1)]);
+        assert_eq!(inner[0].values, [("a".into(), Value::Int(2)), ("a#2".into(), Value::Int(5))]);
+        assert_eq!(shown(&spans.close(9)), [(Phase::Open, "a".into(), 1, 9, 0)]);
+        assert_eq!((spans.open, spans.tracks.len(), spans.problems().len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_was_not_seen_stays_open_or_is_counted() {
+        let mut spans = Spans::default();
+        assert_eq!(spans.end(report("a", 1)), []);
+        spans.begin(report("a", 2));
+        spans.begin(report("b", 3));
+        assert_eq!(shown(&spans.end(report("a", 4))), [(Phase::Cut, "b".into(), 3, 4, 1), (Phase::End, "a".into(), 2, 4, 0)]);
+        spans.end(report("b", 5));
+        assert!(spans.problems()[0].contains("2 ends"));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut spans = Spans::default();
+        for at in 0..MOST_OPEN as i128 + 3 {
+            spans.begin(Report { values: Vec::new(), ..report("a", at) });
+        }
+        assert!(spans.open == MOST_OPEN && spans.problems()[0].starts_with("3 spans"));
+        for tid in 0..MOST_THREADS as u32 + 10 {
+            spans.saw(tid, 1, b"x");
+        }
+        assert!(spans.threads.len() == MOST_THREADS && !spans.knows(9) && spans.knows(10));
+    }
+
+    #[test]
+    fn threads_keep_their_names() {
+        let mut spans = Spans::default();
+        spans.saw(7, 5, b"sh");
+        spans.begin(report("a", 1));
+        spans.saw(7, 5, b"ls");
+        assert_eq!(spans.end(report("a", 2))[0].thread, Thread { pid: 5, comm: b"sh".to_vec() });
+        assert_eq!(spans.begin(report("a", 3)).unwrap().thread.comm, b"ls");
+    }
+}
