@@ -1,8 +1,9 @@
 //! The interface that the user-space part of a builtin uses. The running session implements it; tests use a fake.
 
+use crate::output::Output;
 use crate::settings::Settings;
 use crate::timeline::Spans;
-use crate::value::{Frame, MapView, Output, Value};
+use crate::value::{Frame, MapView, Value};
 
 /// Who reads a text that is made of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -161,6 +161,7 @@ pub mod diag;
 pub mod failure;
 pub mod host;
 pub mod input;
+pub mod output;
 pub mod progress;
 pub mod settings;
 pub mod state;

@@ -12,11 +12,12 @@ use crate::cli::Run;
 use crate::diag;
 use crate::failure::Failure;
 use crate::host::Reader;
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::render::{self, About, Format, RenderOptions, Rendered, Renderer};
 use crate::streams::{CLOSED_PIPE, WholeFile, not_written, to_stderr};
 use crate::terminal::Canvas;
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 /// A stream beside the output is at most so old.
 const LATEST: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
         peers: true,
         modules: &[
             "diag", "failure", "streams", "terminal", "progress", "types", "units", "value", "decode", "host", "input", "settings",
-            "state", "caps", "timeline",
+            "state", "output", "timeline",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
@@ -64,7 +64,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("gimli", &["src/system/binary/dwarf/", "src/system/binary/unwind/"]),
     ("globset", &["src/system/machine/glob.rs"]),
     ("httparse", &["src/serve/http.rs", "src/otlp/client.rs"]),
-    ("iced_x86", &["src/system/binary/instructions/"]),
+    ("iced_x86", &["src/system/binary/instructions/", "src/system/machine/arch/instructions/"]),
     ("inferno", &["src/render/flamegraph.rs"]),
     ("inkwell", &["src/emit/"]),
     ("libbpf_rs", &["src/runtime/"]),

@@ -23,6 +23,7 @@ mod print;
 mod probe;
 mod process;
 mod python;
+mod python_frames;
 mod search;
 mod series;
 mod shell;
@@ -664,7 +665,7 @@ pub fn is_user_code(tag: &Deferred) -> bool {
 
 /// Does it need the interpreters of processes?
 pub fn is_python(tag: &Deferred) -> bool {
-    python::is_tag(tag)
+    python_frames::is_tag(tag)
 }
 
 /// Does it name the current thread?
@@ -679,7 +680,7 @@ pub fn is_delete(row: &Builtin) -> bool {
 
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Deferred) -> bool {
-    !stacks::is_tag(tag) && !python::is_tag(tag) && !tag.is_float()
+    !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()
 }
 
 /// The message about incomplete user stacks, from their number by reason

@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
+use crate::output::Output;
 use crate::probes::ContextFeatures;
 use crate::system::TypeName;
 use crate::types::{Int, Space, Type};
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };

@@ -4,10 +4,11 @@ use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Builder, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
+use crate::output::Output;
 use crate::probes::ContextFeatures;
 use crate::render::format::{self, Conversion, Piece, Spec};
 use crate::types::{Int, Type};
-use crate::value::{MapView, Output, Show, Unit, Value};
+use crate::value::{MapView, Show, Unit, Value};
 
 /// A format and its arguments.
 pub(super) const FORMAT: &[Param] = &[Param::new("format", Accepts::Format), Param::rest("arguments", Accepts::Printable)];

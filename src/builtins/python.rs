@@ -1,18 +1,15 @@
 //! Call stacks of interpreted Python code: see `emit/python/`.
 
+use super::python_frames::{self, STACK, placeholder};
 use super::stacks::{self, MODES, NOT_KEPT, USUAL_FRAMES, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::emit::{Builder, MOST_PYTHON_FRAMES, Operand, python_words};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::{Deferred, Type};
-use crate::value::{Frame, Stack, StackMode, Value};
-
-/// The stack's ID. A code object has the same ID in all processes, and so has a stack.
-const STACK: &str = "pystack";
+use crate::value::{Stack, StackMode, Value};
 
 const PARAMS: &[Param] = &[Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf"])), Param::optional("limit", Accepts::LitInt)];
 
@@ -29,11 +26,6 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
 
 pub(super) const DECODERS: &[Decoder] =
     &[Decoder { name: STACK, size: 8, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host)) }];
-
-/// Is it such a stack?
-pub(super) fn is_tag(tag: &Deferred) -> bool {
-    tag.tag == STACK
-}
 
 fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let thread = thread_pointer(f.sys).ok_or_else(|| {
@@ -94,61 +86,13 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {
     let id = super::word(bytes, 0);
     let words = if id == 0 { Some(Vec::new()) } else { host.stack(python_words(tag.params[1]), id) };
     let Some(words) = words else {
-        return Stack { mode, kernel: false, frames: vec![said(NOT_KEPT.into())] };
+        return Stack { mode, kernel: false, frames: vec![placeholder(NOT_KEPT.into())] };
     };
     let frames = words.chunks_exact(2).filter_map(|frame| match frame {
-        &[id, offset] => Some(self::frame(id & !1, offset as u32, host).unwrap_or_else(|| said(format!("[{} frames]", tag.params[1])))),
+        &[id, offset] => {
+            Some(python_frames::frame(id & !1, offset as u32, host).unwrap_or_else(|| placeholder(format!("[{} frames]", tag.params[1]))))
+        }
         _ => None,
     });
     Stack { mode, kernel: false, frames: frames.collect() }
-}
-
-/// Why Python frames may be missing: the counter, and what is said of such stacks at the end.
-pub(super) const INCOMPLETE: &[(u64, &str)] = &[
-    (Reason::UnknownCode.number(), "have a Python function whose name could not be read or sent"),
-    (Reason::TooMany.number(), "are of Python processes with too many threads"),
-    (Reason::Unreadable.number(), "have Python frames that could not be read"),
-    (Reason::Unsupported.number(), "are of a build of Python that is not supported"),
-    (Reason::LeftOut.number(), "have no Python frames, because a probe leaves no room for these"),
-];
-
-/// Is the word of a stack of frames of both kinds a Python frame?
-pub(super) fn is_frame(word: u64) -> bool {
-    word & MARKS == PYTHON_REASON
-}
-
-/// The Python frame that is such a word.
-pub(super) fn frame_of_word(word: u64, host: &mut dyn Host) -> Frame {
-    let code = word & CODE_ID == CODE_ID;
-    let offset = match word & OFFSETS {
-        BEFORE_FIRST => u32::MAX,
-        // beyond any table of lines
-        TOO_LARGE => i32::MAX as u32,
-        half => (half * 2) as u32,
-    };
-    let found = if code { frame(word & (CODE_ID | CODE_HASH), offset, host) } else { frame(word & 0xff, (word >> 8) as u8 as u32, host) };
-    found.unwrap_or_else(|| said("[more Python frames]".into()))
-}
-
-/// None if there are more.
-fn frame(id: u64, offset: u32, host: &mut dyn Host) -> Option<Frame> {
-    let reasons =
-        [Reason::Cut, Reason::UnknownCode, Reason::TooMany, Reason::Unreadable, Reason::Unsupported, Reason::LeftOut, Reason::Gap];
-    let frame = match reasons.into_iter().find(|reason| *reason as u64 == id) {
-        None => host.python_frame(id, offset).unwrap_or_else(|| said("[unknown function]".into())),
-        Some(Reason::Cut) => return None,
-        Some(Reason::UnknownCode) => said("[unknown function]".into()),
-        Some(Reason::TooMany) => said("[too many threads]".into()),
-        Some(Reason::Unreadable) => said("[Python's memory is unreadable]".into()),
-        Some(Reason::LeftOut) => said("[Python frames left out]".into()),
-        Some(Reason::Gap) => said("[frames missing]".into()),
-        Some(Reason::Unsupported) if offset == 0 => said("[this build of Python is not supported]".into()),
-        Some(Reason::Unsupported) => said(format!("[Python 3.{offset} is not supported]")),
-    };
-    Some(frame)
-}
-
-/// A word in place of a frame.
-fn said(text: String) -> Frame {
-    Frame { symbol: Some(text), ..Frame::default() }
 }

@@ -13,9 +13,10 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Operand, Repr};
 use crate::host::{Host, Reader};
 use crate::input::{self, Part};
+use crate::output::Output;
 use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum number of strings of `join`, and bytes of each (bpftrace's numbers).

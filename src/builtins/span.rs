@@ -5,10 +5,11 @@
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lit, Lower, Param, Returns};
 use crate::emit::{Builder, Helper, Operand};
 use crate::host::{Host, Reader};
+use crate::output::Output;
 use crate::probes::ContextFeatures;
 use crate::timeline::{Report, Track};
 use crate::types::Type;
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;

@@ -1,6 +1,6 @@
 //! Call stacks: the kernel hashes them and stores each once, and user space resolves symbols when it prints them.
 
-use super::python;
+use super::python_frames::{self, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
@@ -143,7 +143,7 @@ pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     each_tag(ty, &mut |ty, tag| {
-        if python::is_tag(tag) {
+        if python_frames::is_tag(tag) {
             stacks(cx, crate::emit::python_words(limit_of(ty)));
         } else if is_tag(tag) && limit_of(ty) > 0 {
             stacks(cx, limit_of(ty));
@@ -154,7 +154,7 @@ pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
 /// Do values of this type contain a user stack?
 pub fn contains_user_stack(ty: &Type) -> bool {
     let mut found = false;
-    each_tag(ty, &mut |_, tag| found |= tag.tag == USER || python::is_tag(tag));
+    each_tag(ty, &mut |_, tag| found |= tag.tag == USER || python_frames::is_tag(tag));
     found
 }
 
@@ -424,7 +424,7 @@ impl<'c> Builder<'_, 'c> {
 
 /// Number of frames of a stack, as `len` returns it; none if the type is not a stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Deferred(t) if is_tag(t) || python::is_tag(t))
+    matches!(ty, Type::Deferred(t) if is_tag(t) || python_frames::is_tag(t))
 }
 
 /// Is it a user-space stack?
@@ -469,7 +469,7 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
     let native = REASONS.iter().map(|(number, .., what)| (count(*number), what));
     let found: Vec<(u64, &&str)> =
-        native.chain(python::INCOMPLETE.iter().map(|(number, what)| (count(*number), what))).filter(|(n, _)| *n > 0).collect();
+        native.chain(python_frames::INCOMPLETE.iter().map(|(number, what)| (count(*number), what))).filter(|(n, _)| *n > 0).collect();
     let parts: Vec<String> = found.iter().map(|(n, what)| format!("{n} {what}")).collect();
     let total: u64 = found.iter().map(|(n, _)| n).sum();
     (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
@@ -478,9 +478,9 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
 /// Frames of both kinds, in order.
 fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Frame> {
     let mut frames = Vec::new();
-    for part in words.chunk_by(|a, b| python::is_frame(*a) == python::is_frame(*b)) {
-        if part.first().is_some_and(|word| python::is_frame(*word)) {
-            frames.extend(part.iter().map(|word| python::frame_of_word(*word, host)));
+    for part in words.chunk_by(|a, b| is_frame(*a) == is_frame(*b)) {
+        if part.first().is_some_and(|word| is_frame(*word)) {
+            frames.extend(part.iter().map(|word| frame_of_word(*word, host)));
         } else {
             frames.extend(host.user_frames(pid, part, resolve));
         }

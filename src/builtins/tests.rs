@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::host::Reader;
+use crate::output::Output;
 use crate::settings::Settings;
-use crate::value::{Frame, MapView, Output};
+use crate::value::{Frame, MapView};
 
 #[derive(Default)]
 struct Notes {

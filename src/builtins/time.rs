@@ -8,10 +8,11 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Helper, Operand};
+use crate::output::Output;
 use crate::probes::ContextFeatures;
 use crate::render::time::strftime;
 use crate::types::{Deferred, Type};
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 const NSECS: &str = "nsecs";
 const MONOTONIC: &str = "monotonic";

@@ -176,21 +176,21 @@ impl<'c> Gen<'_, 'c> {
 }
 
 /// Where control may go from some statements, other than to their end.
-struct Ways {
+struct FlowExits {
     returns: bool,
     breaks: bool,
     continues: bool,
 }
 
-impl Ways {
+impl FlowExits {
     fn any(&self) -> bool {
         self.returns || self.breaks || self.continues
     }
 }
 
 /// An overestimate of the number of ways does no harm.
-fn ways(stmts: &[Stmt]) -> Ways {
-    let mut w = Ways { returns: false, breaks: false, continues: false };
+fn ways(stmts: &[Stmt]) -> FlowExits {
+    let mut w = FlowExits { returns: false, breaks: false, continues: false };
     hir::visit(stmts, &mut |n| match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,
         hir::Node::Stmt(Stmt { kind: StmtKind::Break, .. }) => w.breaks = true,

@@ -107,14 +107,14 @@ fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
     let (Some(before), Some(after)) = (&was.ty, &now.ty) else { return None };
     let (rule, level) = change(before, after)?;
     let rule = if matches!(was.what, What::Result { .. }) { "return-changed" } else { rule };
-    let message = format!("{} is `{}`, but `{}` on {name}", was.what.said(), full(after), full(before));
+    let message = format!("{} is `{}`, but `{}` on {name}", was.what.describe(), full(after), full(before));
     Some(finding(rule, level, now, message, None))
 }
 
 /// `argN` depends on the position.
 fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
     let (old, ty) = before.get(index)?;
-    let said = was.what.said();
+    let said = was.what.describe();
     let Some((new, new_ty)) = after.get(index) else {
         let message = format!(
             "{said} does not exist: the function has {} arguments, but {} on {name}, where it is `{old}`",

@@ -9,7 +9,7 @@ use crate::system::{Feature, TargetInfo};
 use crate::value::Pos;
 
 /// A feature that the kernel lacks, or a limit that the script exceeds.
-pub struct Lack {
+pub struct UnmetNeed {
     /// The diagnostic code.
     pub rule: &'static str,
     /// The message.
@@ -23,7 +23,7 @@ pub struct Lack {
 /// What a script needs from a kernel.
 pub struct Unmet {
     /// Features that are missing, and limits.
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<UnmetNeed>,
     /// Other facts.
     pub facts: Vec<(String, String)>,
 }
@@ -62,7 +62,7 @@ pub fn unmet_needs(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInf
     if programs.len() as u64 > most {
         let message = format!("the script needs {} BPF programs; the limit is {most}", programs.len());
         let help = Some("raise it with the setting max_bpf_progs".into());
-        unmet.lacks.push(Lack { rule: "too-many-programs", message, help, site: None });
+        unmet.lacks.push(UnmetNeed { rule: "too-many-programs", message, help, site: None });
     }
     let Ok(needs) = needs(&artifact.elf) else { return unmet };
     sizes(&mut unmet, &needs, artifact, sys);
@@ -87,28 +87,28 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
         if name == OVERRIDE && !sys.has(Feature::Override) {
             let message = "the kernel does not allow probes to override functions".to_owned();
             let help = Some("use a kernel built with CONFIG_BPF_KPROBE_OVERRIDE".into());
-            unmet.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
+            unmet.lacks.push(UnmetNeed { rule: "no-helper", message, help, site: site_of(function, programs) });
         } else if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
             let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
                 Some((_, since, what)) => format!("{what} needs Linux {since}; exclude older kernels: `// check: kernels >= {since}`"),
                 None => "exclude such kernels: `// check: kernels >= …`".into(),
             });
-            unmet.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
+            unmet.lacks.push(UnmetNeed { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
     }
     for name in &needs.kernel_functions {
         if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
             let message = format!("the kernel has no function `{name}` that BPF programs may call");
             let help = Some("exclude such kernels: `// check: kernels >= …`".into());
-            unmet.lacks.push(Lack { rule: "no-kernel-function", message, help, site: site_of("", programs) });
+            unmet.lacks.push(UnmetNeed { rule: "no-kernel-function", message, help, site: site_of("", programs) });
         }
     }
     for map in &needs.maps {
         let Some((name, _)) = MapKind::numbered(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
             let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
-            unmet.lacks.push(Lack { rule: "no-map-type", message, help: None, site: site_of("", programs) });
+            unmet.lacks.push(UnmetNeed { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
 }
@@ -144,7 +144,7 @@ fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) 
             n => format!("{first} and {} more: {why}", n - 1),
         };
         let help = (rule == "no-fentry").then(|| "use a kprobe or a tracepoint instead".to_string());
-        unmet.lacks.push(Lack { rule, message, help, site: Some((*first).to_owned()) });
+        unmet.lacks.push(UnmetNeed { rule, message, help, site: Some((*first).to_owned()) });
     }
 }
 
@@ -153,10 +153,10 @@ fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn Target
     for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
         let message = format!("a program has {n} instructions; kernels accept {MOST_INSTRUCTIONS}");
         let help = Some("do less in one probe".into());
-        unmet.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
+        unmet.lacks.push(UnmetNeed { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
     if let Some(message) = large_maps(needs, sys) {
-        unmet.lacks.push(Lack { rule: "large-maps", message, help: Some(LARGE_MAPS_REMEDY.into()), site: None });
+        unmet.lacks.push(UnmetNeed { rule: "large-maps", message, help: Some(LARGE_MAPS_REMEDY.into()), site: None });
     }
     let total: usize = needs.instructions.values().sum();
     unmet.facts.push(("instructions".into(), total.to_string()));

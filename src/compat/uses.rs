@@ -67,7 +67,7 @@ impl What {
     }
 
     /// As messages name it.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             What::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
             What::Field { probe, name } => format!("`args.{name}` of {probe}"),
@@ -86,7 +86,7 @@ pub fn uses(script: &hir::Script, sys: &dyn TargetInfo, sources: &[Source]) -> V
         let mut see = |node: Node| {
             let Node::Expr(expr) = node else { return };
             let Some((what, ty)) = what(expr, site, sys) else { return };
-            let key = (expr.span, what.said());
+            let key = (expr.span, what.describe());
             if let (Some(place), true) = (place(expr.span, sources), seen.insert(key)) {
                 all.push(TypeUse { place, what, ty });
             }

@@ -16,12 +16,12 @@ use crate::expect::{self, Expectation};
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::input;
+use crate::output::Last;
 use crate::runtime::{OnEnd, child};
 use crate::sema::hir::Map;
 use crate::settings::{MissingProbes, Settings};
 use crate::streams::{Stdout, not_written, report, to_stderr};
 use crate::syntax::{self, ast};
-use crate::value::Last;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, SourceLocation, Style, USAGE};
 
 /// Failures that are the machine's, wherever they turn up.

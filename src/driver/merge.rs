@@ -11,13 +11,14 @@ use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Found, NoSum, Refused, Sum, read};
+use crate::output::Output;
 use crate::outputs::{Destinations, about};
 use crate::render::{RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
-use crate::value::{Output, Value};
+use crate::value::Value;
 
 /// Messages about one input before it is only counted how many there are.
-const TOLD: usize = 20;
+const MOST_MESSAGES: usize = 20;
 
 pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
     let began = SystemTime::now();
@@ -27,7 +28,7 @@ pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
         );
     }
     let run = &*asked.run;
-    let mut problems = Problems { told: 0, color: run.color };
+    let mut problems = Problems { messages: 0, color: run.color };
     let mut sum = Sum::new(asked.by_host);
     let stdin = [Path::new("-").to_owned()];
     let files = if asked.files.is_empty() { &stdin[..] } else { &asked.files };
@@ -52,7 +53,7 @@ pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
         budget.ended(sum.last(&missing));
     }
     print(asked, sum, &mut problems)?;
-    let status = u8::from(problems.told > 0);
+    let status = u8::from(problems.messages > 0);
     problems.finish();
     match budget.verdict(run) {
         Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == crate::verdict::WELL { status } else { verdict }),
@@ -135,7 +136,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
 
 /// What is missing in the sum.
 struct Problems {
-    told: usize,
+    messages: usize,
     color: bool,
 }
 
@@ -153,8 +154,8 @@ impl Problems {
     }
 
     fn report(&mut self, failure: Failure) {
-        self.told += 1;
-        if self.told <= TOLD {
+        self.messages += 1;
+        if self.messages <= MOST_MESSAGES {
             report(&failure.code("not-merged"), self.color);
         }
     }
@@ -164,8 +165,8 @@ impl Problems {
     }
 
     fn finish(&self) {
-        if self.told > TOLD {
-            report(&Failure::new(format!("{} more inputs are not merged", self.told - TOLD)).code("not-merged"), self.color);
+        if self.messages > MOST_MESSAGES {
+            report(&Failure::new(format!("{} more inputs are not merged", self.messages - MOST_MESSAGES)).code("not-merged"), self.color);
         }
     }
 }

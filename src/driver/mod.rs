@@ -160,7 +160,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
             Ok(status) => break Ok(status),
             Err(start::Stopped::Failed(failure)) => break Err(failure),
             // never the same again, since none of them is used then
-            Err(start::Stopped::Unserved(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+            Err(start::Stopped::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
         match compile(&checked, &sys, &mut front) {
             Ok(again) => compiled = again,

@@ -87,7 +87,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress)
         }
     }
     let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
-    whole.noted(&of).map_err(failure)
+    whole.used(&of).map_err(failure)
 }
 
 /// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. The result tells whether the script
@@ -309,7 +309,7 @@ mod tests {
             let source = Source { name: "test".into(), text: (*text).into() };
             ask(&Program::Text((*text).into()), source, &whole);
         }
-        let less = whole.noted("tests").unwrap();
+        let less = whole.used("tests").unwrap();
         let mut bytes = Vec::new();
         snapshot::write(&less, &mut bytes).unwrap();
         assert!(bytes.len() < 200_000, "{}", bytes.len());

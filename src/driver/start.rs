@@ -48,7 +48,7 @@ pub(super) enum Stopped {
     /// For good.
     Failed(Failure),
     /// The kernel will not have these in place of what the script names: to be compiled without.
-    Unserved(Vec<Mechanism>),
+    AttachRefused(Vec<Mechanism>),
 }
 
 impl From<Failure> for Stopped {
@@ -120,7 +120,7 @@ pub(super) fn start(
                 if run.verbose {
                     to_stderr(&format!("with the mechanisms in the script: {}\n", diag::plain(&format!("{e:#}"))));
                 }
-                Stopped::Unserved(mechanisms)
+                Stopped::AttachRefused(mechanisms)
             }
         })?;
     session.adopt(child.take());

@@ -5,10 +5,10 @@ use super::functions::{FUNCTIONS, Takes, find};
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
 use crate::diag::{Diagnostic, Source, Span, nearest};
+use crate::output::Last;
 use crate::sema::hir::Map;
 use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
 use crate::types::Type;
-use crate::value::Last;
 use crate::verdict::SourceLocation;
 
 type Checked<T> = Result<T, Diagnostic>;

@@ -3,7 +3,8 @@
 use super::range::{Range, Undefined};
 use super::value::{Element, Val, Wanted, seen};
 use super::{Constant, Expr, Kind, Of, Ty};
-use crate::value::{Last, MapView, Value};
+use crate::output::Last;
+use crate::value::{MapView, Value};
 
 /// The reason for a missing value.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,9 +6,10 @@ use super::eval::{Eval, Stop, elements};
 use super::range::Range;
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Kind, Of, Ty};
+use crate::output::Last;
 use crate::render::{self, Speller};
 use crate::syntax::ast::BinOp;
-use crate::value::{Counts, Last};
+use crate::value::Counts;
 use crate::verdict::{Finding, Outcome, State, rule};
 
 /// Elements of a map that are shown where it is to blame.

@@ -1,7 +1,7 @@
 //! Expectations (`--expect`): conditions on a run's maps at its end.
 //!
 //! An expectation is an expression of the script language, parsed by its grammar. rbt evaluates it in user space over the final
-//! maps ([`Last`](crate::value::Last)). Before the run, [`check()`] compares it with the script's maps: names, keys, types.
+//! maps ([`Last`](crate::output::Last)). Before the run, [`check()`] compares it with the script's maps: names, keys, types.
 //!
 //! - `check`: from [`ast`](crate::syntax::ast) to a typed `Expr`
 //! - `functions`: the table of functions ([`FUNCTIONS`])
@@ -93,7 +93,7 @@ enum Kind {
 /// A map, or an element of it.
 #[derive(Clone, Debug)]
 struct Of {
-    /// With its `@`; among [`Last::maps`](crate::value::Last) it is found by it.
+    /// With its `@`; among [`Last::maps`](crate::output::Last) it is found by it.
     map: String,
     key: Option<Constant>,
     shape: Shape,

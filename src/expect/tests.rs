@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::diag::Source;
+use crate::output::Last;
 use crate::sema::hir::Map;
 use crate::syntax;
 use crate::types::{Agg, Int};
-use crate::value::{Counts, Hist, Last, MapView, Percentiles, Scale, Show, Stats};
+use crate::value::{Counts, Hist, MapView, Percentiles, Scale, Show, Stats};
 use crate::verdict::{Outcome, State};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
 use crate::failure::Failure;
-use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Refused, Unserved};
+use crate::runtime::{self, AttachFailed, AttachRefused, NotPermitted, NothingAttached, Refused};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::streams::{not_written, to_stderr};
@@ -78,7 +78,7 @@ pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, checked: &Che
         // it is refused most often, and what else was chosen may be what tells the sites of a program apart
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };
-    error.downcast_ref::<Unserved>().map_or_else(chosen, |unserved| vec![unserved.mechanism])
+    error.downcast_ref::<AttachRefused>().map_or_else(chosen, |unserved| vec![unserved.mechanism])
 }
 
 fn reported(diagnostic: Diagnostic, status: u8, front: &Frontend) -> Failure {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::builtins;
 use crate::diag::Span;
+use crate::output::Last;
 use crate::render::Speller;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
-use crate::value::{Counts, Last, MapView, Show, Value};
+use crate::value::{Counts, MapView, Show, Value};
 
 /// The most bytes of the values of a map that are shown.
 const MOST: u64 = 4 << 30;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::protobuf::{Field, Message, fields};
 use crate::metrics::{Family, Kind, Point, Series, scaled};
+use crate::output::{Output, Source};
 use crate::render::Speller;
-use crate::value::{Output, Source, Value};
+use crate::value::Value;
 
 /// A request has at most so many bytes of data points before another is begun; collectors accept 20 MiB.
 const REQUEST: usize = 2 << 20;

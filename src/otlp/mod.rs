@@ -1,7 +1,7 @@
 //! `--otlp`: the maps of a run as metrics and its output as logs, for a collector of OpenTelemetry, by HTTP.
 //!
 //! - `config`: the address, and the environment
-//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::value::Output) to the messages of OTLP; `protobuf` is their encoding
+//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP; `protobuf` is their encoding
 //! - `client`: HTTP; `resolve` finds addresses
 //! - `send`: a thread for each signal; `mailbox` is what they wait for
 //!
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, reason};
 use crate::metrics::Metrics;
-use crate::runtime::{Hear, Scrapes};
+use crate::runtime::{Listener, Scrapes};
 use crate::state::State;
 use crate::streams::to_stderr;
 use crate::value::Value;
@@ -84,7 +84,7 @@ impl Export {
     }
 
     /// Takes the output of the run; none if no logs are wanted.
-    pub fn hear(&self) -> Option<Hear> {
+    pub fn hear(&self) -> Option<Listener> {
         let (mailbox, tally) = (self.logs.as_ref()?.mailbox.clone(), self.tally.clone());
         let (most, batch) = (self.config.queue, self.config.batch.min(self.config.queue));
         Some(Box::new(move |output, source| {

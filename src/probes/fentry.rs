@@ -187,7 +187,7 @@ impl ProbeKind for Fentry {
         }
         let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
         if let Some(why) = [what, &home.function].into_iter().find_map(|name| trampolines::refused(name, self.exit)) {
-            let message = format!("{} cannot attach to `{what}`: {}", self.name(), why.said());
+            let message = format!("{} cannot attach to `{what}`: {}", self.name(), why.reason());
             let instead = match why {
                 Refusal::Recursive if self.exit => "kretprobe",
                 Refusal::Recursive => "kprobe",

@@ -31,7 +31,7 @@ use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::instructions::Placed;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Feature, Missing, TargetInfo, Unplaced};
+use crate::system::{ArgumentPlace, Feature, Missing, NoLocation, TargetInfo};
 use crate::types::{Field, Space, Type};
 pub(crate) use kprobe::NO_KPROBES;
 
@@ -118,7 +118,7 @@ pub enum FieldLocation {
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
     /// A BPF program cannot read it, or its location is unknown. It is listed with the reason.
-    Unreadable(Unplaced),
+    Unreadable(NoLocation),
 }
 
 /// What a site offers to the script.
@@ -371,7 +371,7 @@ fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<()
             let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size} bytes"));
             Err(d.help("an offset must be within the function, at the start of an instruction; --unsafe disables this check"))
         }
-        Placed::Midst => {
+        Placed::InsideInstruction => {
             let message = format!("no instruction of `{function}` is known to start at offset {by}");
             Err(Diagnostic::error("bad-offset", span, message).help(MIDST))
         }

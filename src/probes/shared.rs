@@ -9,12 +9,12 @@ pub enum Shared<'a> {
     /// Tracepoints of system calls.
     SystemCalls(syscall::Shared),
     /// All others.
-    Sites(&'static [&'static str], Alike<'a>),
+    Sites(&'static [&'static str], SharingKey<'a>),
 }
 
 /// What the sites of one mechanism must have in common.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Alike<'a> {
+pub enum SharingKey<'a> {
     /// Entries, or exits.
     Syscall(bool),
     /// Nothing.
@@ -35,12 +35,12 @@ pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
         return syscall::shared(call, cookies, env).map(Shared::SystemCalls);
     }
     let alike = match &site.attach {
-        Attach::Syscall { enter, .. } => Alike::Syscall(*enter),
+        Attach::Syscall { enter, .. } => SharingKey::Syscall(*enter),
         _ if !cookies => return None,
-        Attach::Tracepoint { .. } => Alike::Tracepoint,
-        Attach::Uprobe { path, by, ret, .. } => Alike::Uprobe(path, *by, *ret),
-        Attach::Kprobe { place, many, ret, .. } => Alike::Kprobe(*place, *many, *ret),
-        Attach::Usdt { path, args, .. } => Alike::Usdt(path, args),
+        Attach::Tracepoint { .. } => SharingKey::Tracepoint,
+        Attach::Uprobe { path, by, ret, .. } => SharingKey::Uprobe(path, *by, *ret),
+        Attach::Kprobe { place, many, ret, .. } => SharingKey::Kprobe(*place, *many, *ret),
+        Attach::Usdt { path, args, .. } => SharingKey::Usdt(path, args),
         Attach::Begin
         | Attach::End
         | Attach::Signal

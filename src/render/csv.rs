@@ -9,7 +9,8 @@ use csv::Writer;
 use super::order::{arrange, divide};
 use super::stack_keys::{shown, visible};
 use super::{RenderOptions, Rendered, Renderer, hist, is_warning, spell, utc};
-use crate::value::{Counts, MapView, Output, Scale, Value};
+use crate::output::Output;
+use crate::value::{Counts, MapView, Scale, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

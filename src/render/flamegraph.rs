@@ -10,7 +10,8 @@ use inferno::flamegraph::{Direction, Options, from_lines};
 
 use super::stack_keys::{Kind, Name, is_stacked, names, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
-use crate::value::{MapView, Output, Unit};
+use crate::output::Output;
+use crate::value::{MapView, Unit};
 
 /// Makes the renderer whose stacks grow upward.
 pub fn flamegraph(options: &RenderOptions) -> Box<dyn Renderer> {

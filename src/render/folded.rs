@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::host::Reader;
-use crate::value::{MapView, Output, Value};
+use crate::output::Output;
+use crate::value::{MapView, Value};
 
 use super::digits::decimal;
 use super::spell;

@@ -12,7 +12,8 @@ use serde_json::{Value as Json, json};
 use super::order::{arrange, divide};
 use super::stack_keys::{Kind, Name, is_stacked, names, shown, visible, weight};
 use super::{RenderOptions, Rendered, Renderer, hist, text, utc};
-use crate::value::{MapView, Output, Value};
+use crate::output::Output;
+use crate::value::{MapView, Value};
 
 /// Maximum number of lines of text in a page.
 const MOST_LINES: usize = 100_000;

@@ -6,8 +6,9 @@
 use crate::diag::misleads;
 use crate::failure::strerror;
 use crate::host::Reader;
+use crate::output::{Limited, Output, Step, Trial};
 use crate::timeline::{Phase, Span, Track};
-use crate::value::{Counts, Hist, Limited, MapView, Output, Step, Trial, Value};
+use crate::value::{Counts, Hist, MapView, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};

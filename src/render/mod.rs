@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::host::Reader;
+use crate::output::Output;
 use crate::terminal::Canvas;
-use crate::value::{Hist, MapView, Output, PICTURES, Value};
+use crate::value::{Hist, MapView, PICTURES, Value};
 
 pub mod differences;
 pub mod format;

@@ -10,8 +10,9 @@ use super::spell;
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 use crate::host::Reader;
+use crate::output::Output;
 use crate::timeline::{Phase, Span, Track};
-use crate::value::{MapView, Output, Value};
+use crate::value::{MapView, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

@@ -11,7 +11,8 @@ use flate2::write::GzEncoder;
 use super::protobuf::Message;
 use super::stack_keys::{Part, frame, is_stacked, parts, shown, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
-use crate::value::{Frame, MapView, Output, Stack, Unit, Value};
+use crate::output::Output;
+use crate::value::{Frame, MapView, Stack, Unit, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::stack_keys::{Kind, Name, is_stacked, names, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
-use crate::value::{MapView, Output, Unit, Value};
+use crate::output::Output;
+use crate::value::{MapView, Unit, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

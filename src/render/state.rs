@@ -3,7 +3,8 @@
 //! Maps that the script prints are not written: what they contain at the end is in the document.
 
 use crate::host::Reader;
-use crate::value::{Output, Value};
+use crate::output::Output;
+use crate::value::Value;
 
 use super::{RenderOptions, Rendered, Renderer, folded};
 

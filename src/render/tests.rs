@@ -1,6 +1,7 @@
 //! Renders records in both formats and compares the results with sections of the language's documentation.
 
-use crate::value::{Counts, Frame, Hist, MapView, Output, Pos, Scale, Show, Stack, StackMode, Stats, Value};
+use crate::output::Output;
+use crate::value::{Counts, Frame, Hist, MapView, Pos, Scale, Show, Stack, StackMode, Stats, Value};
 
 use super::{FORMATS, RenderOptions, Rendered, find};
 

@@ -2,8 +2,9 @@
 
 use crate::diag::{plain, uncommanded_line};
 use crate::host::Reader;
+use crate::output::{Limited, Output, Step};
 use crate::terminal::Canvas;
-use crate::value::{Counts, Limited, MapView, Output, Pos, Step, Value};
+use crate::value::{Counts, MapView, Pos, Value};
 
 use super::digits::decimal;
 use super::order::{arrange, divide, with_unit};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anstyle::Style;
 
+use crate::output::Trial;
 use crate::terminal::{FAILED, OK, paint};
-use crate::value::Trial;
 
 /// Columns of the names at least, and of the time.
 const NAMES: usize = 41;

@@ -15,7 +15,7 @@ use crate::streams::Stdout;
 const MOST: usize = 1 << 20;
 
 /// Shows a text above the line that is being typed.
-pub type Above = Box<dyn FnMut(String) -> bool + Send>;
+pub type PrintAbove = Box<dyn FnMut(String) -> bool + Send>;
 
 /// A way to the terminal, or to a pipe.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ struct Queue {
 
 impl Printer {
     /// Starts the thread. Without an editor, everything goes to standard output.
-    pub fn start(mut above: Option<Above>) -> Self {
+    pub fn start(mut above: Option<PrintAbove>) -> Self {
         let printer = Self(Arc::default());
         let other = printer.clone();
         std::thread::spawn(move || {

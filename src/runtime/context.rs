@@ -9,27 +9,27 @@ use anyhow::Context;
 use rustix::time::{ClockId, DynamicClockId};
 
 use super::events::Events;
-use super::final_maps::Kept;
+use super::final_maps::{Kept, Past};
 use super::load::{Loaded, MapFd};
 use super::poll::NAP;
 use super::problems::Problems;
-use super::scrape::Past;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
 use super::throttle::Throttle;
 use super::watch::Watch;
-use super::{Buffering, Hear, SessionCx, double_buffer, empty_result, load, maps, python};
+use super::{Buffering, Listener, SessionCx, double_buffer, empty_result, load, maps, python};
 use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::emit::stamped;
 use crate::host::{Host, Reader};
+use crate::output::{Last, Output, Source};
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Source, Value};
+use crate::value::{Counts, Frame, MapView, Pos, Value};
 
 /// Bytes of output that are written at once in full buffering, and at the latest in all.
 const ENOUGH: usize = 64 * 1024;
@@ -72,7 +72,7 @@ pub(super) struct RunContext<'a> {
     pub(super) incomplete: bool,
     /// Report the counters of probes even if nothing was lost.
     pub(super) verbose: bool,
-    pub(super) telling: empty_result::Telling,
+    pub(super) telling: empty_result::EmptyResult,
     /// Messages for the end, before the maps.
     pub(super) notes: Vec<String>,
     /// Maps whose contents are needed at the end, as they are shown.
@@ -98,7 +98,7 @@ pub(super) struct RunContext<'a> {
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
     /// Gets all output as well.
-    pub(super) hear: Option<Hear>,
+    pub(super) hear: Option<Listener>,
     /// Where the record comes from that is at work, for [`RunContext::hear`].
     pub(super) source: Option<Source>,
 }
@@ -130,7 +130,7 @@ impl<'a> RunContext<'a> {
             problems: Problems::of(manifest),
             incomplete: false,
             verbose: false,
-            telling: empty_result::Telling::default(),
+            telling: empty_result::EmptyResult::default(),
             notes: Vec::new(),
             kept: Kept::default(),
             saved: Kept::default(),
@@ -372,7 +372,7 @@ impl<'a> RunContext<'a> {
 impl Host for RunContext<'_> {
     fn say(&mut self, output: Output) {
         self.errors += u64::from(output.is_error());
-        self.telling.said(&output);
+        self.telling.printed(&output);
         if let (Output::Map(view), true) = (&output, self.in_end && !self.silent) {
             self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
         }

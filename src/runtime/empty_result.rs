@@ -3,12 +3,12 @@
 use super::shared::Shared;
 use crate::codegen::artifact::Manifest;
 use crate::diag::plain;
+use crate::output::Output;
 use crate::probes::Attach;
-use crate::value::Output;
 
 /// Whether records of a run printed anything.
 #[derive(Default)]
-pub(super) struct Telling {
+pub(super) struct EmptyResult {
     /// Number of records, and the number of the last one that printed something, from 1.
     records: u64,
     last: u64,
@@ -17,7 +17,7 @@ pub(super) struct Telling {
     after: bool,
 }
 
-impl Telling {
+impl EmptyResult {
     /// A record is about to be done.
     pub fn record(&mut self) {
         self.records += 1;
@@ -29,7 +29,7 @@ impl Telling {
     }
 
     /// The note has been printed.
-    pub fn said(&mut self, output: &Output) {
+    pub fn printed(&mut self, output: &Output) {
         if output.tells() {
             self.last = self.records;
             self.after |= self.over;

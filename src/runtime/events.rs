@@ -8,8 +8,9 @@ use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
 use crate::codegen::artifact::{Event, EventArg, Manifest, Origin};
 use crate::decode::decode;
 use crate::host::Host;
+use crate::output::{Output, Source};
 use crate::types::Type;
-use crate::value::{Output, Pos, Source, Value};
+use crate::value::{Pos, Value};
 
 /// Number of failures of a call that are reported; further ones are only counted.
 const SAID_OFTEN: u64 = 10;

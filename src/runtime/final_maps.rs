@@ -1,8 +1,14 @@
 //! Keeps the contents of maps for expectations and for a state, even if the script empties the maps at the end.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 
 use crate::codegen::artifact::Manifest;
+use crate::state::Entry;
+
+/// What was in maps when they were emptied, by map and key, so that counters do not go back.
+pub(super) type Past = BTreeMap<usize, BTreeMap<String, Entry>>;
 
 /// What is kept of them.
 pub(super) struct Kept<T> {

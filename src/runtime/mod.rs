@@ -1,6 +1,6 @@
 //! Runs a program on this machine: load, attach, read records, end.
 //!
-//! The order of a run is: load, `begin`, attach, [`Output::Attached`](crate::value::Output), start the `-c` command, read
+//! The order of a run is: load, `begin`, attach, [`Output::Attached`](crate::output::Output), start the `-c` command, read
 //! records until the run ends, stop, `end`, read the remaining records, totals, maps. A run ends by `exit()`, a signal, the end
 //! of the command or of the process of `-p`, at the time of `--duration`, a closed pipe, or when there is nothing to wait for.
 //!
@@ -34,12 +34,12 @@ use rustix::time::{ClockId, DynamicClockId};
 use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
+use crate::output::{Last, Output};
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
 use crate::state::State;
 use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
-use crate::value::{Last, Output};
 
 mod attach;
 pub mod child;
@@ -69,6 +69,7 @@ mod privileges;
 mod problems;
 mod proc_maps;
 mod python;
+mod redraw;
 mod refused;
 mod remote;
 mod removed_cgroup;
@@ -158,7 +159,7 @@ pub struct Options {
     /// The state to complete and to say at the end, where the format asks for it.
     pub state: Option<Box<State>>,
     /// Gets what the script says, and where it comes from.
-    pub hear: Option<Hear>,
+    pub hear: Option<Listener>,
     /// Another thread asks for the state while the run goes on.
     pub scrapes: Option<Arc<Scrapes>>,
     /// Show the maps on a screen of their own while the run goes on.
@@ -175,7 +176,7 @@ pub struct Options {
 }
 
 /// Gets the output of a script.
-pub type Hear = Box<dyn FnMut(&Output, Option<&crate::value::Source>)>;
+pub type Listener = Box<dyn FnMut(&Output, Option<&crate::output::Source>)>;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +195,7 @@ pub struct NothingAttached;
 /// The kernel refuses to attach a lowered probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct Unserved {
+pub struct AttachRefused {
     /// What to compile the script without.
     pub mechanism: Mechanism,
     /// The kernel's message.
@@ -339,7 +340,7 @@ impl Session<'_> {
     }
 
     /// Attaches the lowered probes or all others. Failures are reported as `missing_probes` requires; those of lowered probes
-    /// are [`Unserved`].
+    /// are [`AttachRefused`].
     fn attach(&mut self, lowered: bool, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
         if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
             child.settle();
@@ -357,7 +358,7 @@ impl Session<'_> {
             let not_attached = &mut self.not_attached;
             let mut failed = |failed: AttachFailed| {
                 if let Some(mechanism) = program.lowered {
-                    return Err(Unserved { mechanism, why: failed.to_string() }.into());
+                    return Err(AttachRefused { mechanism, why: failed.to_string() }.into());
                 }
                 not_attached.insert(failed.probe.clone());
                 match settings.missing_probes {

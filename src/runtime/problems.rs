@@ -8,7 +8,7 @@ use super::shared::Shared;
 use crate::codegen::artifact::{Manifest, Problem};
 use crate::failure::strerror;
 use crate::host::Host;
-use crate::value::Output;
+use crate::output::Output;
 
 /// The places where programs may fail.
 #[derive(Default)]

@@ -12,13 +12,13 @@ use super::poll::{NAP, ended};
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
-use super::watch::{self, Watch};
-use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, removed_cgroup, unhit};
+use super::watch::Watch;
+use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, redraw, removed_cgroup, unhit};
 use crate::host::Host;
+use crate::output::Output;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::streams::CLOSED_PIPE;
-use crate::value::Output;
 
 impl Session<'_> {
     /// Runs to the end. Output of the script goes to `out`, and messages about the run to `err`.
@@ -27,7 +27,7 @@ impl Session<'_> {
     /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         let mut throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
-        let Begun { ran, first } = self.begin(renderer, out, err)?;
+        let Started { ran, first } = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
@@ -93,7 +93,7 @@ impl Session<'_> {
                 context.warn(&warning);
             }
             context.flush(false);
-            let quit = watch::heed(&mut context);
+            let quit = redraw::redraw(&mut context);
             let child_over = exit_of_child(&mut child)?.is_some();
             let over = quit
                 || child_over
@@ -118,7 +118,7 @@ impl Session<'_> {
             }
         }
 
-        watch::end(&mut context);
+        redraw::end(&mut context);
         let flags = self.cx.loaded.state.flags();
         hurry(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
@@ -166,7 +166,7 @@ impl Session<'_> {
     }
 
     /// Runs `begin`, attaches, and lets the programs go.
-    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Begun> {
+    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Started> {
         load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::Begin, &self.cx.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
@@ -193,7 +193,7 @@ impl Session<'_> {
         if !self.options.quiet {
             first.push(Output::Attached { probes: self.links.sites });
         }
-        Ok(Begun { ran, first })
+        Ok(Started { ran, first })
     }
 
     fn log_end(&mut self, child: Option<child::Exit>) {
@@ -211,7 +211,7 @@ impl Session<'_> {
 }
 
 /// The result of [`Session::begin`].
-struct Begun {
+struct Started {
     /// `begin` did not end the run.
     ran: bool,
     /// What is rendered first.

@@ -93,9 +93,6 @@ impl Scrapes {
     }
 }
 
-/// What was in maps when they were emptied, by map and key, so that counters do not go back.
-pub(super) type Past = BTreeMap<usize, BTreeMap<String, Entry>>;
-
 impl RunContext<'_> {
     /// The state of a run that goes on. What was emptied is in it.
     fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {

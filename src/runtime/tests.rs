@@ -478,9 +478,9 @@ fn nothing_is_lost_in_silence() {
 }
 
 /// A renderer that blocks on its first output until it is released.
-struct Dawdler(Heard, std::sync::mpsc::Receiver<()>, bool);
+struct BlockingRenderer(Heard, std::sync::mpsc::Receiver<()>, bool);
 
-impl Renderer for Dawdler {
+impl Renderer for BlockingRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         if !self.2 && matches!(output, Output::Problem { .. }) {
             self.2 = true;
@@ -531,7 +531,7 @@ fn a_slow_record_has_none_lost() {
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     });
     let heard = Heard::default();
-    let mut dawdler = Dawdler(heard.clone(), wait, false);
+    let mut dawdler = BlockingRenderer(heard.clone(), wait, false);
     session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
     let tally = session.cx.loaded.state.tally(&[0]);

@@ -13,8 +13,8 @@ use super::attach::{self, Links};
 use super::cost::{self, Cost};
 use super::{SessionCx, entry_cost, maps};
 use crate::codegen::artifact::Thinning;
+use crate::output::{Limited, Step};
 use crate::system::TargetInfo;
-use crate::value::{Limited, Step};
 
 /// Between two looks at the costs.
 const TICK: Duration = Duration::from_millis(50);

@@ -9,9 +9,9 @@ use super::context::RunContext;
 use super::problems::Problems;
 use super::{Exit, Session, load, test_run};
 use crate::host::Host;
+use crate::output::{Output, Trial};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
-use crate::value::{Output, Trial};
 
 /// A benchmark is run until it took so long in all.
 const LONG_ENOUGH: Duration = Duration::from_millis(1);

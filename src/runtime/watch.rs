@@ -7,14 +7,13 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use super::context::RunContext;
 use crate::codegen::artifact::Manifest;
 use crate::diag::plain;
-use crate::host::Host;
+use crate::output::Output;
 use crate::render::{self, RenderOptions, Rendered, Renderer};
 use crate::terminal::screen::{Screen, key, shares};
 use crate::terminal::{self, Canvas};
-use crate::value::{MapView, Output, PICTURES};
+use crate::value::{MapView, PICTURES};
 
 /// Lines that are kept until the end; earlier ones were only seen.
 const MOST_LINES: usize = 10_000;
@@ -46,9 +45,12 @@ pub(super) struct Watch {
     dropped: u64,
 }
 
+/// Where a line of output goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+pub(super) enum Stream {
+    /// Standard output.
     Output,
+    /// Standard error.
     Messages,
 }
 
@@ -88,7 +90,7 @@ impl Watch {
     }
 
     /// Has `q` been pressed, or has standard input ended in the meantime?
-    fn quit(&mut self) -> bool {
+    pub fn quit(&mut self) -> bool {
         while self.keys {
             match key(Duration::ZERO) {
                 Some(b'q' | b'Q') => return true,
@@ -101,8 +103,23 @@ impl Watch {
         false
     }
 
+    /// The maps to draw, if it is time to, or if the size of the terminal has changed.
+    pub fn due(&mut self) -> Option<Vec<usize>> {
+        let (size, now) = (terminal::size(io::stdout()), Instant::now());
+        if size == self.size && now < self.due {
+            return None;
+        }
+        (self.size, self.due) = (size, now + self.wanted.every);
+        Some(self.maps.clone())
+    }
+
+    /// Gives the terminal back. Returns the lines that were printed meanwhile, and the number of those that were dropped.
+    pub fn end(self) -> (VecDeque<(Stream, String)>, u64) {
+        (self.lines, self.dropped)
+    }
+
     /// Draws the screen.
-    fn draw(&self, views: Vec<MapView>) -> io::Result<()> {
+    pub fn draw(&self, views: Vec<MapView>) -> io::Result<()> {
         let (rows, columns) = self.size;
         let colors = self.wanted.options.canvas.colors;
         let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.wanted.options.clone() };
@@ -144,46 +161,4 @@ fn block(mut view: MapView, room: usize, text: &mut dyn Renderer) -> Option<Vec<
     }
     lines.push(String::new());
     Some(lines)
-}
-
-/// Draws the screen if it is time to, or if its size has changed. True if the run is to end.
-pub(super) fn heed(context: &mut RunContext) -> bool {
-    let Some(watch) = &mut context.watch else { return false };
-    if watch.quit() {
-        return true;
-    }
-    let (size, now) = (terminal::size(io::stdout()), Instant::now());
-    if size == watch.size && now < watch.due {
-        return false;
-    }
-    (watch.size, watch.due) = (size, now + watch.wanted.every);
-    let maps = watch.maps.clone();
-    let views = maps.into_iter().filter_map(|map| context.map(map).ok()).collect();
-    if let Some(watch) = &context.watch
-        && let Err(why) = watch.draw(views)
-    {
-        context.broken = Some(why);
-    }
-    false
-}
-
-/// Gives the terminal back, and prints what was printed meanwhile.
-pub(super) fn end(context: &mut RunContext) {
-    let Some(watch) = context.watch.take() else { return };
-    let Watch { lines, dropped, screen, .. } = watch;
-    drop(screen);
-    if dropped > 0 {
-        context.warn(&format!("note: {dropped} earlier lines of output are not repeated; -o FILE keeps all"));
-    }
-    let mut before = None;
-    for (stream, line) in lines {
-        if before.replace(stream).is_some_and(|before| before != stream) {
-            context.flush(true);
-        }
-        match stream {
-            Stream::Output => context.rendered.out.extend_from_slice(line.as_bytes()),
-            Stream::Messages => context.rendered.err.extend_from_slice(line.as_bytes()),
-        }
-    }
-    context.flush(true);
 }

@@ -13,7 +13,7 @@ use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast::{self, BinOp};
-use crate::system::Unplaced;
+use crate::system::NoLocation;
 use crate::types::{Field, Space, Type};
 
 impl BodyChecker<'_> {
@@ -90,7 +90,7 @@ impl BodyChecker<'_> {
     }
 
     /// Says why a function's argument cannot be read.
-    fn unplaced(&mut self, name: &ast::Ident, why: Unplaced) {
+    fn no_location(&mut self, name: &ast::Ident, why: NoLocation) {
         let message = format!("{}'s `{}` cannot be read: {why}", self.site.name, name.name);
         self.report(Diagnostic::error("bad-arg", name.span, message).help(why.help()));
     }
@@ -100,7 +100,7 @@ impl BodyChecker<'_> {
         match context.fields.iter().find(|f| f.field.name == name.name) {
             Some(field) => {
                 if let FieldLocation::Unreadable(why) = field.place {
-                    self.unplaced(name, why);
+                    self.no_location(name, why);
                     return poison(span);
                 }
                 let ty = self.context_type(&field.field.ty);

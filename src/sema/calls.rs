@@ -142,7 +142,7 @@ impl BodyChecker<'_> {
             Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
             Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
-            Lower::Event(_) if self.site.attach.pinned() && !self.said_in_kernel(row, &given, span) => poison(span),
+            Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => poison(span),
             Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
@@ -173,7 +173,7 @@ impl BodyChecker<'_> {
     }
 
     /// Can it be done by a program that outlives the run?
-    fn said_in_kernel(&mut self, row: &'static Builtin, given: &Given, span: Span) -> bool {
+    fn check_in_kernel(&mut self, row: &'static Builtin, given: &Given, span: Span) -> bool {
         let fault = match builtins::in_kernel(row) {
             None => {
                 Some((format!("`{}` cannot be used in a pinned iterator, which outlives rbt", row.name), "it can printf() and use maps"))

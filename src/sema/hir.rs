@@ -337,30 +337,30 @@ pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
 }
 
 /// The same, with what is around each.
-pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, Around)) {
-    walk(stmts, Around { times: 1, loops: 0 }, see);
+pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, NodeContext)) {
+    walk(stmts, NodeContext { times: 1, loops: 0 }, see);
 }
 
 /// What is around a piece of a body.
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
+pub struct NodeContext {
     /// How often the program will contain its code.
     pub times: u64,
     /// The loops that it is in.
     pub loops: u32,
 }
 
-impl Around {
-    fn repeated(self, times: u32) -> Around {
-        Around { times: self.times.saturating_mul(times.into()), ..self }
+impl NodeContext {
+    fn repeated(self, times: u32) -> NodeContext {
+        NodeContext { times: self.times.saturating_mul(times.into()), ..self }
     }
 
-    fn looped(self) -> Around {
-        Around { loops: self.loops + 1, ..self }
+    fn looped(self) -> NodeContext {
+        NodeContext { loops: self.loops + 1, ..self }
     }
 }
 
-fn walk<'a>(stmts: &'a [Stmt], around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
+fn walk<'a>(stmts: &'a [Stmt], around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
     for s in stmts {
         see(Node::Stmt(s), around);
         match &s.kind {
@@ -476,7 +476,7 @@ pub fn weight(stmts: &[Stmt]) -> u64 {
 impl Expr {
     /// Visits this and all that is in it.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
-        self.walk(Around { times: 1, loops: 0 }, &mut |n, _| see(n));
+        self.walk(NodeContext { times: 1, loops: 0 }, &mut |n, _| see(n));
     }
 
     fn loops_for_unrolls(&mut self) {
@@ -506,7 +506,7 @@ impl Expr {
         }
     }
 
-    fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
+    fn walk<'a>(&'a self, around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
         see(Node::Expr(self), around);
         match &self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
@@ -545,7 +545,7 @@ impl Call {
         }
     }
 
-    fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
+    fn walk<'a>(&'a self, around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
         for a in &self.args {
             match a {
                 CallArg::Value(e) | CallArg::Element(_, e) => e.walk(around, see),

@@ -18,7 +18,7 @@ pub mod snapshot;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use binary::dwarf::{Argument, ArgumentPlace, Inlined, Line, Piece, Source, Unplaced};
+pub use binary::dwarf::{Argument, ArgumentPlace, Inlined, Line, NoLocation, Piece, Source};
 pub use binary::usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};

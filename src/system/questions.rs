@@ -109,7 +109,7 @@ impl Question {
 
 /// The digest of all that a value's `Debug` shows. It is the same in every run of one build of rbt.
 pub fn digest(value: &impl Debug) -> u128 {
-    let mut halves = Halves([DefaultHasher::new(), DefaultHasher::new()]);
+    let mut halves = DoubleHasher([DefaultHasher::new(), DefaultHasher::new()]);
     halves.0[1].write_u8(1);
     // writing to a digest does not fail
     let _ = write!(halves, "{value:?}");
@@ -130,9 +130,9 @@ fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
 }
 
 /// Two digests of 64 bits, which differ from the start.
-struct Halves([DefaultHasher; 2]);
+struct DoubleHasher([DefaultHasher; 2]);
 
-impl Write for Halves {
+impl Write for DoubleHasher {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         self.0.iter_mut().for_each(|half| half.write(text.as_bytes()));
         Ok(())

@@ -2,8 +2,8 @@
 
 use crate::change;
 use rbt::merge::{Found, Sum, read};
+use rbt::output::Output;
 use rbt::render::{FORMATS, RenderOptions, Rendered};
-use rbt::value::Output;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Adds up so many changed documents, each with a whole one.

@@ -82,9 +82,9 @@ fn length_is_linear_and_height_bounded() {
 }
 
 /// A generator with a fixed seed.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -145,7 +145,7 @@ const SCRAPS: &[&str] = &[
 #[test]
 fn mutated_scripts_never_panic() {
     let start = Instant::now();
-    let mut dice = Dice(0x2545_F491_4F6C_DD1D);
+    let mut dice = Random(0x2545_F491_4F6C_DD1D);
     let mut accepted = 0;
     for round in 0..2_500 {
         let mut text: Vec<char> = SEEDS[round % SEEDS.len()].chars().collect();

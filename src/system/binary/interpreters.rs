@@ -5,8 +5,8 @@ use std::path::Path;
 
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-use super::instructions::x86_64;
 use super::python::{self, Python};
+use crate::system::machine::arch::instructions::x86_64;
 
 /// An interpreter. How programs read its frames is in a file of its own in `emit/`: see `emit/unwind/python.rs`.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Interpreter {
 }
 
 /// All of them.
-pub const INTERPRETERS: &[Interpreter] = &[python::INTERPRETER];
+pub const INTERPRETERS: &[Interpreter] = &[Interpreter { loops: &[python::LOOP], of_file: python::of_file }];
 
 /// The interpreter in a file, which can be read at `at` and is called `name`.
 pub fn of_file(at: &Path, name: &Path) -> Option<Python> {

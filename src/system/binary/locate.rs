@@ -66,7 +66,7 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
     if name.contains('/') {
         let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
             true => missing(format!("{name} is not a regular file"), "name a program or a shared library"),
-            false => missing(format!("{name} does not exist{}", root.said()), "check the path"),
+            false => missing(format!("{name} does not exist{}", root.describe()), "check the path"),
         })?;
         return elf(found).map(|path| vec![path]);
     }
@@ -78,7 +78,7 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
         return elf(path).map(|path| vec![path]);
     }
     Err(missing(
-        format!("{name} is neither a command on PATH, nor a library known to ld.so, nor a file here{}", root.said()),
+        format!("{name} is neither a command on PATH, nor a library known to ld.so, nor a file here{}", root.describe()),
         "give the binary's full path",
     ))
 }
@@ -142,7 +142,7 @@ fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
     files.retain(|file| is_elf(file));
     match (files.is_empty(), matched) {
         (false, _) => Ok(files),
-        (true, 0) => Err(missing(format!("no file matches {pattern}{}", root.said()), "check the pattern, or name one file")),
+        (true, 0) => Err(missing(format!("no file matches {pattern}{}", root.describe()), "check the pattern, or name one file")),
         (true, n) => Err(missing(format!("{n} files match {pattern}, none of them ELF"), "name programs or libraries")),
     }
 }

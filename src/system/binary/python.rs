@@ -11,13 +11,9 @@ use std::path::Path;
 use object::{Object, ObjectSegment, ObjectSymbol};
 
 use super::file::{Segment, map};
-use super::interpreters::Interpreter;
-
-/// The row.
-pub const INTERPRETER: Interpreter = Interpreter { loops: &[LOOP], of_file };
 
 /// The function that runs Python code.
-const LOOP: &str = "_PyEval_EvalFrameDefault";
+pub const LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// Offsets of members in bytes, and other constants for the walk along the frames of a thread. BPF programs read this struct
 /// from memory, so its layout is part of their interface.

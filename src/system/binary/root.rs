@@ -102,7 +102,7 @@ impl Root {
         all
     }
 
-    pub(super) fn said(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self.pid {
             Some(pid) => format!(" (as process {pid} sees it)"),
             None if self.prefix.as_os_str().is_empty() => String::new(),

@@ -39,7 +39,7 @@ pub struct Functions {
     /// Start of the lines, after a header.
     start: usize,
     /// The names found so far, if they are recorded.
-    noted: Option<Arc<Mutex<BTreeSet<String>>>>,
+    used: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
 
 impl PartialEq for Functions {
@@ -90,29 +90,29 @@ impl Functions {
             }
             text.push('\n');
         }
-        Self { text, start: 0, noted: None }
+        Self { text, start: 0, used: None }
     }
 
     /// Creates the list from a header of this size and the lines of [`Functions::lines`].
     pub(in crate::system) fn from_index(text: String, start: usize) -> Self {
-        Self { text, start, noted: None }
+        Self { text, start, used: None }
     }
 
     /// Records the names that are found from now on.
     pub(in crate::system) fn noting(self) -> Self {
-        Self { noted: Some(Arc::default()), ..self }
+        Self { used: Some(Arc::default()), ..self }
     }
 
     /// The list of the recorded names only.
-    pub(in crate::system) fn noted(&self) -> Self {
-        let found = self.noted.as_ref().and_then(|n| Some(n.lock().ok()?.clone())).unwrap_or_default();
+    pub(in crate::system) fn used(&self) -> Self {
+        let found = self.used.as_ref().and_then(|n| Some(n.lock().ok()?.clone())).unwrap_or_default();
         let kept = self.lines().lines().filter(|line| found.contains(traceable(line).name));
         Self::from_index(kept.flat_map(|line| [line, "\n"]).collect(), 0)
     }
 
     fn note<'a>(&self, found: Traceable<'a>) -> Traceable<'a> {
-        if let Some(mut noted) = self.noted.as_ref().and_then(|n| n.lock().ok()) {
-            noted.insert(found.name.to_owned());
+        if let Some(mut used) = self.used.as_ref().and_then(|n| n.lock().ok()) {
+            used.insert(found.name.to_owned());
         }
         found
     }

@@ -20,7 +20,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The reason, as text that follows the name of a function.
-    pub fn said(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Refusal::Recursive => "every trampoline calls it, so a trampoline on it would recurse endlessly",
             Refusal::NoReturn => "it does not return, so a trampoline at its exit would never end",

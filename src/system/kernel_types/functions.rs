@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::noted::CALLABLE;
+use super::used_types::CALLABLE;
 use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
 
 /// Number of names that are looked up without sorting.

@@ -10,7 +10,7 @@
 pub mod btf;
 pub mod c_text;
 mod functions;
-mod noted;
+mod used_types;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ pub struct KernelTypes {
     events_asked: Cell<u32>,
     events: OnceCell<BTreeMap<String, u32>>,
     /// The entries used so far, if they are recorded.
-    noted: Option<RefCell<noted::Noted>>,
+    used: Option<RefCell<used_types::UsedTypes>>,
 }
 
 impl KernelTypes {
@@ -147,7 +147,7 @@ impl KernelTypes {
             functions: OnceCell::new(),
             events_asked: Cell::default(),
             events: OnceCell::new(),
-            noted: None,
+            used: None,
         }
     }
 

@@ -44,13 +44,13 @@ impl Snapshot {
     }
 
     /// Returns what the recorded queries need. `of` becomes part of the description: `2 scripts ask`.
-    pub fn noted(&self, of: &str) -> Result<Contents, Missing> {
+    pub fn used(&self, of: &str) -> Result<Contents, Missing> {
         let Some(asked) = &self.asked else { return self.contents() };
         let asked = asked.take();
         let whole = self.contents()?;
-        let functions = whole.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::noted);
+        let functions = whole.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::used);
         let names = |list: Option<&Functions>| -> Vec<String> {
-            list.map(|l| l.noted().all().map(|f| f.name.to_owned()).collect()).unwrap_or_default()
+            list.map(|l| l.used().all().map(|f| f.name.to_owned()).collect()).unwrap_or_default()
         };
         if let Ok(types) = self.types() {
             // These show what the kernel can load.
@@ -75,7 +75,7 @@ impl Snapshot {
         };
         let config = whole.config.map(|text| text.lines().filter(is_asked).flat_map(|l| [l, "\n"]).collect());
         let modules = asked.modules.iter().filter(|m| self.knows_module(m)).cloned().collect();
-        let btf = self.types().map_or(Ok(Vec::new()), |types| types.noted()).map_err(|e| self.damaged(&e))?;
+        let btf = self.types().map_or(Ok(Vec::new()), |types| types.used()).map_err(|e| self.damaged(&e))?;
         // Last, because these queries use other data, whose answers are kept instead of that data.
         let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
         let mut about = whole.about;

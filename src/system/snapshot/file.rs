@@ -92,37 +92,37 @@ impl Sections {
         Self { bytes, table, index, writer: env!("CARGO_PKG_VERSION").into() }
     }
 
-    fn of(bytes: Vec<u8>) -> Result<Self, Wrong> {
+    fn of(bytes: Vec<u8>) -> Result<Self, SnapshotError> {
         let length = bytes.len() as u64;
         if !bytes.starts_with(MAGIC) {
             // The file is truncated within the magic number.
             let begun = !bytes.is_empty() && MAGIC.starts_with(&bytes);
-            return Err(if begun { Wrong::Cut { is: length, was: None } } else { Wrong::Other });
+            return Err(if begun { SnapshotError::Cut { is: length, was: None } } else { SnapshotError::Other });
         }
         let short = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk::<2>()).map(|b| u16::from_le_bytes(*b));
-        let (Some(major), Some(minor)) = (short(8), short(10)) else { return Err(Wrong::Cut { is: length, was: None }) };
-        let Some(head) = bytes.get(..HEAD) else { return Err(Wrong::Cut { is: length, was: None }) };
+        let (Some(major), Some(minor)) = (short(8), short(10)) else { return Err(SnapshotError::Cut { is: length, was: None }) };
+        let Some(head) = bytes.get(..HEAD) else { return Err(SnapshotError::Cut { is: length, was: None }) };
         let mut head = Fields(head.get(12..).unwrap_or_default());
         let (Some(table), Some(writer), Some(was), Some(sum)) = (head.u32(), head.bytes(WRITER), head.u64(), head.u64()) else {
-            return Err(Wrong::Cut { is: length, was: None });
+            return Err(SnapshotError::Cut { is: length, was: None });
         };
         let writer = String::from_utf8_lossy(writer).trim_end_matches('\0').to_owned();
         if major > VERSION.0 {
-            return Err(Wrong::Newer { has: (major, minor), writer });
+            return Err(SnapshotError::Newer { has: (major, minor), writer });
         }
         if length < was {
-            return Err(Wrong::Cut { is: length, was: Some(was) });
+            return Err(SnapshotError::Cut { is: length, was: Some(was) });
         }
         let end = HEAD.checked_add(table as usize).filter(|_| table as usize <= MOST_TABLE);
-        let table = end.and_then(|end| bytes.get(HEAD..end)).ok_or(Wrong::Damaged(String::new()))?;
+        let table = end.and_then(|end| bytes.get(HEAD..end)).ok_or(SnapshotError::Damaged(String::new()))?;
         let of_head = digest(bytes.get(..HEAD - 8).unwrap_or_default());
         if length > was || major == 0 || of_head ^ digest(table).rotate_left(1) != sum {
-            return Err(Wrong::Damaged(String::new()));
+            return Err(SnapshotError::Damaged(String::new()));
         }
         let table = read_table(table, &bytes)?;
         let index: BTreeMap<String, usize> = table.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
         if index.len() != table.len() {
-            return Err(Wrong::Damaged(String::new()));
+            return Err(SnapshotError::Damaged(String::new()));
         }
         Ok(Self { bytes, table, index, writer })
     }
@@ -168,8 +168,8 @@ impl Sections {
     }
 }
 
-fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, Wrong> {
-    let damaged = |name: &str| Wrong::Damaged(name.to_owned());
+fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, SnapshotError> {
+    let damaged = |name: &str| SnapshotError::Damaged(name.to_owned());
     let mut fields = Fields(table);
     let mut all: Vec<Section> = Vec::new();
     let (mut stored_sum, mut raw_sum) = (0u64, 0u64);
@@ -184,7 +184,7 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, Wrong> {
         raw_sum = raw_sum.saturating_add(raw);
         let most = stored.saturating_mul(MOST_RATIO).saturating_add(SLACK);
         if raw > MOST_SECTION || raw_sum > MOST_ALL || (how != STORED && raw > most) {
-            return Err(Wrong::Large { name: name.to_owned(), raw });
+            return Err(SnapshotError::Large { name: name.to_owned(), raw });
         }
         let to = from.checked_add(stored).filter(|_| stored_sum <= bytes.len() as u64).ok_or_else(|| damaged(name))?;
         let (from, to) = (from as usize, to as usize);
@@ -201,7 +201,7 @@ const ANEW: &str = "copy it again, or create it again: `rbt snapshot -o FILE` on
 
 /// Why a file is not a valid snapshot.
 #[derive(Debug, PartialEq, Eq)]
-enum Wrong {
+enum SnapshotError {
     /// It is not a snapshot.
     Other,
     /// It is truncated: its size, and the original size.
@@ -214,22 +214,24 @@ enum Wrong {
     Large { name: String, raw: u64 },
 }
 
-impl Wrong {
+impl SnapshotError {
     fn of(self, path: &Path) -> Missing {
         let shown = path.display();
         let (what, help) = match self {
-            Wrong::Other => {
+            SnapshotError::Other => {
                 (format!("{shown} is not a snapshot"), "`rbt snapshot -o FILE` makes one, on the machine with that kernel".into())
             }
-            Wrong::Cut { is, was: Some(was) } => (format!("the snapshot {shown} is truncated: it has {is} of {was} bytes"), ANEW.into()),
-            Wrong::Cut { is, was: None } => (format!("the snapshot {shown} is truncated: it has {is} bytes"), ANEW.into()),
-            Wrong::Damaged(name) if name.is_empty() => {
+            SnapshotError::Cut { is, was: Some(was) } => {
+                (format!("the snapshot {shown} is truncated: it has {is} of {was} bytes"), ANEW.into())
+            }
+            SnapshotError::Cut { is, was: None } => (format!("the snapshot {shown} is truncated: it has {is} bytes"), ANEW.into()),
+            SnapshotError::Damaged(name) if name.is_empty() => {
                 (format!("the snapshot {shown} is damaged: the checksum of its table is wrong"), ANEW.into())
             }
-            Wrong::Damaged(name) => {
+            SnapshotError::Damaged(name) => {
                 (format!("the snapshot {shown} is damaged: the checksum of its section `{name}` is wrong"), ANEW.into())
             }
-            Wrong::Newer { has: (major, minor), writer } => (
+            SnapshotError::Newer { has: (major, minor), writer } => (
                 format!(
                     "the snapshot {shown} has the format {major}.{minor}, and this rbt ({}) reads formats up to {}",
                     env!("CARGO_PKG_VERSION"),
@@ -237,7 +239,7 @@ impl Wrong {
                 ),
                 format!("use rbt {writer}, which wrote it, or a later one; or create it again with this rbt: `rbt snapshot -o FILE`"),
             ),
-            Wrong::Large { name, raw } => (
+            SnapshotError::Large { name, raw } => (
                 format!("the snapshot {shown} is too large: its section `{name}` would have {} MB", raw >> 20),
                 "no kernel needs so much: the file is damaged, or `rbt snapshot` did not write it".into(),
             ),

@@ -9,9 +9,9 @@ use gimli::{
     DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
 };
 
+use super::no_location::NoLocation;
 use super::places::{self, ArgumentPlace, Source};
 use super::types::{is_complex, is_float, is_shapeless};
-use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::machine::arch::HERE;
 use crate::system::{Function, binary::elf};
@@ -32,7 +32,7 @@ pub struct Argument {
     /// The declared type, in C syntax.
     pub spelled: String,
     /// Its location, or the reason why it cannot be read.
-    pub place: Result<ArgumentPlace, Unplaced>,
+    pub place: Result<ArgumentPlace, NoLocation>,
 }
 
 /// How an argument is passed.
@@ -49,7 +49,7 @@ enum Class {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Eight {
+enum Eightbyte {
     Integer,
     Float,
 }
@@ -66,13 +66,13 @@ impl BinaryTypes {
         let frame = self.frame(die, &entry, function)?;
         let mut wanted: Vec<places::Wanted> = parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
         places::find(&mut wanted, &frame, self.code(function), function.addr);
-        let mut found: Vec<Result<ArgumentPlace, Unplaced>> = wanted.iter().map(places::Wanted::place).collect();
+        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(places::Wanted::place).collect();
         places::keep_order(&mut found, &frame);
         if self.is_bound(die, &entry, function) {
             let disagree = |result| {
                 let conventional = self.conventional(result, &parameters, &found).into_iter();
                 let differs = |((found, wanted), by_convention): (
-                    (&Result<ArgumentPlace, Unplaced>, &places::Wanted),
+                    (&Result<ArgumentPlace, NoLocation>, &places::Wanted),
                     Option<ArgumentPlace>,
                 )| {
                     matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))
@@ -82,7 +82,7 @@ impl BinaryTypes {
             let by_result = self.result(die, &entry).into_iter().map(disagree);
             let fewest = by_result.min_by_key(|all| all.iter().filter(|d| **d).count()).unwrap_or_default();
             for (found, _) in found.iter_mut().zip(fewest).filter(|(_, disagree)| *disagree) {
-                *found = Err(Unplaced::Disagrees);
+                *found = Err(NoLocation::Disagrees);
             }
         }
         let named = parameters.iter().zip(types).zip(found).enumerate().map(|(n, (((die, entry), ty), place))| {
@@ -201,7 +201,7 @@ impl BinaryTypes {
         &self,
         before: usize,
         parameters: &[(Die, Entry)],
-        found: &[Result<ArgumentPlace, Unplaced>],
+        found: &[Result<ArgumentPlace, NoLocation>],
     ) -> Vec<Option<ArgumentPlace>> {
         let mut registers = before;
         let (mut floats, mut stack) = (0u32, 0u32);
@@ -364,10 +364,10 @@ impl BinaryTypes {
             return Some(Class::Memory(size));
         }
         Some(match eights {
-            [Some(Eight::Integer), Some(Eight::Integer)] => Class::Integers(2),
-            [Some(Eight::Integer), None] => Class::Integers(1),
-            [Some(Eight::Float), Some(Eight::Float)] => Class::Float(2),
-            [Some(Eight::Float), None] => Class::Float(1),
+            [Some(Eightbyte::Integer), Some(Eightbyte::Integer)] => Class::Integers(2),
+            [Some(Eightbyte::Integer), None] => Class::Integers(1),
+            [Some(Eightbyte::Float), Some(Eightbyte::Float)] => Class::Float(2),
+            [Some(Eightbyte::Float), None] => Class::Float(1),
             [None, _] => Class::Float(0), // empty
             _ if HERE.convention.mixed => Class::Mixed,
             _ => Class::Integers(size.div_ceil(8)),
@@ -421,7 +421,7 @@ impl BinaryTypes {
 
     /// Classifies the two eightbytes of a small struct. `None` if a member is unaligned, so that the struct is passed in
     /// memory.
-    fn classify(&self, die: Die, entry: &Entry, at: u32, depth: u32, eights: &mut [Option<Eight>; 2]) -> Option<()> {
+    fn classify(&self, die: Die, entry: &Entry, at: u32, depth: u32, eights: &mut [Option<Eightbyte>; 2]) -> Option<()> {
         if depth > DEPTH {
             return None;
         }
@@ -438,7 +438,7 @@ impl BinaryTypes {
                     let (inner, entry) = self.bare(self.referred(member_die, &member, DW_AT_type)?)?;
                     let bits = member.attr(gimli::DW_AT_bit_size).is_some();
                     if bits {
-                        *eights.get_mut(at.checked_add(offset)? as usize / 8)? = Some(Eight::Integer);
+                        *eights.get_mut(at.checked_add(offset)? as usize / 8)? = Some(Eightbyte::Integer);
                     } else {
                         self.classify(inner, &entry, at.checked_add(offset)?, depth + 1, eights)?;
                     }
@@ -464,9 +464,9 @@ impl BinaryTypes {
                 }
                 for here in eights.get_mut(at as usize / 8..)?.iter_mut().take(size.div_ceil(8) as usize) {
                     if is_float(entry) {
-                        here.get_or_insert(Eight::Float);
+                        here.get_or_insert(Eightbyte::Float);
                     } else {
-                        *here = Some(Eight::Integer);
+                        *here = Some(Eightbyte::Integer);
                     }
                 }
                 Some(())

@@ -5,11 +5,12 @@
 use gimli::{DW_AT_byte_size, Expression, Operation, UnitOffset};
 
 use super::frame::Frame;
+use super::no_location::NoLocation;
 use super::types::is_float;
-use super::unplaced::Unplaced;
 use super::{BinaryTypes, Slice};
-use crate::system::binary::instructions::follow::{Base, Byte, Machine, SP, Value};
+use crate::system::binary::instructions::follow::{self, SP};
 use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::instructions::{Base, Byte, Machine, Value};
 
 /// Limit for the operations of one expression.
 const OPERATIONS: usize = 64;
@@ -49,13 +50,13 @@ impl<'a> Sum<'a> {
     }
 
     /// Returns each piece with its size. The last piece may have no size; then it extends to the end.
-    pub(super) fn parts(&mut self, expression: Expression<Slice>) -> Result<Vec<(Option<usize>, Part)>, Unplaced> {
+    pub(super) fn parts(&mut self, expression: Expression<Slice>) -> Result<Vec<(Option<usize>, Part)>, NoLocation> {
         let mut parts = Vec::new();
         // The result of the operations since the last piece.
         let mut part = None;
         let mut operations = expression.operations(self.frame.unit.encoding());
         for _ in 0..OPERATIONS {
-            let Some(operation) = operations.next().map_err(|_| Unplaced::Odd)? else {
+            let Some(operation) = operations.next().map_err(|_| NoLocation::Odd)? else {
                 let last = match part {
                     Some(part) => Some(part),
                     None => self.stack.pop().map(|top| self.memory(top)).transpose()?,
@@ -84,14 +85,14 @@ impl<'a> Sum<'a> {
                 other => self.operation(other)?,
             }
         }
-        Err(Unplaced::Odd)
+        Err(NoLocation::Odd)
     }
 
-    fn operation(&mut self, operation: Operation<Slice>) -> Result<(), Unplaced> {
+    fn operation(&mut self, operation: Operation<Slice>) -> Result<(), NoLocation> {
         let number = match operation {
             Operation::Nop => return Ok(()),
             Operation::RegisterOffset { register, offset, .. } => {
-                let n = general(register.0).ok_or(Unplaced::Odd)?;
+                let n = general(register.0).ok_or(NoLocation::Odd)?;
                 self.by_sp |= n == SP;
                 Number::Of(self.machine.register(n).plus(offset))
             }
@@ -102,50 +103,50 @@ impl<'a> Sum<'a> {
             Operation::PlusConstant { value } => plus(self.pop()?, value as i64),
             Operation::Plus => match (self.pop()?, self.pop()?) {
                 (Number::Known(by), top) | (top, Number::Known(by)) => plus(top, by),
-                (Number::Of(_), Number::Of(_)) => return Err(Unplaced::Computed),
+                (Number::Of(_), Number::Of(_)) => return Err(NoLocation::Computed),
             },
             Operation::Minus => match (self.pop()?, self.pop()?) {
                 (Number::Known(by), top) => plus(top, by.wrapping_neg()),
-                (Number::Of(_), _) => return Err(Unplaced::Computed),
+                (Number::Of(_), _) => return Err(NoLocation::Computed),
             },
             Operation::Shr => match (self.pop()?, self.pop()?) {
                 (Number::Known(by @ 0..=56), Number::Of(value)) if by % 8 == 0 => Number::Of(value.from_byte(by as usize / 8)),
-                _ => return Err(Unplaced::Computed),
+                _ => return Err(NoLocation::Computed),
             },
             Operation::And => match (self.pop()?, self.pop()?) {
                 (Number::Known(mask), Number::Of(value)) | (Number::Of(value), Number::Known(mask)) => match mask {
                     0xff => Number::Of(value.lowest(1)),
                     0xffff => Number::Of(value.lowest(2)),
                     0xffff_ffff => Number::Of(value.lowest(4)),
-                    _ => return Err(Unplaced::Computed),
+                    _ => return Err(NoLocation::Computed),
                 },
-                _ => return Err(Unplaced::Computed),
+                _ => return Err(NoLocation::Computed),
             },
             // A conversion to another size or sign, of which only the lowest bytes are used.
             Operation::Convert { base_type } => match (self.pop()?, self.integer_size(base_type)) {
                 (number, Some(0)) => number,
                 (Number::Of(value), Some(size)) => Number::Of(value.lowest(size)),
-                (Number::Known(_), Some(_)) | (_, None) => return Err(Unplaced::Computed),
+                (Number::Known(_), Some(_)) | (_, None) => return Err(NoLocation::Computed),
             },
             Operation::Deref { size: 8, space: false, .. } => match self.pop()? {
                 Number::Of(at) => {
                     let bytes = self.machine.load(at, 8);
                     Number::Of(Value::of(std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(Byte::Unknown))))
                 }
-                Number::Known(_) => return Err(Unplaced::Odd),
+                Number::Known(_) => return Err(NoLocation::Odd),
             },
             Operation::EntryValue { expression } => {
-                let entered = Machine::entered();
+                let entered = follow::entered();
                 let mut inner = Sum::new(&entered, self.at, self.frame);
                 match inner.parts(Expression(expression))?.as_slice() {
                     // Here, a register's value and an address relative to it are both numbers.
                     [(None, Part::Value(value) | Part::Memory(value))] => Number::Of(*value),
-                    [(None, Part::Vector(_))] => return Err(Unplaced::Vector),
-                    _ => return Err(Unplaced::Odd),
+                    [(None, Part::Vector(_))] => return Err(NoLocation::Vector),
+                    _ => return Err(NoLocation::Odd),
                 }
             }
-            Operation::ImplicitPointer { .. } | Operation::ParameterRef { .. } => return Err(Unplaced::OptimizedAway),
-            _ => return Err(Unplaced::Computed),
+            Operation::ImplicitPointer { .. } | Operation::ParameterRef { .. } => return Err(NoLocation::OptimizedAway),
+            _ => return Err(NoLocation::Computed),
         };
         self.stack.push(number);
         Ok(())
@@ -160,14 +161,14 @@ impl<'a> Sum<'a> {
         usize::try_from(BinaryTypes::number(&entry, DW_AT_byte_size)?).ok().map(|n| if n == 8 { 0 } else { n })
     }
 
-    fn frame_base(&mut self) -> Result<Value, Unplaced> {
-        let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(Unplaced::Odd)?;
+    fn frame_base(&mut self) -> Result<Value, NoLocation> {
+        let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(NoLocation::Odd)?;
         let mut inner = Sum::new(self.machine, self.at, self.frame);
         // A frame base that refers to itself would recurse endlessly.
         let mut operations = expression.operations(self.frame.unit.encoding());
         while let Ok(Some(operation)) = operations.next() {
             if let Operation::FrameOffset { .. } = operation {
-                return Err(Unplaced::Odd);
+                return Err(NoLocation::Odd);
             }
             self.by_sp |= matches!(operation, Operation::Register { register } if general(register.0) == Some(SP));
         }
@@ -175,35 +176,35 @@ impl<'a> Sum<'a> {
         self.by_sp |= inner.by_sp;
         match base.as_slice() {
             [(None, Part::Value(value) | Part::Memory(value))] => Ok(*value),
-            _ => Err(Unplaced::Odd),
+            _ => Err(NoLocation::Odd),
         }
     }
 
-    fn register(&self, number: u16) -> Result<Part, Unplaced> {
+    fn register(&self, number: u16) -> Result<Part, NoLocation> {
         let (first, count) = HERE.vectors_by_dwarf;
         match (general(number), number.checked_sub(first)) {
             (Some(n), _) => Ok(Part::Value(self.machine.register(n))),
             (None, Some(n)) if n < count => Ok(Part::Vector(n as u8)),
-            _ => Err(Unplaced::Odd),
+            _ => Err(NoLocation::Odd),
         }
     }
 
-    fn pop(&mut self) -> Result<Number, Unplaced> {
-        self.stack.pop().ok_or(Unplaced::Odd)
+    fn pop(&mut self) -> Result<Number, NoLocation> {
+        self.stack.pop().ok_or(NoLocation::Odd)
     }
 
-    fn value(&mut self) -> Result<Part, Unplaced> {
+    fn value(&mut self) -> Result<Part, NoLocation> {
         Ok(match self.pop()? {
             Number::Known(n) => Part::Constant(n),
             Number::Of(value) => Part::Value(value),
         })
     }
 
-    fn memory(&self, top: Number) -> Result<Part, Unplaced> {
+    fn memory(&self, top: Number) -> Result<Part, NoLocation> {
         match top {
             Number::Of(value) => Ok(Part::Memory(value)),
             // A global variable of the program.
-            Number::Known(_) => Err(Unplaced::Odd),
+            Number::Known(_) => Err(NoLocation::Odd),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The files that contain the debug information of a binary.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use gimli::{Dwarf, EndianSlice, RunTimeEndian, Unit, UnitOffset, UnitType};
+use gimli::Dwarf;
 use object::{Object, ObjectSection};
 
+use super::File;
+use super::sections::{parse, section, units};
 use super::split::{self, Absent};
-use super::{File, Slice};
 use crate::system::{Missing, binary::debug_files, binary::elf};
 
 /// Where distributions put the parts that debug files share.
@@ -46,45 +46,10 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
     }
     let shared = File { dwarf: Dwarf::default(), units: dwarf.sup().and_then(|shared| units(shared).ok()).unwrap_or_default() };
     let own = units(&dwarf).map_err(unreadable)?;
-    let mut files = Files { all: vec![File { dwarf, units: own }, shared], absent: Vec::new() };
-    split::load(&mut files, path, &file, dirs);
-    Ok(files)
-}
-
-/// The units of a file. Type units come last, in whichever section they are.
-pub fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
-    let mut all = Vec::new();
-    let mut headers = dwarf.units();
-    while let Some(header) = headers.next()? {
-        all.push(dwarf.unit(header)?);
-    }
-    // A damaged section of types does not affect other sections.
-    let mut types = dwarf.type_units();
-    while let Ok(Some(header)) = types.next() {
-        all.extend(dwarf.unit(header));
-    }
-    for unit in &mut all {
-        // A type unit refers to the source files of the unit that it was split from.
-        if signature(unit).is_some() {
-            unit.line_program = None;
-        }
-    }
-    Ok(all)
-}
-
-/// The signature of a type unit, and the offset of its type.
-pub fn signature(unit: &Unit<Slice>) -> Option<(u64, UnitOffset)> {
-    match unit.header.type_() {
-        UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset } => {
-            Some((type_signature.0, type_offset))
-        }
-        UnitType::Compilation | UnitType::Partial | UnitType::Skeleton(_) | UnitType::SplitCompilation(_) => None,
-    }
-}
-
-pub(super) fn parse(path: &Path) -> Result<object::File<'static>, Missing> {
-    let map: &'static [u8] = Box::leak(Box::new(elf::map(path)?));
-    object::File::parse(map).map_err(|_| elf::not_elf(path))
+    let mut own = File { dwarf, units: own };
+    let (split, absent) = split::load(&mut own, path, &file, dirs);
+    let all = [own, shared].into_iter().chain(split).collect();
+    Ok(Files { all, absent })
 }
 
 fn has_types(file: &object::File<'_>) -> bool {
@@ -98,18 +63,4 @@ fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>>
     let real = std::fs::canonicalize(path).ok()?;
     let named = if named.is_absolute() { named } else { real.parent()?.join(named) };
     std::iter::once(named).chain(debug_files::by_id(id).map(|p| Path::new(DEBUG_ROOT).join(p))).find_map(|p| parse(&p).ok())
-}
-
-/// The bytes of a section, inflated if compressed; empty if it is missing or damaged. Several sections of one name, such as
-/// those of split type units, are concatenated.
-pub(super) fn section(file: &object::File<'static>, name: &str) -> Slice {
-    let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-    let named = file.sections().filter(|s| s.name().is_ok_and(|n| n == name));
-    let mut all: Vec<Cow<'static, [u8]>> = named.filter_map(|s| s.uncompressed_data().ok()).collect();
-    let whole = if all.len() > 1 { Cow::Owned(all.concat()) } else { all.pop().unwrap_or_default() };
-    let bytes: &'static [u8] = match whole {
-        Cow::Borrowed(bytes) => bytes,
-        Cow::Owned(bytes) => Box::leak(bytes.into_boxed_slice()),
-    };
-    EndianSlice::new(bytes, endian)
 }

@@ -15,11 +15,12 @@ mod expressions;
 mod files;
 mod frame;
 mod lines;
+mod no_location;
 mod places;
+mod sections;
 mod spelled;
 mod split;
 mod types;
-mod unplaced;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,8 +34,8 @@ use crate::system::{Missing, TypeName};
 
 pub use calls::Argument;
 pub use lines::{Inlined, Line};
+pub use no_location::NoLocation;
 pub use places::{ArgumentPlace, Piece, Source};
-pub use unplaced::Unplaced;
 
 /// Limit for chains of entries that refer to one another.
 const DEPTH: u32 = 16;
@@ -50,9 +51,7 @@ struct File {
     units: Vec<Unit<Slice>>,
 }
 
-/// Index of the binary's own file, or of its separate debug file.
-const OWN: u32 = 0;
-/// Index of the file that `dwz` made.
+/// Index of the file that `dwz` made; 0 is the binary's own file, or its separate debug file.
 const SHARED: u32 = 1;
 
 /// A reference to a debugging information entry in any file.
@@ -121,7 +120,7 @@ impl BinaryTypes {
     fn indexed(&self) -> Index {
         let mut index = Index::default();
         for (place, unit) in self.all_units() {
-            if let Some((signature, at)) = files::signature(unit) {
+            if let Some((signature, at)) = sections::signature(unit) {
                 index.signatures.entry(signature).or_insert(Die { at: at.0, ..place });
             }
             // A damaged unit does not affect other units.

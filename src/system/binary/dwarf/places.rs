@@ -14,11 +14,12 @@ use gimli::{
 
 use super::expressions::{Part, Sum};
 use super::frame::{Frame, Location};
+use super::no_location::NoLocation;
 use super::types::is_float;
-use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
-use crate::system::binary::instructions::follow::{Base, Byte, Path, SP, Value};
+use crate::system::binary::instructions::follow::{Path, SP};
 use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::instructions::{Base, Byte, Value};
 use crate::system::{Abi, Function};
 use crate::types::Type;
 
@@ -119,7 +120,7 @@ enum Seen {
     Nothing,
     /// The place, and whether the location names a register rather than memory.
     Place(ArgumentPlace, bool),
-    Never(Unplaced),
+    Never(NoLocation),
 }
 
 /// An argument whose location is sought.
@@ -130,7 +131,7 @@ pub(super) struct Wanted {
     pub(super) matters: Vec<bool>,
     /// It is one byte with the value 0 or 1.
     boolean: bool,
-    found: Option<Result<ArgumentPlace, Unplaced>>,
+    found: Option<Result<ArgumentPlace, NoLocation>>,
     /// The location in the caller's frame, which counts if no other is found.
     otherwise: Option<ArgumentPlace>,
     /// The expression by which it was found in a register.
@@ -155,10 +156,10 @@ impl BinaryTypes {
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
         let constant = entry.attr(DW_AT_const_value).and_then(|v| v.sdata_value().or_else(|| v.udata_value().map(|n| n as i64)));
         let found = match (size, constant) {
-            (None, _) => Some(Unplaced::Type),
-            (_, Some(value)) => Some(Unplaced::Constant(value)),
-            _ if float => Some(Unplaced::Float),
-            (Some(0), None) => Some(Unplaced::Empty),
+            (None, _) => Some(NoLocation::Type),
+            (_, Some(value)) => Some(NoLocation::Constant(value)),
+            _ if float => Some(NoLocation::Float),
+            (Some(0), None) => Some(NoLocation::Empty),
             _ => None,
         };
         let location = self.location(die, entry.attr(DW_AT_location));
@@ -263,16 +264,16 @@ pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
             continue;
         }
         one.found = Some(Err(match empty {
-            true if one.size > 8 => Unplaced::Untold,
-            true => Unplaced::OptimizedAway,
-            false => Unplaced::Later,
+            true if one.size > 8 => NoLocation::NotRecorded,
+            true => NoLocation::OptimizedAway,
+            false => NoLocation::Later,
         }));
     }
 }
 
 /// The convention assigns registers in order. If arguments are out of order, the function has moved them before its first
 /// location is valid, so none of them is known.
-pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, Unplaced>], frame: &Frame) {
+pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, NoLocation>], frame: &Frame) {
     let numbers = |place: &ArgumentPlace| -> Vec<usize> {
         let register = |p: &Piece| match p.from {
             Source::Padding => None,
@@ -288,14 +289,14 @@ pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, Unplaced>], frame: &Fr
     }
     if !ordered {
         for place in all.iter_mut().filter(|p| p.as_ref().is_ok_and(|p| !numbers(p).is_empty())) {
-            *place = Err(Unplaced::Order);
+            *place = Err(NoLocation::Order);
         }
     }
 }
 
 impl Wanted {
-    pub(super) fn place(&self) -> Result<ArgumentPlace, Unplaced> {
-        self.found.clone().unwrap_or(Err(Unplaced::OptimizedAway))
+    pub(super) fn place(&self) -> Result<ArgumentPlace, NoLocation> {
+        self.found.clone().unwrap_or(Err(NoLocation::OptimizedAway))
     }
 
     fn look(&mut self, path: &Path, frame: &Frame) {
@@ -312,7 +313,7 @@ impl Wanted {
             },
             // A register that receives another argument at once was not the location at the entry.
             Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
-                Seen::Place(other, _) if other != *place => self.found = Some(Err(Unplaced::Later)),
+                Seen::Place(other, _) if other != *place => self.found = Some(Err(NoLocation::Later)),
                 Seen::Place(..) | Seen::Nothing | Seen::Never(_) => {}
             },
             Some(_) => {}
@@ -348,13 +349,13 @@ impl Wanted {
                 Part::Memory(at) => bytes.extend(path.machine().load(*at, size)),
                 Part::Value(value) => bytes.extend((0..size).map(|n| value.bytes().get(n).copied().unwrap_or(Byte::Unknown))),
                 Part::Vector(n) => bytes.extend((0..size).map(|at| path.machine().vector(*n).get(at).copied().unwrap_or(Byte::Unknown))),
-                Part::Constant(value) if parts.len() == 1 => return Seen::Never(Unplaced::Constant(*value)),
-                Part::Constant(_) => return Seen::Never(Unplaced::Computed),
+                Part::Constant(value) if parts.len() == 1 => return Seen::Never(NoLocation::Constant(*value)),
+                Part::Constant(_) => return Seen::Never(NoLocation::Computed),
                 Part::Nothing if parts.len() == 1 => return Seen::Nothing,
                 Part::Nothing => {
                     let from = bytes.len();
                     if self.matters.get(from..from + size).is_none_or(|some| some.contains(&true)) {
-                        return Seen::Never(Unplaced::Partly);
+                        return Seen::Never(NoLocation::Partly);
                     }
                     bytes.extend(std::iter::repeat_n(Byte::Unknown, size));
                 }
@@ -366,17 +367,17 @@ impl Wanted {
             return Seen::Nothing;
         }
         if has(Byte::Vector) {
-            return Seen::Never(Unplaced::Vector);
+            return Seen::Never(NoLocation::Vector);
         }
         // A location shorter than the argument may omit only padding.
         if self.matters.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
-            return Seen::Never(Unplaced::Partly);
+            return Seen::Never(NoLocation::Partly);
         }
         bytes.resize(self.size as usize, Byte::Unknown);
         match self.joined(&bytes, frame) {
             Some(pieces) => Seen::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
-            None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => Seen::Never(Unplaced::Computed),
-            None => Seen::Never(Unplaced::Later),
+            None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => Seen::Never(NoLocation::Computed),
+            None => Seen::Never(NoLocation::Later),
         }
     }
 

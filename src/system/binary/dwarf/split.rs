@@ -8,8 +8,8 @@ use std::path::Path;
 use gimli::{Dwarf, DwarfFileType, DwarfPackage, Range, RunTimeEndian, SectionId, Unit};
 use object::Object;
 
-use super::files::{Files, parse, section, signature, units};
-use super::{File, OWN, Slice};
+use super::sections::{parse, section, signature, units};
+use super::{File, Slice};
 use crate::system::{Missing, binary::debug_files};
 
 /// A unit of which only the skeleton exists.
@@ -30,14 +30,14 @@ struct Skeleton {
     compiled_in: String,
 }
 
-/// Adds the files of split units. `path` is the binary, `file` the file with the skeletons, `dirs` are those of `--debuginfo`.
-pub fn load(files: &mut Files, path: &Path, file: &Path, dirs: &[String]) {
-    let Some(own) = files.all.get(OWN as usize) else { return };
+/// Loads the files of split units, and tells which are absent. `own` has the skeletons, `path` is the binary, `file` the file with
+/// the skeletons, `dirs` are those of `--debuginfo`.
+pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<Absent>) {
+    let mut split = Vec::new();
     let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
     if skeletons.is_empty() {
-        return;
+        return (split, Vec::new());
     }
-    let mut split = Vec::new();
     let packaged = package(own, path, file, dirs);
     let left = match &packaged {
         Some(package) => in_package(own, package, skeletons, &mut split),
@@ -45,14 +45,13 @@ pub fn load(files: &mut Files, path: &Path, file: &Path, dirs: &[String]) {
     };
     let missing = in_files(own, left, path, dirs, &mut split);
     let absent: Vec<Absent> = missing.into_iter().map(|(unit, why)| Absent { unit, code: code(own, unit), why }).collect();
-    files.all.extend(split);
     // A split unit replaces its skeleton.
-    for (n, unit) in files.all.first_mut().map(|own| own.units.iter_mut()).into_iter().flatten().enumerate() {
+    for (n, unit) in own.units.iter_mut().enumerate() {
         if unit.dwo_id.is_some() && !absent.iter().any(|a| a.unit == n) {
             unit.line_program = None;
         }
     }
-    files.absent = absent;
+    (split, absent)
 }
 
 fn skeleton(dwarf: &Dwarf<Slice>, number: usize, unit: &Unit<Slice>) -> Option<Skeleton> {

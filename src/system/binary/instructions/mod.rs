@@ -1,9 +1,7 @@
 //! Finds the starts of instructions, because a uprobe within an instruction changes or crashes the traced program.
 
-pub mod aarch64;
 pub mod follow;
 pub mod frames;
-pub mod x86_64;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,21 +9,6 @@ use std::path::Path;
 
 use crate::system::Function;
 use crate::system::machine::arch::HERE;
-use follow::{Machine, Next, Value};
-
-/// The instruction set of a processor.
-#[derive(Debug)]
-pub struct Instructions {
-    /// The number of the stack pointer.
-    stack_pointer: u8,
-    /// Is the end of the code, which starts with an instruction, also a boundary between instructions?
-    starts: fn(&[u8]) -> bool,
-    /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
-    returns: fn(&[u8]) -> Option<Vec<u64>>,
-    /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
-    /// stack pointer.
-    step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
-}
 
 /// Limit for the size of a function that is decoded, in bytes.
 const LONGEST: u64 = 16 << 20;
@@ -36,7 +19,7 @@ pub enum Placed {
     /// The start of an instruction.
     Instruction,
     /// Apparently the middle of an instruction.
-    Midst,
+    InsideInstruction,
     /// Another function, because this one has only this many bytes.
     Outside(u64),
     /// Unknown.
@@ -49,7 +32,7 @@ pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
         0 => Placed::Instruction,
         _ if by >= function.size => Placed::Outside(function.size),
         _ if starts_at(path, function.offset, by) == Some(true) => Placed::Instruction,
-        _ => Placed::Midst,
+        _ => Placed::InsideInstruction,
     }
 }
 

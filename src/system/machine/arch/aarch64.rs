@@ -1,8 +1,8 @@
 //! AArch64.
 
 use super::super::operands::{self, At};
+use super::instructions;
 use super::{Arch, Call, Convention};
-use crate::system::binary::instructions;
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. A general register
 /// `x` is at eight times its number.

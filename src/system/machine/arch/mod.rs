@@ -1,10 +1,11 @@
 //! The differences between processors: a row for each supported one.
 
 mod aarch64;
+pub mod instructions;
 mod x86_64;
 
 use super::operands::At;
-use crate::system::binary::instructions::Instructions;
+use instructions::Instructions;
 
 /// A processor architecture.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! x86-64.
 
 use super::super::operands::{self, At};
+use super::instructions;
 use super::{Arch, Call, Convention, OptimizedUprobe};
-use crate::system::binary::instructions;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
 const AX: u32 = 80;

@@ -11,7 +11,7 @@ use crate::system::kernel_types::btf::{Blob, Entry, Kind, Writer};
 
 /// The used entries, and the used members of structs and unions.
 #[derive(Default)]
-pub struct Noted {
+pub struct UsedTypes {
     entries: BTreeSet<u32>,
     members: BTreeSet<(u32, u32)>,
 }
@@ -19,18 +19,18 @@ pub struct Noted {
 impl KernelTypes {
     /// Records the entries that are used from now on.
     pub fn noting(self) -> Self {
-        Self { noted: Some(RefCell::default()), ..self }
+        Self { used: Some(RefCell::default()), ..self }
     }
 
     pub(super) fn note(&self, id: u32) {
-        if let Some(noted) = &self.noted {
-            noted.borrow_mut().entries.insert(id);
+        if let Some(used) = &self.used {
+            used.borrow_mut().entries.insert(id);
         }
     }
 
     pub(super) fn note_member(&self, of: u32, index: usize) {
-        if let Some(noted) = &self.noted {
-            noted.borrow_mut().members.insert((of, index as u32));
+        if let Some(used) = &self.used {
+            used.borrow_mut().members.insert((of, index as u32));
         }
     }
 
@@ -47,11 +47,11 @@ impl KernelTypes {
     }
 
     /// Makes BTF of the recorded entries by module, the kernel first; modules without any are omitted.
-    pub fn noted(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
-        let Some(noted) = &self.noted else { return Ok(Vec::new()) };
-        let noted = noted.borrow();
+    pub fn used(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let Some(used) = &self.used else { return Ok(Vec::new()) };
+        let used = used.borrow();
         let mut kept: BTreeMap<u32, Vec<u32>> = BTreeMap::from([(0, Vec::new())]);
-        for id in noted.entries.iter().filter(|id| **id != 0) {
+        for id in used.entries.iter().filter(|id| **id != 0) {
             kept.entry(id >> MODULE_SHIFT).or_default().push(*id);
         }
         let mut ids: BTreeMap<u32, u32> = BTreeMap::new();
@@ -59,14 +59,14 @@ impl KernelTypes {
         let mut base: Option<Blob> = None;
         for (module, mut own) in kept {
             if module == 0 {
-                own.extend(self.beside(&noted.entries));
+                own.extend(self.beside(&used.entries));
                 own.sort_unstable();
             }
             let first = base.as_ref().map_or(1, Blob::next_id);
             ids.extend(own.iter().copied().zip(first..));
             let mut writer = Writer::new(base.as_ref());
             for id in &own {
-                self.copy(*id, module, &ids, &noted, &mut writer);
+                self.copy(*id, module, &ids, &used, &mut writer);
             }
             if module == 0 {
                 self.marks(&mut writer);
@@ -121,7 +121,7 @@ impl KernelTypes {
     }
 
     /// Copies an entry; references to entries that were not recorded become `void`.
-    fn copy(&self, id: u32, module: u32, ids: &BTreeMap<u32, u32>, noted: &Noted, to: &mut Writer) {
+    fn copy(&self, id: u32, module: u32, ids: &BTreeMap<u32, u32>, used: &UsedTypes, to: &mut Writer) {
         let Some(entry) = self.plain_entry(id) else { return };
         let refer = |id: u32| ids.get(&self.within(module, id)).copied().unwrap_or(0);
         let name = |offset: u32| self.string(module, offset).unwrap_or_default();
@@ -136,7 +136,7 @@ impl KernelTypes {
             }
             Kind::Array => tail.extend([refer(entry.word(0).unwrap_or(0)), refer(entry.word(1).unwrap_or(0)), entry.word(2).unwrap_or(0)]),
             Kind::Struct | Kind::Union => {
-                let members = entry.parts::<3>().zip(0..).filter(|(_, n)| noted.members.contains(&(id, *n)));
+                let members = entry.parts::<3>().zip(0..).filter(|(_, n)| used.members.contains(&(id, *n)));
                 let members: Vec<[u32; 3]> = members.map(|([n, ty, at], _)| [to.string(name(n)), refer(ty), at]).collect();
                 vlen = members.len() as u32;
                 tail.extend(members.concat());

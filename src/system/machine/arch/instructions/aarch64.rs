@@ -1,7 +1,6 @@
 //! Instructions of AArch64 (Arm Architecture Reference Manual, C4.1): four bytes each.
 
-use super::Instructions;
-use super::follow::{Byte, Machine, Next, Value};
+use super::{Byte, Instructions, Machine, Next, Value};
 
 /// The row of AArch64.
 pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
@@ -227,11 +226,11 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::follow::Base;
+    use super::super::Base;
     use super::*;
 
     fn run(code: &[u32]) -> (Machine, Next) {
-        let (mut machine, mut next) = (Machine::entered(), Next::Elsewhere);
+        let (mut machine, mut next) = (Machine::entered(SP, 0), Next::Elsewhere);
         for i in code {
             next = step(&i.to_le_bytes(), 0x1000, &mut machine, &mut None);
         }

@@ -4,8 +4,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::Instructions;
-use super::follow::{Base, Byte, Machine, Next, Value};
+use super::{Base, Byte, Instructions, Machine, Next, Value};
 
 /// The row of x86-64.
 pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };

@@ -1,0 +1,41 @@
+//! Redraws the screen of `--watch` while the run goes on.
+
+use super::context::RunContext;
+use super::watch::Stream;
+use crate::host::Host;
+
+/// Draws the screen if it is time to, or if its size has changed. True if the run is to end.
+pub(super) fn redraw(context: &mut RunContext) -> bool {
+    let Some(watch) = &mut context.watch else { return false };
+    if watch.quit() {
+        return true;
+    }
+    let Some(maps) = watch.due() else { return false };
+    let views = maps.into_iter().filter_map(|map| context.map(map).ok()).collect();
+    if let Some(watch) = &context.watch
+        && let Err(why) = watch.draw(views)
+    {
+        context.broken = Some(why);
+    }
+    false
+}
+
+/// Gives the terminal back, and prints what was printed meanwhile.
+pub(super) fn end(context: &mut RunContext) {
+    let Some(watch) = context.watch.take() else { return };
+    let (lines, dropped) = watch.end();
+    if dropped > 0 {
+        context.warn(&format!("note: {dropped} earlier lines of output are not repeated; -o FILE keeps all"));
+    }
+    let mut before = None;
+    for (stream, line) in lines {
+        if before.replace(stream).is_some_and(|before| before != stream) {
+            context.flush(true);
+        }
+        match stream {
+            Stream::Output => context.rendered.out.extend_from_slice(line.as_bytes()),
+            Stream::Messages => context.rendered.err.extend_from_slice(line.as_bytes()),
+        }
+    }
+    context.flush(true);
+}

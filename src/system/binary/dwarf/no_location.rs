@@ -1,0 +1,72 @@
+//! Why an argument of a function cannot be read.
+
+use std::fmt;
+
+/// Why an argument cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoLocation {
+    /// No location.
+    OptimizedAway,
+    /// No location, and it is large. Compilers often omit the location of values in several registers.
+    NotRecorded,
+    /// Some parts have no location.
+    Partly,
+    /// It is a floating-point number.
+    Float,
+    /// It is in a vector register.
+    Vector,
+    /// The compiler made this copy of the function for one value.
+    Constant(i64),
+    /// It is computed from other values.
+    Computed,
+    /// Its first location is after the entry, and the code before it was not understood.
+    Later,
+    /// The debug information contradicts the calling convention.
+    Disagrees,
+    /// The registers of the arguments are out of order, so these are not the registers at the entry.
+    Order,
+    /// Its type is unknown.
+    Type,
+    /// Its size is zero.
+    Empty,
+    /// Its location is of an unsupported kind.
+    Odd,
+}
+
+impl fmt::Display for NoLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoLocation::OptimizedAway => "the compiler optimized it away",
+            NoLocation::Partly => "the compiler optimized part of it away",
+            NoLocation::Float => "it is a floating-point number",
+            NoLocation::Vector => "it is passed in a floating-point register",
+            NoLocation::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
+            NoLocation::Computed => "the compiler replaced it with a value computed from others",
+            NoLocation::Later | NoLocation::NotRecorded => "the debug information does not say where it is at the function's entry",
+            NoLocation::Disagrees => "the debug information and the calling convention disagree about where it is",
+            NoLocation::Order => "the debug information does not have the arguments in the order of their registers",
+            NoLocation::Type => "its type is not supported",
+            NoLocation::Empty => "it has no bytes",
+            NoLocation::Odd => "its location is not supported",
+        })
+    }
+}
+
+impl NoLocation {
+    /// The remedy.
+    pub fn help(self) -> &'static str {
+        match self {
+            NoLocation::Float | NoLocation::Vector => "no BPF program reads floating-point registers",
+            NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
+            NoLocation::OptimizedAway
+            | NoLocation::NotRecorded
+            | NoLocation::Partly
+            | NoLocation::Computed
+            | NoLocation::Later
+            | NoLocation::Disagrees
+            | NoLocation::Order
+            | NoLocation::Type
+            | NoLocation::Odd => "use the argument registers arg0, arg1, …, or probe a build with less optimization",
+        }
+    }
+}
