@@ -1,4 +1,4 @@
-//! What a run says. Where it goes (output or standard error) and what it looks like is the renderer's.
+//! What a run says: [`Output`] is everything that it can report. Where it goes (output or standard error) and what it looks like is the renderer's.
 
 use crate::state::State;
 use crate::timeline::{Phase, Span};

@@ -1,6 +1,6 @@
 //! A value in user space, decoded from a record or a map, ready for rendering.
 //!
-//! [`Value`] is closed: each renderer matches all of it. [`Output`] is everything that a run can report.
+//! [`Value`] is closed: each renderer matches all of it.
 
 use serde::{Deserialize, Serialize};
 

@@ -229,7 +229,7 @@ impl PerfettoRenderer {
                     self.counter(&name, *start, value, to);
                 }
             } else if !self.counter(&name, self.now_ns, value, to) {
-                why = Some("its values are no numbers");
+                why = Some("its values are not numbers");
             }
         }
         if let Some(why) = why
