@@ -66,9 +66,14 @@ impl<'c> Gen<'_, 'c> {
             return;
         }
         let piece = PIECE.max(weight(&probe.body) / MOST_PIECES);
-        let deepest = DEEPEST.min(FRAMES.saturating_sub(nesting(&probe.body, &probe.functions, &mut BTreeMap::new())));
+        let deepest = DEEPEST.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None });
         self.e.spare_stack(STACK);
+    }
+
+    /// The nesting depth of loops, including those of called functions.
+    pub(super) fn nesting(&self, stmts: &[Stmt]) -> u32 {
+        nesting(stmts, self.functions, &mut BTreeMap::new())
     }
 
     /// Number of statements to combine: 1 if they need not be split, or if the first is long.
@@ -201,7 +206,7 @@ fn ways(stmts: &[Stmt]) -> FlowExits {
     w
 }
 
-/// The nesting depth of loops, including those of called functions; `known` has the depth of those.
+/// See [`Gen::nesting`]; `known` has the depth of the functions so far.
 fn nesting(stmts: &[Stmt], functions: &[hir::Function], known: &mut BTreeMap<hir::FunctionId, u32>) -> u32 {
     let mut deepest = 0;
     hir::visit_within(stmts, &mut |n, around| {

@@ -1,9 +1,11 @@
 //! rbt's own programs, which track the followed processes and Python interpreters.
 
+use std::sync::Arc;
+
 use super::ScriptCx;
-use crate::emit::TaskOffsets;
+use crate::emit::{SignalOffsets, TaskOffsets};
 use crate::system::{TargetInfo, TypeName};
-use crate::types::Type;
+use crate::types::{Struct, Type};
 
 impl ScriptCx<'_, '_> {
     /// The programs that follow processes and their interpreters, each with its raw tracepoint, if the script needs them.
@@ -32,11 +34,25 @@ impl ScriptCx<'_, '_> {
 
 /// None where the kernel has no BTF.
 fn offsets(sys: &dyn TargetInfo) -> Option<TaskOffsets> {
-    let structure = |name| if let Type::Struct(id) = sys.type_named(TypeName::Struct, name)? { Some(id) } else { None };
-    let (task, signal) = (structure("task_struct")?, structure("signal_struct")?);
+    let (task, signal) = (structure("task_struct", sys)?, structure("signal_struct", sys)?);
     Some(TaskOffsets {
         tgid: sys.member(&task, "tgid")?.offset,
         signal: sys.member(&task, "signal")?.offset,
         live: sys.member(&signal, "live")?.offset,
     })
+}
+
+/// None where the kernel has no BTF.
+pub(super) fn signal_offsets(sys: &dyn TargetInfo) -> Option<SignalOffsets> {
+    let (task, signal, pending) = (structure("task_struct", sys)?, structure("signal_struct", sys)?, structure("sigpending", sys)?);
+    let set = sys.member(&pending, "signal")?.offset;
+    Some(SignalOffsets {
+        signal: sys.member(&task, "signal")?.offset,
+        process: sys.member(&signal, "shared_pending")?.offset + set,
+        thread: sys.member(&task, "pending")?.offset + set,
+    })
+}
+
+fn structure(name: &str, sys: &dyn TargetInfo) -> Option<Arc<Struct>> {
+    if let Type::Struct(structure) = sys.type_named(TypeName::Struct, name)? { Some(structure) } else { None }
 }

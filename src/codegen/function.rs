@@ -18,6 +18,8 @@ pub(super) struct Made<'c> {
     params: Vec<Option<u32>>,
     /// The location of the result in the frame; none for numbers.
     result: Option<u32>,
+    /// The location of the pace of its loops in the frame, if it has any.
+    pace: Option<u32>,
 }
 
 /// The function under construction.
@@ -56,7 +58,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
         };
         let ops: Vec<Operand<'c>> = args.iter().map(|e| self.expr(e)).collect();
-        let frame = self.e.frame(&made.code);
+        let (frame, stops) = (self.e.frame(&made.code), self.stops(f));
         let mut numbers = Vec::new();
         for ((op, place), e) in ops.iter().zip(&made.params).zip(args) {
             match (place, frame) {
@@ -72,13 +74,20 @@ impl<'a, 'c> Gen<'a, 'c> {
                 _ => numbers.push(self.e.scalar(op)),
             }
         }
-        if let (true, Some(frame)) = (f.stops, frame) {
+        if let (true, Some(frame)) = (stops, frame) {
             let at = self.e.scratch_at(frame);
             let zero = self.e.int(0);
             self.e.store(at, 0, 8, zero);
         }
+        let pace = made.pace.zip(frame).map(|(offset, frame)| frame + offset);
+        if let Some(pace) = pace {
+            self.e.copy_pace(self.body.pace, Some(pace));
+        }
         let value = self.e.call_subprogram(&made.code, frame, &numbers);
-        if let (true, Some(frame)) = (f.stops, frame) {
+        if let Some(pace) = pace {
+            self.e.copy_pace(Some(pace), self.body.pace);
+        }
+        if let (true, Some(frame)) = (stops, frame) {
             let at = self.e.scratch_at(frame);
             let stopped = self.e.load(at, 0, U64);
             let branch = self.e.begin_if(stopped);
@@ -120,7 +129,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| g.e.alloc_scratch(room(&f.returns)));
             g.body.function = Some(CurrentFunction { name, returns: f.returns.clone(), result });
             g.at(f.span);
-            if f.stops {
+            if g.stops(f) {
                 // the frame has the word that says so
                 g.e.alloc_scratch(8);
             }
@@ -132,8 +141,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             g.block(&f.body);
         });
-        self.body = around;
-        Made { code: builder.end_subprogram(), params, result }
+        let pace = std::mem::replace(&mut self.body, around).pace;
+        Made { code: builder.end_subprogram(), params, result, pace }
     }
 
     /// The result of `return`: a number, or nothing after the value was stored where the caller expects it.
@@ -144,6 +153,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.e.place(offset);
         self.e.put(at, 8, op, &returns);
         None
+    }
+
+    /// May a call end the program? Its loops may: see [`Gen::leave_loop`].
+    fn stops(&self, f: &hir::Function) -> bool {
+        f.stops || self.nesting(&f.body) > 0
     }
 
     /// Leaves the program, from within functions too.

@@ -129,6 +129,8 @@ struct Body<'c> {
     loops: Option<stmt::Loops<'c>>,
     /// Offset in scratch memory of the counter of iterations of all `while` loops.
     iterations: Option<u32>,
+    /// Offset in scratch memory of what [`Builder::out_of_pace`](crate::emit::Builder::out_of_pace) needs, if there are loops.
+    pace: Option<u32>,
     /// Nesting depth of the functions of loops.
     depth: u32,
     /// Set for a long body, which is cut into functions.

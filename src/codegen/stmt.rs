@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, MOST_WALKED_ITERATIONS, Operand, PointerValue};
+use crate::emit::{BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, MOST_WALKED_ITERATIONS, Operand, Pace, PointerValue};
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
@@ -46,6 +46,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.body.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
+        if self.nesting(body) > 0 {
+            let pace = self.e.alloc_pace();
+            if self.body.function.is_none() {
+                self.e.copy_pace(None, Some(pace));
+            }
+            self.body.pace = Some(pace);
+        }
         if has_while(body) {
             let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
             let iterations = self.e.scratch_at(offset);
@@ -236,7 +243,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let most = self.e.int(MOST_TURNS + 1);
         let beyond = self.e.cmp(Cmp::Ugt, times, most);
         let times = self.e.select(beyond, most, times);
-        let callback = self.loop_function(&name, &[true, false], |g, params| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
                 let at = g.lent();
                 let first = g.e.load(at, number, I64);
@@ -277,7 +284,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.lent();
-        let callback = self.loop_function(&name, &[true, false], |g, _| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, _| {
             let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
             let counter = g.e.scratch_at(iterations);
             let turn = g.e.load(counter, 0, I64);
@@ -326,7 +333,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn each(&mut self, var: hir::VarId, map: MapId, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.lent();
-        let callback = self.loop_function(&name, &[false; 4], |g, params| {
+        let callback = self.loop_function(&name, &[false; 4], true, |g, params| {
             g.home_element(var, map, params);
             g.block(body);
         });
@@ -381,8 +388,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// A function for a helper to call, whose body is a loop's: its last parameter is what was lent to it.
-    fn loop_function(&mut self, name: &str, numbers: &[bool], body: impl FnOnce(&mut Self, &[BasicValue<'c>])) -> PointerValue<'c> {
+    /// A function for a helper to call, whose body is a loop's: its last parameter is what was lent to it. `checks` is false if
+    /// the verifier follows each iteration: such loops are short, and a check would double its paths in each iteration.
+    fn loop_function(
+        &mut self,
+        name: &str,
+        numbers: &[bool],
+        checks: bool,
+        body: impl FnOnce(&mut Self, &[BasicValue<'c>]),
+    ) -> PointerValue<'c> {
         let outside = self.lent();
         self.e.lend(outside);
         let (builder, params) = self.e.begin_callback(name, numbers);
@@ -393,8 +407,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             let at = g.lent();
             g.e.borrow(around, at);
             g.body.depth += 1;
-            if let Some(interrupted) = g.e.interrupted() {
-                g.if_else(interrupted, |g| g.leave(None), |_| ());
+            if checks {
+                g.leave_loop();
             }
             body(g, &params);
             g.body.depth -= 1;
@@ -404,6 +418,27 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let go_on = self.e.int(0);
         self.e.end_callback(builder, go_on)
+    }
+
+    /// Leaves the loop, and those around it, if the run is over or they take too long.
+    fn leave_loop(&mut self) {
+        let interrupted = self.e.interrupted();
+        self.if_else(interrupted, |g| g.stop(), |_| ());
+        let Some(offset) = self.body.pace else { crate::bug!("loops were counted") };
+        let attach = &self.site.attach;
+        let ours = attach.traits().runs_after || attach.objects().is_some();
+        let pace = if ours { Pace::Signals(super::follow::signal_offsets(self.cx.env.sys)) } else { Pace::Clock };
+        let over = self.e.out_of_pace(offset, pace);
+        self.if_else(
+            over,
+            |g| {
+                if matches!(pace, Pace::Clock) {
+                    g.e.problem("loops stopped, because a probe may take no more than a second");
+                }
+                g.stop();
+            },
+            |_| (),
+        );
     }
 
     /// A `return` in the loop's body also leaves the enclosing code.

@@ -642,11 +642,10 @@ impl<'c> Builder<'_, 'c> {
         self.offset(g, offset as u32)
     }
 
-    /// Nonzero if loops of programs must end ([`State::interrupted`]). `None` if the verifier follows each iteration: such
-    /// loops are short, and a check would double the paths of the verifier in each iteration.
-    pub fn interrupted(&mut self) -> Option<IntValue<'c>> {
-        let flag = self.target.loops.then(|| self.state(std::mem::offset_of!(State, interrupted)))?;
-        Some(self.load(flag, 0, U64))
+    /// Nonzero if loops of programs must end ([`State::interrupted`]).
+    pub fn interrupted(&mut self) -> IntValue<'c> {
+        let flag = self.state(std::mem::offset_of!(State, interrupted));
+        self.load(flag, 0, U64)
     }
 
     /// Returns the same number without the verifier's knowledge of it. As long as the verifier knows that the sides of a branch

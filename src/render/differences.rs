@@ -20,7 +20,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "loops",
         "A while loop always loads. The kernel limits a run of the probe to 8388607 iterations, and rbt reports a loop that \
          exceeds the limit. bpftrace's loops load only if the verifier can prove that they end. A for loop over more than \
-         8388608 integers stops after that many, and rbt reports it; bpftrace runs no iteration at all. The variable of a for \
+         8388608 integers stops after that many, and rbt reports it; bpftrace runs no iteration at all. rbt also ends loops that \
+         take more than a second, other than those of begin, end and self; bpftrace has no such limit. The variable of a for \
          loop is wide enough for both ends of the range; in bpftrace it may be too narrow if the range goes from a literal to a \
          variable.",
     ),

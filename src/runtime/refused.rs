@@ -142,9 +142,16 @@ fn position(line: &str) -> Option<Pos> {
     Some(Pos { file: file.into(), line: line.trim().parse().ok()?, col: 1, ..Pos::default() })
 }
 
-/// The last line that is neither summary, instruction, register state nor source.
+/// What the verifier says when it gives up. It does so within a line, after the instruction that it has come to.
+const GIVES_UP: [&str; 2] = ["BPF program is too large", "The sequence of "];
+/// It says so within this many lines of the end; a state of registers, and the summary, may follow.
+const LAST_LINES: usize = 8;
+
+/// The last line that is neither summary, instruction, register state nor source; or the end of an instruction's line.
 fn last_words(trace: &[&str]) -> Option<String> {
-    trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned)
+    let gives_up = |line: &str| GIVES_UP.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
+    let speech = || trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned);
+    trace.iter().rev().take(LAST_LINES).find_map(|line| gives_up(line)).or_else(speech)
 }
 
 fn is_speech(line: &str) -> bool {
@@ -226,6 +233,16 @@ mod tests {
         let refused = read("begin", log, None);
         assert_eq!(refused.reason, "BPF program is too large. Processed 1000001 insn");
         assert!(refused.is_too_large());
+    }
+
+    #[test]
+    fn words_after_an_instruction() {
+        let log = "41824: (b7) r4 = 0                    ; frame2: R4=0 cb\n\
+            41825: (1d) if r2 == r3 goto pc+5 BPF program is too large. Processed 1000001 insn\n\
+            R0=scalar() R6=ctx() R10=fp0\nprocessed 1000001 insns (limit 1000000)\n";
+        let refused = read("begin", log, None);
+        assert_eq!(refused.reason, "BPF program is too large. Processed 1000001 insn");
+        assert!(refused.is_too_large() && refused.suggestion.is_some());
     }
 
     #[test]

@@ -72,7 +72,9 @@ pub const KEYWORDS: &[Keyword] = &[
         "for",
         "for $i : FROM..TO { … }, for $kv : @map { … }",
         "Loops over the integers from the first up to, but not including, the last; or over the elements of a map, in arbitrary \
-         order, where `$kv.0` is the key and `$kv.1` is the value.",
+         order, where `$kv.0` is the key and `$kv.1` is the value. While a probe runs, its CPU does nothing else. So rbt ends a \
+         run of a probe, and reports it, if its loops take more than a second; `begin`, `end` and `self` may take longer, until \
+         Ctrl-C.",
         "begin { for $i : 0..3 { @square[$i] = $i * $i; } for $kv : @square { printf(\"%d: %d\\n\", $kv.0, $kv.1); } }",
     ),
     statement(

@@ -1,0 +1,129 @@
+//! Loops of a program look up from time to time whether to go on. A flag ([`Builder::interrupted`]) is not enough: who sets it
+//! may wait for the CPU that the program is on, or for an interrupt that the program is in.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::shared::State;
+use super::{Builder, Cmp, Helper};
+use crate::types::{Int, Space};
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// So many iterations pass from one look to the next: a power of two. They take tens of microseconds.
+const ITERATIONS: u64 = 1 << 12;
+/// From the first look on, the loops of a program that runs in the midst of others' work may take this many nanoseconds. While
+/// it runs, its CPU does nothing else. Without interrupts, other CPUs wait too, as soon as they want it to do something.
+const MOST_NS: u64 = 1_000_000_000;
+/// Bytes of memory for the iterations so far, and for the time at which they must end.
+const SIZE: u32 = 16;
+const END: u32 = 8;
+
+/// The signals by which rbt is asked to end: see [`crate::runtime`].
+const ENDING: u64 = (1 << (libc::SIGINT - 1)) | (1 << (libc::SIGTERM - 1));
+/// By this one, the kernel ends all threads of a process.
+const KILLING: u64 = 1 << (libc::SIGKILL - 1);
+
+/// Offsets of the signals that a task has yet to handle, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SignalOffsets {
+    /// `task_struct.signal`
+    pub signal: u32,
+    /// `signal_struct.shared_pending.signal`
+    pub process: u32,
+    /// `task_struct.pending.signal`
+    pub thread: u32,
+}
+
+/// When the loops of a program must end, other than by the flag.
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// It takes too long.
+    Clock,
+    /// rbt runs the program itself, and has a signal to handle. The offsets are unknown without BTF.
+    Signals(Option<SignalOffsets>),
+}
+
+impl<'c> Builder<'_, 'c> {
+    /// Reserves scratch memory for the pace of loops, and returns its offset.
+    pub fn alloc_pace(&mut self) -> u32 {
+        self.alloc_scratch(SIZE)
+    }
+
+    /// Takes the pace from one offset in scratch memory to another: a function goes on at that of its caller. At none, it begins.
+    pub fn copy_pace(&mut self, from: Option<u32>, to: Option<u32>) {
+        let Some(to) = to else { return };
+        for word in [0, END] {
+            let value = match from {
+                Some(from) => {
+                    let from = self.scratch_at(from);
+                    self.load(from, word, U64)
+                }
+                None => self.int(0),
+            };
+            let to = self.scratch_at(to);
+            self.store(to, word, 8, value);
+        }
+    }
+
+    /// Counts an iteration: must the loop end here?
+    pub fn out_of_pace(&mut self, offset: u32, pace: Pace) -> IntValue<'c> {
+        let at = self.scratch_at(offset);
+        let made = self.load(at, 0, U64);
+        let made = self.add(made, self.int(1));
+        self.store(at, 0, 8, made);
+        let since = self.and(made, self.int(ITERATIONS - 1));
+        let look = self.cmp(Cmp::Eq, since, self.int(0));
+        self.choose(
+            look,
+            |e| match pace {
+                Pace::Clock => {
+                    let over = e.overdue(at);
+                    // the next iteration, of a loop around this one perhaps, looks again
+                    e.if_(over, |e| {
+                        let before = e.int(ITERATIONS - 1);
+                        e.store(at, 0, 8, before);
+                    });
+                    over
+                }
+                Pace::Signals(of) => of.map_or(e.int(0), |of| e.signaled(of)),
+            },
+            |e| e.int(0),
+        )
+    }
+
+    /// The first call takes the time.
+    fn overdue(&mut self, at: PointerValue<'c>) -> IntValue<'c> {
+        let now = self.call(Helper::KtimeGetNs, &[]);
+        let end = self.load(at, END, U64);
+        let later = self.add(now, self.int(MOST_NS));
+        self.choose(
+            end,
+            |e| e.cmp(Cmp::Ugt, now, end),
+            |e| {
+                e.store(at, END, 8, later);
+                e.int(0)
+            },
+        )
+    }
+
+    /// Does the current process have a signal to handle that ends a run? Its handler, which may not get to run before the
+    /// program ends, sets the flag again.
+    fn signaled(&mut self, of: SignalOffsets) -> IntValue<'c> {
+        let task = self.call(Helper::GetCurrentTask, &[]);
+        let at = self.add(task, self.int(of.thread.into()));
+        let thread = self.read_int(Space::Kernel, at, U64);
+        let thread = self.and(thread, self.int(KILLING));
+        let at = self.add(task, self.int(of.signal.into()));
+        let signal = self.read_int(Space::Kernel, at, U64);
+        let at = self.add(signal, self.int(of.process.into()));
+        let process = self.read_int(Space::Kernel, at, U64);
+        let process = self.and(process, self.int(ENDING | KILLING));
+        let either = self.or(thread, process);
+        let signaled = self.cmp(Cmp::Ne, either, self.int(0));
+        self.if_(signaled, |e| {
+            let (flag, one) = (e.state(std::mem::offset_of!(State, interrupted)), e.int(1));
+            e.store(flag, 0, 8, one);
+        });
+        signaled
+    }
+}
