@@ -246,11 +246,18 @@ impl Beside {
             to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&omitted)));
         }
         while let Some(name) = self.renderer.another() {
-            // standard output has one document
-            let Some(path) = &self.path else { break };
+            let Some(path) = &self.path else {
+                if self.warnings {
+                    to_stderr(&format!("note: {} shows one map on standard output; -o FILE shows the others, too\n", self.name));
+                }
+                break;
+            };
             let mut file = BufWriter::new(WholeFile::create(&beside(path, &name))?);
             self.renderer.finish(&mut file)?;
             file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
+        }
+        if let Some(uncompared) = self.renderer.uncompared().filter(|_| self.warnings) {
+            to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&uncompared)));
         }
         Ok(())
     }

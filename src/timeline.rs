@@ -10,7 +10,7 @@ const MOST_OPEN: usize = 1 << 20;
 const MOST_THREADS: usize = 1 << 16;
 
 /// Where a span is shown.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// A thread, by its ID.
     Thread(u32),

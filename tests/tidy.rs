@@ -418,3 +418,42 @@ fn skip(what: &str) {
     assert!(!all, "needs {what}");
     eprintln!("skipped: needs {what}");
 }
+
+/// Licenses of crates that may be part of the binary. A crate that offers several is used under one of these.
+const LICENSES: &[&str] =
+    &["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "MIT", "Unicode-3.0", "Unlicense", "Zlib"];
+
+/// Crates under other licenses, which README names, and whose source code a release says where to find.
+const OTHER_LICENSES: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];
+
+#[test]
+fn licenses_are_known() {
+    let out = std::process::Command::new("cargo")
+        .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}\t{l}"])
+        .current_dir(root())
+        .output()
+        .expect("cargo tree runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let (mut bad, mut others) = (String::new(), BTreeSet::new());
+    for line in text.lines() {
+        let Some((krate, license)) = line.split_once('\t') else { continue };
+        let (name, license) = (krate.split(' ').next().unwrap_or(krate), license.trim_end_matches(" (*)"));
+        let fits = |choice: &str| choice.split(" AND ").all(|part| LICENSES.contains(&part.trim_matches(['(', ')', ' '])));
+        let all = license.split(" AND ").all(|part| part.trim_matches(['(', ')']).replace('/', " OR ").split(" OR ").any(fits));
+        match OTHER_LICENSES.iter().find(|(other, _)| *other == name) {
+            Some((_, known)) if *known == license => drop(others.insert(name)),
+            None if all => {}
+            Some(_) | None => {
+                let _ = writeln!(bad, "{krate}: {license} is not in this table");
+            }
+        }
+    }
+    let readme = read("README.md");
+    for (name, license) in OTHER_LICENSES {
+        if !others.contains(name) || !readme.contains(name) || !readme.contains(license) {
+            let _ = writeln!(bad, "{name}, {license}: it is no longer used, or README does not name it");
+        }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}

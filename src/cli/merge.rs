@@ -24,7 +24,7 @@ pub struct Merge {
 }
 
 /// Flags of a run that `rbt merge` accepts too.
-const OF_A_RUN: &[&str] = &["output", "format", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
+const OF_A_RUN: &[&str] = &["output", "format", "diff", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
 
 const ABOUT: &str = "Add up the counts of runs of one script on several machines
 
@@ -42,6 +42,8 @@ Examples:
   pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
                                               read the output of pdsh, with the names of the hosts
   rbt merge --by host *.json                  put the host into each key, as the first part
+  rbt merge new.json --diff old.json -o diff.svg
+                                              compare the stacks of two runs
   rbt merge *.json --expect 'p99(@ns) < 1ms'  check the sum
 
 Exit status:

@@ -192,6 +192,8 @@ pub struct Run {
     pub color_output: bool,
     /// `--watch`
     pub watch: Option<Duration>,
+    /// `--diff`: a file, or a map with its `@`
+    pub diff: Option<String>,
     /// `--cgroup`
     pub cgroup: Option<String>,
     /// `--container`
@@ -440,6 +442,14 @@ fn listed(arg: OsString) -> Listed {
 /// Expectations are about a run.
 fn require_run(draft: &Draft) -> Result<(), Failure> {
     let run = &draft.run;
+    if let Some(base) = &run.diff {
+        let formats = run.outputs.iter().filter_map(|path| crate::render::of_file(path));
+        let mut formats = run.format.as_deref().and_then(crate::render::find).into_iter().chain(formats);
+        if !formats.any(|format| format.compares) {
+            let what = format!("--diff {base} needs a flame graph");
+            return Err(Failure::new(what).help("add -o FILE.svg, or -f flamegraph"));
+        }
+    }
     if run.expected.is_empty() {
         return match run.expected.reports.first() {
             Some(_) => Err(Failure::new("--report needs an expectation").help("add --expect 'count(@calls) <= 200'")),

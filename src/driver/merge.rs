@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::budget::{self, Budget};
+use crate::cli::Run;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Found, NoSum, Refused, Sum, read};
 use crate::output::Output;
 use crate::outputs::{Destinations, about};
-use crate::render::{RenderOptions, Rendered, Renderer};
+use crate::render::{Base, RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
 use crate::value::Value;
 
@@ -86,6 +87,25 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
     }
 }
 
+/// What `--diff` compares with.
+pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
+    let Some(text) = &run.diff else { return Ok(None) };
+    if text.starts_with('@') {
+        return Ok(Some(Arc::new(Base::Map(text.clone()))));
+    }
+    let mut problems = Problems { messages: 0, color: run.color };
+    let mut sum = Sum::new(false);
+    add(Path::new(text), &mut sum, &mut problems)?;
+    problems.finish();
+    if sum.hosts().is_empty() {
+        let failure = Failure::new(format!("there is no state to compare with in {text}")).code("no-states");
+        return Err(failure.help("write one with `rbt -f state`; `--diff @MAP` compares with another map of the run"));
+    }
+    let (views, refused): (Vec<_>, Vec<_>) = sum.shown(None).into_iter().partition(Result::is_ok);
+    refused.into_iter().filter_map(Result::err).for_each(|why| problems.tell_of_map(&why));
+    Ok(Some(Arc::new(Base::of_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
+}
+
 fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {
     let run = &*asked.run;
     let to = Destinations::of(run)?;
@@ -111,6 +131,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
         warnings: run.warnings,
         commands: budget::is_read_for_commands(run),
         key_parts,
+        base: base(run)?,
         about: Arc::new(about("the sum".into(), String::new())),
         ..RenderOptions::default()
     };

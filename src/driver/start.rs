@@ -77,6 +77,7 @@ pub(super) fn start(
         tables: settings.map_layout == MapLayout::Table,
         commands: super::budget::is_read_for_commands(run),
         key_parts: compiled.artifact.manifest.maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
+        base: super::merge::base(run)?,
         about: Arc::new(about(front)),
         ..RenderOptions::default()
     };
@@ -220,9 +221,23 @@ fn blank_state(front: &Frontend, budget: Option<&Budget>) -> State {
     }
 }
 
+/// Characters of a script that documents show as its name.
+const MOST_OF_NAME: usize = 60;
+
 /// The same for documents.
 fn about(front: &Frontend) -> About {
-    front.sources.first().map(|source| outputs::about(source.name.clone(), source.text.clone())).unwrap_or_default()
+    let Some(source) = front.sources.first() else { return About::default() };
+    let name = if source.name == diag::PROGRAM_NAME { first_words(&source.text) } else { source.name.clone() };
+    outputs::about(name, source.text.clone())
+}
+
+/// What a script without a file is called.
+fn first_words(script: &str) -> String {
+    let text = script.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(MOST_OF_NAME) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// The probes of a script, each by the names of its sites. One that does nothing here has left its work to another.

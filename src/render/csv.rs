@@ -1,4 +1,4 @@
-//! `-f csv`: one table, a row per number: entries of maps, fields of statistics, buckets, points of series; and a row per text.
+//! `-f csv`: one table, a row per number: entries of maps, fields of statistics, buckets, points of series; and a row per span and per text.
 //!
 //! Columns are the same for all rows, so that databases and spreadsheets read them. Control characters are escaped.
 
@@ -8,8 +8,9 @@ use csv::Writer;
 
 use super::order::{arrange, divide};
 use super::stack_keys::{shown, visible};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, spell, utc};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, span, spell, utc};
 use crate::output::Output;
+use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Scale, Value};
 
 /// Makes the renderer.
@@ -74,9 +75,26 @@ impl Csv {
             Output::Attached { probes } => self.row(&mut table, ["attached_probes", ""], &[], Row::number("", *probes))?,
             Output::Lost { events } => self.row(&mut table, ["lost_events", ""], &[], Row::number("", *events))?,
             Output::Counts(counts) => counts.iter().try_for_each(|of| self.counts(&mut table, of))?,
-            Output::Span(_) | Output::Limited(_) | Output::End | Output::State(_) | Output::Trial(_) => {}
+            Output::Span(span) => self.span(&mut table, span)?,
+            Output::Limited(_) | Output::End | Output::State(_) | Output::Trial(_) => {}
         }
         table.flush()
+    }
+
+    /// A span that has ended, or is open: its track is the key, and its values are text.
+    fn span(&self, table: &mut Writer<&mut Vec<u8>>, span: &Span) -> io::Result<()> {
+        if span.phase == Phase::Begin {
+            return Ok(());
+        }
+        let field = if span.phase.is_open() { "open_ns" } else { "duration_ns" };
+        let row = Row {
+            time: Some(span.start_ns),
+            field: field.into(),
+            value: (span.end_ns - span.start_ns).to_string(),
+            text: span::values(span),
+            ..Row::default()
+        };
+        self.row(table, ["span", &String::from_utf8_lossy(&span.name)], &[span::track(span)], row)
     }
 
     fn counts(&self, table: &mut Writer<&mut Vec<u8>>, of: &Counts) -> io::Result<()> {

@@ -1,99 +1,184 @@
-//! `-f flamegraph` and `-f icicle`: a picture of each map with stacks in its keys, which zooms and searches.
+//! `-f flamegraph` and `-f icicle`: a picture of each map with stacks in its keys, which zooms and searches, and of each heat map.
 //!
 //! Each map has a document of its own, as widths of different maps cannot be compared.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
-use inferno::flamegraph::{Direction, Options, from_lines};
+use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
-use super::stack_keys::{Kind, Name, is_stacked, names, visible, weight};
-use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
+use super::heat_picture::{self, Panel};
+use super::stack_keys::{Kind, Name, Width, is_stacked, names, visible, weight};
+use super::{Base, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
-use crate::value::{MapView, Unit};
+use crate::value::{MapView, Value};
+
+/// Why a map has no picture.
+const NO_PICTURE: &str = "no stacks with numbers, and no heat map";
 
 /// Makes the renderer whose stacks grow upward.
 pub fn flamegraph(options: &RenderOptions) -> Box<dyn Renderer> {
-    Box::new(FlameGraph::new(options, Direction::Straight))
+    Box::new(Pictures::new(options, Direction::Straight))
 }
 
 /// Makes the renderer whose stacks grow downward.
 pub fn icicle(options: &RenderOptions) -> Box<dyn Renderer> {
-    Box::new(FlameGraph::new(options, Direction::Inverted))
+    Box::new(Pictures::new(options, Direction::Inverted))
 }
 
-struct FlameGraph {
+/// The stacks of maps as lines that the library reads, with the name of each map.
+pub type Folded = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// The stacks of these maps.
+pub fn folded(views: &[MapView]) -> Folded {
+    views.iter().filter(|view| is_stacked(view)).map(|view| (view.name.clone(), Stacks::of(view).lines)).collect()
+}
+
+struct Pictures {
     direction: Direction,
     /// The script and the host.
     of: String,
+    base: Option<Arc<Base>>,
     /// Those that are not written yet, by name: the last that was printed of each.
-    maps: BTreeMap<String, Map>,
+    maps: BTreeMap<String, Picture>,
+    /// Maps that could not be compared.
+    alone: Vec<String>,
     omitted: Omitted,
 }
 
-struct Map {
-    lines: BTreeMap<String, u64>,
-    kinds: BTreeMap<String, Kind>,
-    unit: Option<Unit>,
+enum Picture {
+    Stacks(Stacks),
+    Heat(Vec<Panel>),
 }
 
-impl FlameGraph {
-    fn new(options: &RenderOptions, direction: Direction) -> Self {
-        let about = &options.about;
-        Self { direction, of: visible(&format!("{} on {}", about.name, about.host)), maps: BTreeMap::new(), omitted: Omitted::default() }
+impl Picture {
+    fn of(view: &MapView) -> Option<Self> {
+        if is_stacked(view) {
+            return Some(Picture::Stacks(Stacks::of(view)));
+        }
+        let heat = view.entries.iter().any(|(_, value)| matches!(value, Value::HeatMap(_)));
+        heat.then(|| Picture::Heat(heat_picture::panels(view)))
     }
 }
 
-impl Renderer for FlameGraph {
+struct Stacks {
+    lines: BTreeMap<String, u64>,
+    kinds: BTreeMap<String, Kind>,
+    width: Width,
+}
+
+impl Pictures {
+    fn new(options: &RenderOptions, direction: Direction) -> Self {
+        let about = &options.about;
+        Self {
+            direction,
+            of: visible(&format!("{} on {}", about.name, about.host)),
+            base: options.base.clone(),
+            maps: BTreeMap::new(),
+            alone: Vec::new(),
+            omitted: Omitted::default(),
+        }
+    }
+
+    /// What a map is compared with, and what that is called.
+    fn base(&mut self, name: &str) -> Option<(BTreeMap<String, u64>, String)> {
+        let base = self.base.clone()?;
+        let found = match &*base {
+            Base::Map(other) => match self.maps.get(other) {
+                Some(Picture::Stacks(stacks)) if other != name => Some((stacks.lines.clone(), other.clone())),
+                Some(_) | None => None,
+            },
+            Base::Run { maps, place } => maps.get(name).map(|lines| (lines.clone(), place.clone())),
+        };
+        if found.is_none() && base.map() != Some(name) {
+            self.alone.push(name.into());
+        }
+        found
+    }
+}
+
+impl Renderer for Pictures {
     fn render(&mut self, output: &Output, _: &mut Rendered) {
-        let Output::Map(view) = output else { return };
-        if is_stacked(view) {
-            self.maps.insert(view.name.clone(), Map::of(view));
+        let picture = if let Output::Map(view) = output { Picture::of(view) } else { None };
+        if let (Some(picture), Output::Map(view)) = (picture, output) {
+            self.maps.insert(view.name.clone(), picture);
         } else {
-            self.omitted.add(view);
+            self.omitted.add(output);
         }
     }
 
     fn omitted(&self) -> Option<String> {
-        self.omitted.told(NO_STACKS)
+        self.omitted.told(NO_PICTURE)
+    }
+
+    fn uncompared(&self) -> Option<String> {
+        let base = self.base.as_ref()?;
+        let place = match &**base {
+            Base::Map(name) => name,
+            Base::Run { place, .. } => place,
+        };
+        (!self.alone.is_empty()).then(|| format!("does not compare {}: there is no such map with stacks in {place}", self.alone.join(", ")))
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
-        let (name, map) = self.maps.pop_first().unwrap_or_else(|| ("maps".into(), Map::none()));
+        // a map that others are compared with comes last, because it must be there until then
+        let compared = self.base.as_ref().and_then(|base| base.map()).map(String::from);
+        let next = self.maps.keys().find(|name| compared.as_ref() != Some(name)).or(self.maps.keys().next()).cloned();
+        let Some((name, picture)) = next.and_then(|name| self.maps.remove_entry(&name)) else {
+            return self.stacks("maps", Stacks::none(), to);
+        };
+        match picture {
+            Picture::Stacks(stacks) => self.stacks(&name, stacks, to),
+            Picture::Heat(panels) => heat_picture::draw(&visible(&name), &self.of, &panels, to),
+        }
+    }
+
+    fn another(&mut self) -> Option<String> {
+        let compared = self.base.as_ref().and_then(|base| base.map());
+        self.maps.keys().find(|name| compared != Some(name)).or(self.maps.keys().next()).cloned()
+    }
+}
+
+impl Pictures {
+    fn stacks(&mut self, name: &str, stacks: Stacks, to: &mut dyn Write) -> io::Result<()> {
         let mut palette = PaletteMap::default();
-        palette.insert("all", color(&Kind::Label));
-        for (name, kind) in &map.kinds {
+        let color = |kind: &Kind| {
+            let [r, g, b] = kind.color(stacks.width);
+            Color { r, g, b }
+        };
+        // the box below all others
+        palette.insert("", color(&Kind::Label));
+        for (name, kind) in &stacks.kinds {
             palette.insert(name, color(kind));
         }
         let mut options = Options::default();
         options.direction = self.direction;
-        options.title = visible(&name);
+        options.title = visible(name);
         options.subtitle = Some(self.of.clone());
-        options.count_name = match map.unit {
-            Some(Unit::Duration) => "ns",
-            Some(Unit::Size) => "bytes",
-            None => "samples",
-        }
-        .into();
-        if map.unit == Some(Unit::Duration) {
-            options.bgcolors = Some(BackgroundColor::Blue);
-        }
+        options.count_name = stacks.width.unit().into();
+        options.text_truncate_direction = TextTruncateDirection::Right;
+        options.bgcolors = Some(if stacks.width.is_time() { BackgroundColor::Blue } else { BackgroundColor::Grey });
         options.palette_map = Some(&mut palette);
         options.notes = format!("rbt {}", crate::VERSION);
-        let lines: Vec<String> = map.lines.into_iter().map(|(line, n)| format!("{line} {n}")).collect();
+        let lines: Vec<String> = match self.base(name) {
+            Some((before, place)) => {
+                options.subtitle = Some(visible(&format!("{}, compared with {place}: red is more, blue is less", self.of)));
+                // the library draws what there is now: what is gone has no width
+                let one = |line: &String| format!("{line} {} {}", before.get(line).unwrap_or(&0), stacks.lines.get(line).unwrap_or(&0));
+                before.keys().chain(stacks.lines.keys().filter(|line| !before.contains_key(*line))).map(one).collect()
+            }
+            None => stacks.lines.iter().map(|(line, n)| format!("{line} {n}")).collect(),
+        };
         from_lines(&mut options, lines.iter().map(String::as_str), to)
-    }
-
-    fn another(&mut self) -> Option<String> {
-        self.maps.keys().next().cloned()
     }
 }
 
-impl Map {
+impl Stacks {
     /// A box that says that there are none.
     fn none() -> Self {
-        Self { lines: [("[no stacks]".into(), 1)].into(), kinds: BTreeMap::new(), unit: None }
+        Self { lines: [("[no stacks]".into(), 1)].into(), kinds: BTreeMap::new(), width: Width::Samples }
     }
 
     fn of(view: &MapView) -> Self {
@@ -115,31 +200,16 @@ impl Map {
         if lines.is_empty() {
             return Self::none();
         }
-        Self { lines, kinds, unit: view.show.unit }
+        Self { lines, kinds, width: Width::of(view) }
     }
 }
 
-/// A line in which the library finds no comment, and no number but the one that follows.
+/// A line in which the library finds no comment, and no number but those that follow.
 fn plain(line: String) -> String {
     let line = line.strip_prefix("# ").map(|rest| format!("#\u{a0}{rest}")).unwrap_or(line);
     match line.rsplit_once(' ') {
         Some((before, last)) if last.parse::<f64>().is_ok() => format!("{before}\u{a0}{last}"),
         _ => line,
-    }
-}
-
-/// Orange for the kernel, green for interpreted functions, gray for labels, and a shade from red to yellow for each library.
-fn color(kind: &Kind) -> Color {
-    match kind {
-        Kind::Label => Color { r: 200, g: 200, b: 208 },
-        Kind::Kernel => Color { r: 240, g: 140, b: 50 },
-        Kind::Interpreted => Color { r: 110, g: 200, b: 110 },
-        Kind::User(module) => {
-            let name = module.as_deref().unwrap_or_default();
-            let hash = name.bytes().fold(0u32, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into()));
-            let shade = (hash % 120) as u8;
-            Color { r: 235, g: 85 + shade, b: 70 + shade / 3 }
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::value::{MapView, Value};
 
 use super::digits::decimal;
 use super::spell;
-use super::stack_keys::{NO_STACK, Part, frame, parts, weight};
+use super::stack_keys::{BETWEEN, NO_STACK, Part, frame, parts, weight};
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 
@@ -104,6 +104,7 @@ impl Folded {
         for part in parts(key) {
             match part {
                 Part::Frame(f, s) => self.push(frame(f, s).as_bytes(), &mut line),
+                Part::Between => self.push(BETWEEN.as_bytes(), &mut line),
                 Part::Other(value) => {
                     let mut text = Vec::new();
                     spell::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);

@@ -38,21 +38,22 @@ pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
 }
 
 /// The cells of the picture.
-struct Grid {
+pub struct Grid {
     /// Of the rows, from the least value up.
-    labels: Vec<String>,
+    pub labels: Vec<String>,
     /// By row and column.
-    cells: Vec<Vec<u64>>,
-    /// Start of the first and the last column.
-    first: i128,
-    last: i128,
+    pub cells: Vec<Vec<u64>>,
+    /// Start of the first column.
+    pub first: i128,
+    /// Start of the last column.
+    pub last: i128,
     /// Nanoseconds of a column.
-    step: i128,
+    pub step: i128,
 }
 
 impl Grid {
     /// Neighboring intervals and buckets are joined where the picture would be too large. None without values.
-    fn of(map: &HeatMap, most_columns: usize) -> Option<Self> {
+    pub fn of(map: &HeatMap, most_columns: usize) -> Option<Self> {
         let some = |at: &usize| map.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
         let buckets = map.columns.first()?.1.len();
         let (bottom, top) = ((0..buckets).find(some)?, (0..buckets).rfind(some)?);

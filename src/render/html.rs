@@ -9,14 +9,18 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::markup::escaped;
 use super::order::{arrange, divide};
-use super::stack_keys::{Kind, Name, is_stacked, names, shown, visible, weight};
-use super::{RenderOptions, Rendered, Renderer, hist, text, utc};
+use super::stack_keys::{Kind, Name, TimeUnit, Width, is_stacked, names, shown, visible, weight};
+use super::{RenderOptions, Rendered, Renderer, hist, span, text, utc};
 use crate::output::Output;
+use crate::timeline::{Phase, Span, Track};
 use crate::value::{MapView, Value};
 
 /// Maximum number of lines of text in a page.
 const MOST_LINES: usize = 100_000;
+/// Maximum number of spans in a page.
+const MOST_SPANS: usize = 200_000;
 /// Integers from which on a number of JavaScript is not exact.
 const EXACT: i128 = 1 << 53;
 
@@ -26,7 +30,16 @@ const SCRIPT: &str = include_str!("html/script.js");
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     let messages = text::make(&RenderOptions { beside: false, ..options.clone() });
-    Box::new(Page { options: options.clone(), messages, data: Data::default(), known: HashMap::new(), maps: BTreeMap::new() })
+    Box::new(Page {
+        options: options.clone(),
+        messages,
+        data: Data::default(),
+        known: HashMap::new(),
+        kinds: HashMap::new(),
+        tracks: HashMap::new(),
+        names: HashMap::new(),
+        maps: BTreeMap::new(),
+    })
 }
 
 struct Page {
@@ -36,6 +49,10 @@ struct Page {
     data: Data,
     /// Indices of frames.
     known: HashMap<Name, u32>,
+    /// Indices of kinds, and of tracks and names of spans.
+    kinds: HashMap<Kind, u32>,
+    tracks: HashMap<Track, u32>,
+    names: HashMap<String, u32>,
     /// Indices of maps: the last that was printed of each counts.
     maps: BTreeMap<String, usize>,
 }
@@ -43,11 +60,27 @@ struct Page {
 #[derive(Default, Serialize)]
 struct Data {
     maps: Vec<Map>,
-    /// Name, and 0 for a label, 1 for the kernel, 2 for an interpreted function, more for a binary.
+    /// Name, and index of the file that it is of, or of another kind.
     frames: Vec<(String, u32)>,
+    /// Name, color, and color where widths are time.
+    kinds: Vec<(String, String, String)>,
+    spans: Spans,
     lines: Vec<String>,
     more_lines: usize,
     losses: Vec<String>,
+}
+
+/// What lasted.
+#[derive(Default, Serialize)]
+struct Spans {
+    /// Names of tracks, in the order in which they appear.
+    tracks: Vec<String>,
+    names: Vec<String>,
+    /// Nanoseconds from which the starts count, since 1970: a number of JavaScript is not exact there.
+    base_ms: i64,
+    /// Track, depth, index of the name, start and duration in nanoseconds, 1 if its end was not seen, values.
+    rows: Vec<(u32, usize, u32, i64, i64, u8, String)>,
+    more: usize,
 }
 
 #[derive(Serialize)]
@@ -58,6 +91,8 @@ struct Map {
     /// Parts of the key, and what the kind has as a value.
     rows: Vec<(Vec<Json>, Json)>,
     /// Indices of frames, outermost first, and their weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<Vec<(Vec<u32>, u64)>>,
 }
@@ -78,7 +113,8 @@ impl Renderer for Page {
                 let told = String::from_utf8_lossy(&told.err).into_owned();
                 self.data.losses.extend(told.lines().filter(|line| !line.trim().is_empty()).map(visible));
             }
-            Output::Span(_) | Output::Attached { .. } | Output::End | Output::State(_) | Output::Trial(_) => {}
+            Output::Span(span) => self.span(span),
+            Output::Attached { .. } | Output::End | Output::State(_) | Output::Trial(_) => {}
         }
     }
 
@@ -117,6 +153,33 @@ impl Page {
         if self.data.lines.len() < MOST_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
     }
 
+    fn span(&mut self, of: &Span) {
+        if of.phase == Phase::Begin {
+            return;
+        }
+        let spans = &mut self.data.spans;
+        if spans.rows.len() >= MOST_SPANS {
+            spans.more += 1;
+            return;
+        }
+        if spans.rows.is_empty() {
+            // spans are told when they end: an earlier one may have begun before this
+            spans.base_ms = (of.start_ns / 1_000_000) as i64;
+        }
+        let track = *self.tracks.entry(of.track.clone()).or_insert_with(|| {
+            spans.tracks.push(String::new());
+            u32::try_from(spans.tracks.len() - 1).unwrap_or(u32::MAX)
+        });
+        // execve(2) gives a thread another name, by which it is known in the end
+        if let Some(shown) = spans.tracks.get_mut(track as usize) {
+            *shown = span::track(of);
+        }
+        let name = indexed(&mut self.names, &mut spans.names, span::name(of));
+        let start = (of.start_ns - i128::from(spans.base_ms) * 1_000_000) as i64;
+        let open = u8::from(of.phase.is_open());
+        spans.rows.push((track, of.depth, name, start, (of.end_ns - of.start_ns) as i64, open, span::values(of)));
+    }
+
     fn map(&mut self, view: &MapView) {
         let stacks = is_stacked(view).then(|| self.stacks(view));
         let div = view.show.div;
@@ -135,7 +198,14 @@ impl Page {
             let key = if view.keyed { parts(key).iter().map(cell).collect() } else { Vec::new() };
             (key, content(value, div))
         });
-        let map = Map { name: visible(&view.name), kind: view.kind, columns, rows: rows.collect(), stacks };
+        let map = Map {
+            name: visible(&view.name),
+            kind: view.kind,
+            columns,
+            rows: rows.collect(),
+            unit: stacks.is_some().then(|| Width::of(view).unit()),
+            stacks,
+        };
         let next = self.data.maps.len();
         let at = *self.maps.entry(view.name.clone()).or_insert(next);
         match self.data.maps.get_mut(at) {
@@ -154,17 +224,19 @@ impl Page {
     }
 
     fn frame(&mut self, name: Name) -> u32 {
-        let next = u32::try_from(self.data.frames.len()).unwrap_or(u32::MAX);
-        let frames = &mut self.data.frames;
+        let Data { frames, kinds, .. } = &mut self.data;
+        let known = &mut self.kinds;
         *self.known.entry(name).or_insert_with_key(|name| {
-            let kind = match &name.kind {
-                Kind::Label => 0,
-                Kind::Kernel => 1,
-                Kind::Interpreted => 2,
-                Kind::User(module) => 3 + module.iter().flat_map(|m| m.bytes()).fold(0u32, |hash, b| (hash * 31 + u32::from(b)) % 997),
-            };
+            let kind = *known.entry(name.kind.clone()).or_insert_with(|| {
+                let color = |width| {
+                    let [r, g, b] = name.kind.color(width);
+                    format!("#{r:02x}{g:02x}{b:02x}")
+                };
+                kinds.push((name.kind.name(), color(Width::Samples), color(Width::Time(TimeUnit::Nano))));
+                u32::try_from(kinds.len() - 1).unwrap_or(u32::MAX)
+            });
             frames.push((name.text.clone(), kind));
-            next
+            u32::try_from(frames.len() - 1).unwrap_or(u32::MAX)
         })
     }
 }
@@ -173,11 +245,20 @@ fn parts(key: &Value) -> &[Value] {
     if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
 }
 
+/// The index of a name, which may be new.
+fn indexed(known: &mut HashMap<String, u32>, all: &mut Vec<String>, name: String) -> u32 {
+    *known.entry(name).or_insert_with_key(|name| {
+        all.push(name.clone());
+        u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
+    })
+}
+
 /// A number, or a text.
 fn cell(value: &Value) -> Json {
     match value.number() {
         Some(n) if n.abs() < EXACT && !matches!(value, Value::Ptr(_) | Value::Enum { name: Some(_), .. }) => json!(n as i64),
-        _ => Json::String(shown(value).trim().into()),
+        // the lines of a stack
+        _ => Json::String(shown(value).trim().lines().map(str::trim).collect::<Vec<_>>().join("\n")),
     }
 }
 
@@ -206,11 +287,6 @@ fn content(value: &Value, div: Option<u64>) -> Json {
     } else {
         json!([cell(divide(value, div).as_ref())])
     }
-}
-
-/// As HTML has it.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// JSON in an element of HTML, where nothing can end that.

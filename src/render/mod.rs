@@ -3,7 +3,7 @@
 //! This module also has what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
 //! calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and [`Value::Stack`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,10 +23,12 @@ mod digits;
 mod flamegraph;
 mod folded;
 mod gfp;
+mod heat_picture;
 mod heatmap;
 mod hist;
 mod html;
 mod json;
+mod markup;
 mod order;
 mod perfetto;
 mod pprof;
@@ -79,6 +81,10 @@ pub trait Renderer {
     fn omitted(&self) -> Option<String> {
         None
     }
+    /// What could not be compared with [`RenderOptions::base`], when all is written.
+    fn uncompared(&self) -> Option<String> {
+        None
+    }
     /// The name of another document, which the next [`Self::finish`] writes.
     fn another(&mut self) -> Option<String> {
         None
@@ -123,8 +129,38 @@ pub struct RenderOptions {
     pub beside: bool,
     /// Maximum number of parts of a map's key.
     pub key_parts: usize,
+    /// What flame graphs are compared with.
+    pub base: Option<Arc<Base>>,
     /// The run.
     pub about: Arc<About>,
+}
+
+/// What flame graphs are compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// Another map of the run.
+    Map(String),
+    /// The maps of the same names of another run.
+    Run {
+        /// Of each map, its stacks and what they count.
+        maps: BTreeMap<String, BTreeMap<String, u64>>,
+        /// Where the run is from.
+        place: String,
+    },
+}
+
+impl Base {
+    /// The results of another run.
+    pub fn of_run(views: &[MapView], place: String) -> Self {
+        Base::Run { maps: flamegraph::folded(views), place }
+    }
+
+    fn map(&self) -> Option<&str> {
+        match self {
+            Base::Map(name) => Some(name),
+            Base::Run { .. } => None,
+        }
+    }
 }
 
 impl RenderOptions {
@@ -150,6 +186,7 @@ impl Default for RenderOptions {
             canvas: Canvas::default(),
             beside: false,
             key_parts: 1,
+            base: None,
             about: Arc::default(),
         }
     }
@@ -170,12 +207,15 @@ pub struct Format {
     pub timed: bool,
     /// It is of no use unless it is whole: [`Renderer::finish`] ends it. The text goes on beside it.
     pub document: bool,
+    /// It compares with [`RenderOptions::base`].
+    pub compares: bool,
     /// Makes the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
 /// A document.
-const DOCUMENT: Format = Format { name: "", endings: &[], doc: "", state: false, timed: false, document: true, make: text::make };
+const DOCUMENT: Format =
+    Format { name: "", endings: &[], doc: "", state: false, timed: false, document: true, compares: false, make: text::make };
 
 /// A stream: all that was written so far can be read.
 const STREAM: Format = Format { document: false, ..DOCUMENT };
@@ -224,11 +264,18 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "flamegraph",
         endings: &[".svg"],
-        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches: kernel functions are orange, interpreted functions green, other parts of the key gray, and each library has a shade of its own. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg.",
+        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches, and a picture of each heat map. Kernel functions are orange, interpreted functions green, other parts of the key gray, and functions of a library have a shade of red, yellow or violet by its name. Where widths are time (`print()` was told so, or the map's name ends in ns, us or ms), all is blue. A key with two stacks of a kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares.",
+        compares: true,
         make: flamegraph::flamegraph,
         ..DOCUMENT
     },
-    Format { name: "icicle", doc: "The same with the outermost function on top; by -f only.", make: flamegraph::icicle, ..DOCUMENT },
+    Format {
+        name: "icicle",
+        doc: "The same with the outermost function on top; by -f only.",
+        compares: true,
+        make: flamegraph::icicle,
+        ..DOCUMENT
+    },
     Format {
         name: "pprof",
         endings: &[".pb.gz", ".pprof"],
@@ -271,20 +318,33 @@ pub fn of_file(path: &Path) -> Option<&'static Format> {
 /// Why a format of stacks does not show a map.
 const NO_STACKS: &str = "no stacks with numbers";
 
-/// Names of maps that a format cannot show.
+/// What a format of maps cannot show.
 #[derive(Default)]
-struct Omitted(BTreeSet<String>);
+struct Omitted {
+    /// Names.
+    maps: BTreeSet<String>,
+    spans: bool,
+}
 
 impl Omitted {
-    fn add(&mut self, view: &MapView) {
-        if !view.entries.is_empty() {
-            self.0.insert(view.name.clone());
+    fn add(&mut self, output: &Output) {
+        if let Output::Map(view) = output
+            && !view.entries.is_empty()
+        {
+            self.maps.insert(view.name.clone());
         }
+        self.spans |= matches!(output, Output::Span(_));
     }
 
     /// For [`Renderer::omitted`].
     fn told(&self, why: &str) -> Option<String> {
-        (!self.0.is_empty()).then(|| format!("does not show {}: {why}", self.0.iter().cloned().collect::<Vec<_>>().join(", ")))
+        let maps = self.maps.iter().cloned().collect::<Vec<_>>().join(", ");
+        match (maps.is_empty(), self.spans) {
+            (true, false) => None,
+            (true, true) => Some("does not show spans".into()),
+            (false, false) => Some(format!("does not show {maps}: {why}")),
+            (false, true) => Some(format!("does not show spans, and {maps}: {why}")),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::protobuf::Message;
 use super::spell;
+use super::stack_keys::{self, Part};
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 use crate::host::Reader;
@@ -25,6 +26,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         comms: BTreeMap::new(),
         names: Names::default(),
         told: BTreeMap::new(),
+        left_out: 0,
     })
 }
 
@@ -95,6 +97,9 @@ const BOOTTIME: u64 = 6;
 
 /// Names that have numbers; further ones travel in each event.
 const MOST_NAMES: usize = 1 << 16;
+const LONGEST_NAME: usize = 256;
+/// Tracks, which nobody could look through; further ones are left out.
+const MOST_TRACKS: usize = 1 << 16;
 /// Counters of a map; a map with more keys is no set of lines that anybody looks at.
 const MOST_COUNTERS: usize = 1000;
 
@@ -111,6 +116,8 @@ struct PerfettoRenderer {
     names: Names,
     /// Maps that are not shown whole, and why.
     told: BTreeMap<String, &'static str>,
+    /// Spans and instants without a track.
+    left_out: u64,
 }
 
 /// What has a track.
@@ -135,7 +142,7 @@ impl Names {
         if let Some(number) = self.known.get(&(kind, name.to_vec())) {
             return Some(*number);
         }
-        if self.known.len() >= MOST_NAMES {
+        if self.known.len() >= MOST_NAMES || name.len() > LONGEST_NAME {
             return None;
         }
         let number = self.known.len() as u64 + 1;
@@ -160,7 +167,16 @@ impl Renderer for PerfettoRenderer {
                 self.event(Place::Printed, Kind::Instant, self.now_ns, Some(&line), &[], to);
             }
             Output::Map(view) => self.map(view, to),
-            Output::End => self.name_processes(to),
+            Output::End => {
+                self.name_processes(to);
+                if self.left_out > 0 {
+                    let told = format!(
+                        "note: perfetto leaves out {} spans and counters, because there are more than {MOST_TRACKS} tracks\n",
+                        self.left_out
+                    );
+                    to.err.extend_from_slice(told.as_bytes());
+                }
+            }
             Output::State(_) => {}
             Output::Problem { .. }
             | Output::Attached { .. }
@@ -196,7 +212,10 @@ impl PerfettoRenderer {
         let place = match &span.track {
             Track::Thread(tid) => {
                 let (pid, comm) = (if span.thread.pid == 0 { *tid } else { span.thread.pid }, &span.thread.comm);
-                self.thread(pid, *tid, comm, to);
+                if !self.thread(pid, *tid, comm, to) {
+                    self.left_out += u64::from(span.phase == Phase::Begin);
+                    return;
+                }
                 Place::Thread(pid, *tid)
             }
             Track::Named(name) => Place::Named(name.clone()),
@@ -212,8 +231,13 @@ impl PerfettoRenderer {
     }
 
     fn map(&mut self, view: &MapView, to: &mut Rendered) {
-        let mut why = None;
-        for (number, (key, value)) in view.entries.iter().enumerate() {
+        let mut why = view
+            .entries
+            .iter()
+            .any(|(key, _)| stack_keys::parts(key).iter().any(|part| matches!(part, Part::Frame(..))))
+            .then_some("its keys are stacks");
+        let entries = if why.is_some() { &[][..] } else { &view.entries };
+        for (number, (key, value)) in entries.iter().enumerate() {
             if number >= MOST_COUNTERS {
                 why = Some("it has too many keys; the first 1000 are counters");
                 break;
@@ -243,7 +267,10 @@ impl PerfettoRenderer {
     fn counter(&mut self, name: &[u8], at: i128, value: &Value, to: &mut Rendered) -> bool {
         let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
         let Some(number) = number else { return false };
-        let track = self.track(Place::Counter(name.to_vec()), to);
+        let Some(track) = self.track(Place::Counter(name.to_vec()), to) else {
+            self.left_out += 1;
+            return true;
+        };
         let number = i64::try_from(number).unwrap_or(i64::MAX);
         self.packet(at, to, |packet, _| {
             packet.message(field::TRACK_EVENT, |event| {
@@ -254,15 +281,16 @@ impl PerfettoRenderer {
     }
 
     /// A thread's track, and its process's. They are described again when the thread has another name: execve(2) gives it one.
-    fn thread(&mut self, pid: u32, tid: u32, comm: &[u8], to: &mut Rendered) {
+    /// False if there is no room for it.
+    fn thread(&mut self, pid: u32, tid: u32, comm: &[u8], to: &mut Rendered) -> bool {
         let of = |this: &mut Self, place: Place| match this.tracks.get(&place) {
-            Some(track) => *track,
+            Some(track) => Some(*track),
             None => this.new_track(place),
         };
-        let (process, thread) = (of(self, Place::Process(pid)), of(self, Place::Thread(pid, tid)));
+        let (Some(process), Some(thread)) = (of(self, Place::Process(pid)), of(self, Place::Thread(pid, tid))) else { return false };
         let known = self.comms.get(&thread);
         if known.is_some_and(|known| known == comm || comm.is_empty()) {
-            return;
+            return true;
         }
         let first = known.is_none();
         self.comms.insert(thread, comm.to_vec());
@@ -279,6 +307,7 @@ impl PerfettoRenderer {
                 m.uint(field::THREAD_PID, pid.into()).uint(field::THREAD_TID, tid.into()).text(field::THREAD_NAME, comm);
             });
         });
+        true
     }
 
     /// Names processes by their main threads, or else by another, as these are called in the end.
@@ -301,25 +330,28 @@ impl PerfettoRenderer {
         }
     }
 
-    fn new_track(&mut self, place: Place) -> u64 {
+    /// None if there are too many.
+    fn new_track(&mut self, place: Place) -> Option<u64> {
         let track = self.tracks.len() as u64 + 1;
-        self.tracks.insert(place, track);
-        track
+        (self.tracks.len() < MOST_TRACKS).then(|| {
+            self.tracks.insert(place, track);
+            track
+        })
     }
 
-    /// The number of a track, which is described when it is new.
-    fn track(&mut self, place: Place, to: &mut Rendered) -> u64 {
+    /// The number of a track, which is described when it is new. None if there are too many.
+    fn track(&mut self, place: Place, to: &mut Rendered) -> Option<u64> {
         if let Some(track) = self.tracks.get(&place) {
-            return *track;
+            return Some(*track);
         }
-        let track = self.new_track(place.clone());
+        let track = self.new_track(place.clone())?;
         self.describe(track, to, |m| match &place {
             Place::Named(name) => drop(m.text(field::DESCRIPTOR_NAME, name)),
             Place::Printed => drop(m.text(field::DESCRIPTOR_NAME, b"printed")),
             Place::Counter(name) => drop(m.text(field::DESCRIPTOR_NAME, name).bytes(field::DESCRIPTOR_COUNTER, &[])),
             Place::Process(_) | Place::Thread(..) => {}
         });
-        track
+        Some(track)
     }
 
     fn describe(&mut self, track: u64, to: &mut Rendered, write: impl FnOnce(&mut Message)) {
@@ -333,7 +365,10 @@ impl PerfettoRenderer {
     }
 
     fn event(&mut self, place: Place, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
-        let track = self.track(place, to);
+        let Some(track) = self.track(place, to) else {
+            self.left_out += u64::from(!matches!(kind, Kind::End));
+            return;
+        };
         let spelled: Vec<Vec<u8>> = values.iter().map(|(_, value)| self.spelled(value)).collect();
         self.packet(at, to, |packet, names| {
             let mut interned = Message::default();

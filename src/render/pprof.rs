@@ -9,10 +9,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::protobuf::Message;
-use super::stack_keys::{Part, frame, is_stacked, parts, shown, visible, weight};
+use super::stack_keys::{BETWEEN, Part, Width, frame, is_stacked, parts, shown, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
-use crate::value::{Frame, MapView, Stack, Unit, Value};
+use crate::value::{Frame, MapView, Stack, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -91,11 +91,12 @@ impl<T: Clone + Eq + std::hash::Hash> Interned<T> {
 
 impl Renderer for Pprof {
     fn render(&mut self, output: &Output, _: &mut Rendered) {
-        let Output::Map(view) = output else { return };
-        if is_stacked(view) {
+        if let Output::Map(view) = output
+            && is_stacked(view)
+        {
             self.map(view);
         } else {
-            self.omitted.add(view);
+            self.omitted.add(output);
         }
     }
 
@@ -152,11 +153,8 @@ impl Pprof {
     }
 
     fn map(&mut self, view: &MapView) {
-        let unit = match view.show.unit {
-            Some(Unit::Duration) => "nanoseconds",
-            Some(Unit::Size) => "bytes",
-            None => "count",
-        };
+        let width = Width::of(view);
+        let unit = if width == Width::Samples { "count" } else { width.unit() };
         let name = view.name.trim_start_matches('@');
         let name = visible(if name.is_empty() { "map" } else { name });
         let map = self.types.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
@@ -173,6 +171,12 @@ impl Pprof {
                 match part {
                     Part::Frame(f, s) => {
                         let location = self.location(f, s) + 1;
+                        self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));
+                    }
+                    Part::Between => {
+                        let function = Function { name: self.intern(BETWEEN), file: 0 };
+                        let function = self.functions.index(function);
+                        let location = self.locations.index(Location { mapping: 0, address: 0, function, line: 0 }) + 1;
                         self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));
                     }
                     Part::Other(value) => {

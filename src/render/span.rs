@@ -18,23 +18,55 @@ pub fn text(span: &Span, style: Style, to: &mut Vec<u8>) {
     let mark = if span.phase.is_open() { ">" } else { "" };
     let duration = format!("{mark}{}", super::duration(span.end_ns - span.start_ns));
     let mut thread = Vec::new();
-    match &span.track {
-        Track::Thread(tid) => {
-            style.text(&span.thread.comm, &mut thread);
-            thread.extend_from_slice(format!("/{tid}").as_bytes());
-        }
-        Track::Named(name) => style.text(name, &mut thread),
-    }
+    write_track(span, style, &mut thread);
     to.extend_from_slice(format!("{start} {duration:>DURATION$} ").as_bytes());
     let width = String::from_utf8_lossy(&thread).chars().count();
     to.extend_from_slice(&thread);
     to.extend(std::iter::repeat_n(b' ', THREAD.saturating_sub(width) + 1 + 2 * span.depth));
     style.text(&span.name, to);
+    write_values(span, style, to);
+    to.push(b'\n');
+}
+
+/// For documents: without control characters.
+const DOCUMENT: Style<'_> = Style { trailer: b"..", tight: false, visible: true };
+
+/// `comm/tid`, or the name of the track.
+pub fn track(span: &Span) -> String {
+    made(|to| write_track(span, DOCUMENT, to))
+}
+
+/// `a=1 b=2`
+pub fn values(span: &Span) -> String {
+    made(|to| write_values(span, DOCUMENT, to)).trim_start().into()
+}
+
+/// The name, without control characters.
+pub fn name(span: &Span) -> String {
+    made(|to| DOCUMENT.text(&span.name, to))
+}
+
+fn made(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut to = Vec::new();
+    write(&mut to);
+    String::from_utf8_lossy(&to).into_owned()
+}
+
+fn write_track(span: &Span, style: Style, to: &mut Vec<u8>) {
+    match &span.track {
+        Track::Thread(tid) => {
+            style.text(&span.thread.comm, to);
+            to.extend_from_slice(format!("/{tid}").as_bytes());
+        }
+        Track::Named(name) => style.text(name, to),
+    }
+}
+
+fn write_values(span: &Span, style: Style, to: &mut Vec<u8>) {
     for (name, value) in &span.values {
         to.push(b' ');
         style.text(name.as_bytes(), to);
         to.push(b'=');
         spell::value(value, style, to);
     }
-    to.push(b'\n');
 }

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::stack_keys::{Kind, Name, is_stacked, names, visible, weight};
+use super::stack_keys::{Kind, Name, Width, is_stacked, names, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
-use crate::value::{MapView, Unit, Value};
+use crate::value::{MapView, Value};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -62,11 +62,12 @@ struct File<'a> {
 
 impl Renderer for Speedscope {
     fn render(&mut self, output: &Output, _: &mut Rendered) {
-        let Output::Map(view) = output else { return };
-        if is_stacked(view) {
+        if let Output::Map(view) = output
+            && is_stacked(view)
+        {
             self.map(view);
         } else {
-            self.omitted.add(view);
+            self.omitted.add(output);
         }
     }
 
@@ -95,11 +96,8 @@ impl Speedscope {
             samples.push(self.sample(key));
             weights.push(n);
         }
-        let unit = match view.show.unit {
-            Some(Unit::Duration) => "nanoseconds",
-            Some(Unit::Size) => "bytes",
-            None => "none",
-        };
+        let width = Width::of(view);
+        let unit = if width == Width::Samples { "none" } else { width.unit() };
         let end_value = weights.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
         let name = view.name.clone();
         // the last that was printed of each map counts

@@ -2,10 +2,13 @@
 
 use super::spell;
 use super::style::Style;
-use crate::value::{Frame, MapView, Stack, StackMode, Value};
+use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
 
 /// In place of a key without parts.
 pub const NO_STACK: &str = "[no stack]";
+
+/// Between a stack and that of the task that woke it, as flame graphs of chains have it.
+pub const BETWEEN: &str = "--";
 
 /// A part of a key.
 pub enum Part<'a> {
@@ -13,24 +16,115 @@ pub enum Part<'a> {
     Frame(&'a Frame, &'a Stack),
     /// What is not a stack.
     Other(&'a Value),
+    /// One task's part of a chain ends here.
+    Between,
 }
 
 /// The parts of a key: those that are not stacks come first, then the user stack, then the kernel stack, whatever the order of
-/// the key.
-pub fn parts(key: &Value) -> impl Iterator<Item = Part<'_>> {
+/// the key. For keys with two stacks of a kind, see [`chain`].
+pub fn parts(key: &Value) -> Vec<Part<'_>> {
     let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
+    let stacks = |of_kernel: bool| parts.iter().filter(|part| matches!(part, Value::Stack(s) if s.kernel == of_kernel)).count();
+    if stacks(true) > 1 || stacks(false) > 1 {
+        return chain(parts);
+    }
     let rank = |part: &&Value| if let Value::Stack(s) = part { 1 + u8::from(s.kernel) } else { 0 };
     let mut parts: Vec<&Value> = parts.iter().collect();
     parts.sort_by_key(rank);
-    parts.into_iter().flat_map(|part| {
-        let (frames, other) = if let Value::Stack(s) = part { (Some(s), None) } else { (None, Some(Part::Other(part))) };
-        other.into_iter().chain(frames.into_iter().flat_map(|s| s.frames.iter().rev().map(move |f| Part::Frame(f, s))))
-    })
+    let mut all = Vec::new();
+    for part in parts {
+        match stack(part) {
+            Some(s) => all.extend(s.frames.iter().rev().map(|f| Part::Frame(f, s))),
+            None => all.push(Part::Other(part)),
+        }
+    }
+    all
+}
+
+fn stack(part: &Value) -> Option<&Stack> {
+    if let Value::Stack(s) = part { Some(s) } else { None }
+}
+
+/// A key with two stacks of a kind is a chain, such as `(waker, waker's stack, stack, task)`. It is read from its end: the last
+/// stacks are those of the task that waited, outermost first. Above, its waker's stacks begin with the innermost function.
+fn chain(parts: &[Value]) -> Vec<Part<'_>> {
+    let (mut all, mut seen, mut wakers) = (Vec::new(), Vec::new(), false);
+    for part in parts.iter().rev() {
+        let Some(s) = stack(part) else {
+            all.push(Part::Other(part));
+            continue;
+        };
+        if seen.contains(&s.kernel) {
+            all.push(Part::Between);
+            (wakers, seen) = (true, Vec::new());
+        }
+        seen.push(s.kernel);
+        let frames = s.frames.iter().map(|f| Part::Frame(f, s));
+        if wakers { all.extend(frames) } else { all.extend(frames.rev()) }
+    }
+    all
+}
+
+/// What the width of a box counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// Events.
+    Samples,
+    /// Bytes.
+    Bytes,
+    /// Time, in this unit.
+    Time(TimeUnit),
+}
+
+/// Units of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// ns
+    Nano,
+    /// us
+    Micro,
+    /// ms
+    Milli,
+}
+
+impl Width {
+    /// Of a map: by the unit that `print()` was told, or else by the last word of its name, as in `@us` and `@read_bytes`.
+    pub fn of(view: &MapView) -> Self {
+        match view.show.unit {
+            Some(Unit::Duration) => return Width::Time(TimeUnit::Nano),
+            Some(Unit::Size) => return Width::Bytes,
+            None if view.entries.iter().any(|(_, value)| value.number().is_none()) => return Width::Samples,
+            None => {}
+        }
+        match view.name.trim_start_matches('@').rsplit('_').next().unwrap_or_default() {
+            "ns" | "nsecs" => Width::Time(TimeUnit::Nano),
+            "us" | "usecs" => Width::Time(TimeUnit::Micro),
+            "ms" | "msecs" => Width::Time(TimeUnit::Milli),
+            "bytes" => Width::Bytes,
+            _ => Width::Samples,
+        }
+    }
+
+    /// The unit, in the plural.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Width::Samples => "samples",
+            Width::Bytes => "bytes",
+            Width::Time(TimeUnit::Nano) => "nanoseconds",
+            Width::Time(TimeUnit::Micro) => "microseconds",
+            Width::Time(TimeUnit::Milli) => "milliseconds",
+        }
+    }
+
+    /// Is it time?
+    pub fn is_time(self) -> bool {
+        matches!(self, Width::Time(_))
+    }
 }
 
 /// Is there a frame in the key?
 fn has_stack(key: &Value) -> bool {
-    parts(key).any(|part| matches!(part, Part::Frame(..)))
+    parts(key).iter().any(|part| matches!(part, Part::Frame(..)))
 }
 
 /// Of a frame what many samples have in common.
@@ -71,6 +165,66 @@ pub enum Kind {
     User(Option<String>),
 }
 
+/// Shades of libraries: red, pink, yellow and violet, as orange is the kernel's and green that of interpreters.
+const LIBRARIES: &[[u8; 3]] = &[
+    [228, 88, 78],
+    [238, 205, 92],
+    [226, 122, 148],
+    [190, 132, 205],
+    [236, 140, 122],
+    [214, 180, 60],
+    [205, 84, 112],
+    [244, 222, 140],
+    [163, 120, 186],
+    [240, 168, 168],
+    [200, 66, 58],
+    [216, 150, 196],
+];
+
+/// The same where widths are time: all is blue then.
+const LIBRARIES_OF_TIME: &[[u8; 3]] = &[
+    [128, 178, 240],
+    [150, 200, 230],
+    [112, 150, 226],
+    [168, 190, 240],
+    [120, 196, 236],
+    [140, 165, 210],
+    [160, 214, 244],
+    [104, 166, 214],
+];
+
+impl Kind {
+    /// For a legend.
+    pub fn name(&self) -> String {
+        match self {
+            Kind::Label => String::new(),
+            Kind::Kernel => "kernel".into(),
+            Kind::Interpreted => "interpreted".into(),
+            Kind::User(Some(file)) => file.rsplit('/').next().unwrap_or_default().into(),
+            Kind::User(None) => "unknown file".into(),
+        }
+    }
+
+    /// Red, green and blue. A library's shade comes from its name, so that it is the same in all pictures.
+    pub fn color(&self, width: Width) -> [u8; 3] {
+        let time = width.is_time();
+        match self {
+            Kind::Label => [200, 200, 208],
+            Kind::Kernel if time => [90, 128, 214],
+            Kind::Kernel => [240, 148, 56],
+            Kind::Interpreted if time => [110, 200, 190],
+            Kind::Interpreted => [110, 200, 110],
+            Kind::User(module) => {
+                let shades = if time { LIBRARIES_OF_TIME } else { LIBRARIES };
+                let name = module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+                // FNV-1a: similar names have different shades
+                let hash = name.bytes().fold(0x811c_9dc5u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+                shades.get((hash >> 8) as usize % shades.len()).copied().unwrap_or_default()
+            }
+        }
+    }
+}
+
 /// The parts of a key, outermost first.
 pub fn names(key: &Value) -> Vec<Name> {
     let name = |part| match part {
@@ -83,8 +237,9 @@ pub fn names(key: &Value) -> Vec<Name> {
             Name { text: visible(&frame(f, s)), kind }
         }
         Part::Other(value) => Name { text: shown(value), kind: Kind::Label },
+        Part::Between => Name { text: BETWEEN.into(), kind: Kind::Label },
     };
-    let names: Vec<Name> = parts(key).map(name).filter(|name| !name.text.is_empty()).collect();
+    let names: Vec<Name> = parts(key).into_iter().map(name).filter(|name| !name.text.is_empty()).collect();
     if names.is_empty() { vec![Name { text: NO_STACK.into(), kind: Kind::Label }] } else { names }
 }
 

