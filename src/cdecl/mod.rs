@@ -157,8 +157,13 @@ impl<'a> Unit<'a> {
             if btf && absent.angled && is_kernels(&absent.name) {
                 continue;
             }
-            let d = Diagnostic::error("c-include", self.span(absent.place), format!("there is no header `{}`", absent.name));
-            all.push(d.help(if absent.angled {
+            let error = |message: String| Diagnostic::error("c-include", self.span(absent.place), message);
+            let beside = self.pre.files.first().and_then(|script| script.path.parent()).filter(|_| !absent.angled);
+            if let Some(why) = beside.and_then(|beside| self.pre.search.unread(&absent.name, beside)) {
+                all.push(error(format!("cannot read the header `{}`: {why}", absent.name)).help("name a file of C declarations"));
+                continue;
+            }
+            all.push(error(format!("there is no header `{}`", absent.name)).help(if absent.angled {
                 "install the package that contains it, or name its directory with -I"
             } else {
                 "name its directory with -I; a path is relative to the script's directory"

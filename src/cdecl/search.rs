@@ -96,6 +96,13 @@ impl<'a> Search<'a> {
         folder.owner == Owner::Kernel || (path.starts_with("/usr/include") && matches!(part, "linux" | "asm" | "asm-generic"))
     }
 
+    /// Why a header in quotes is not read, if there is such a file.
+    pub fn unread(&self, name: &str, beside: &Path) -> Option<String> {
+        let path = beside.join(name);
+        let large = || format!("it has more than {} megabytes, which is the limit", LARGEST >> 20);
+        self.sys.file_unread(&path).or_else(|| self.sys.file(&path).map(|_| large()))
+    }
+
     /// A file's text.
     pub fn read(&mut self, path: &Path) -> Option<Rc<str>> {
         if let Some(known) = self.texts.get(path) {

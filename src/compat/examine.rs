@@ -410,7 +410,7 @@ impl Work<'_> {
     }
 
     fn find_all(&mut self, diags: Diagnostics) {
-        for d in diags.0 {
+        for d in diags.brief().0 {
             // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));

@@ -3,6 +3,8 @@
 pub mod codes;
 mod render;
 
+use std::collections::BTreeMap;
+
 pub use codes::remedy;
 pub use render::{misleads, plain, plain_lines, render, uncommanded_line, underline, visible};
 
@@ -155,7 +157,38 @@ impl Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
+/// So many reports with one code are told. One cause may have hundreds of them, and they say the same.
+const MOST_ALIKE: usize = 20;
+
 impl Diagnostics {
+    /// The first ones of each code. The last one says how many it stands for.
+    pub fn brief(&self) -> Self {
+        let mut alike = BTreeMap::new();
+        let number = |counts: &mut BTreeMap<(bool, &'static str), usize>, d: &Diagnostic| {
+            let n = counts.entry((d.severity == Severity::Error, d.code)).or_default();
+            *n += 1;
+            *n
+        };
+        self.0.iter().for_each(|d| {
+            number(&mut alike, d);
+        });
+        let mut told = BTreeMap::new();
+        let mut brief = Vec::new();
+        for d in &self.0 {
+            let n = number(&mut told, d);
+            let all = alike.get(&(d.severity == Severity::Error, d.code)).copied().unwrap_or(n);
+            if n > MOST_ALIKE {
+                continue;
+            }
+            let mut d = d.clone();
+            if n == MOST_ALIKE && all > n {
+                d.message = format!("{} (and {} more like it)", d.message.trim_end(), all - n);
+            }
+            brief.push(d);
+        }
+        Self(brief)
+    }
+
     /// Is there an error among them?
     pub fn failed(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
@@ -192,7 +225,7 @@ macro_rules! bug {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lines, Source, nearest, short_names};
+    use super::{Diagnostic, Diagnostics, Lines, MOST_ALIKE, Source, Span, nearest, short_names};
 
     #[test]
     fn lines_are_found_again() {
@@ -204,6 +237,17 @@ mod tests {
         for line in 1..6 {
             assert_eq!(lines.line(&source, line), source.line(line), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_alike_is_told_in_brief() {
+        let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i }, "x");
+        let mut all: Vec<Diagnostic> = (0..MOST_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
+        all.extend((0..MOST_ALIKE as u32).map(|i| error("b", i)));
+        let brief = Diagnostics(all.clone()).brief().0;
+        assert_eq!(brief.len(), 2 * MOST_ALIKE);
+        assert_eq!(brief[MOST_ALIKE - 1].message, "x (and 3 more like it)");
+        assert_eq!(brief[MOST_ALIKE..], all[MOST_ALIKE + 3..]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ const TAB: usize = 4;
 
 /// All of them, errors first, each ending in a line break. `color` adds terminal colors.
 pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
-    let mut out = String::new();
+    let (mut out, diags) = (String::new(), diags.brief());
     for severity in [Severity::Error, Severity::Warning] {
         for diag in diags.0.iter().filter(|d| d.severity == severity) {
             one(&mut out, diag, sources, color);

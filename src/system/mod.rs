@@ -292,6 +292,10 @@ pub trait TargetInfo {
     fn file(&self, _path: &Path) -> Option<String> {
         None
     }
+    /// Why [`TargetInfo::file`] does not read a file that exists.
+    fn file_unread(&self, _path: &Path) -> Option<String> {
+        None
+    }
     /// The directories of C headers, in the order of the search.
     fn header_folders(&self) -> Vec<HeaderFolder> {
         Vec::new()

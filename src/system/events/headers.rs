@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::failure::reason;
 use crate::input;
 use crate::system::HeaderFolder;
 
@@ -19,6 +20,12 @@ pub fn text(path: &Path) -> Option<String> {
         Ok(text) => text,
         Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
     })
+}
+
+/// Why [`text`] does not read a file that exists.
+pub fn unread(path: &Path) -> Option<String> {
+    let refused = input::read_regular(path, input::TEXT).err()?;
+    (refused.kind() != std::io::ErrorKind::NotFound).then(|| reason(&refused))
 }
 
 /// The header directories: those of the kernel in the order of its own build, `CPATH` and `C_INCLUDE_PATH`, and the platform's.

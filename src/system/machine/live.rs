@@ -284,6 +284,10 @@ impl TargetInfo for Live {
         headers::text(path)
     }
 
+    fn file_unread(&self, path: &Path) -> Option<String> {
+        headers::unread(path)
+    }
+
     fn header_folders(&self) -> Vec<HeaderFolder> {
         headers::folders()
     }

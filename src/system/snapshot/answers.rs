@@ -81,6 +81,10 @@ impl TargetInfo for Snapshot {
         self.files.file(path)
     }
 
+    fn file_unread(&self, path: &Path) -> Option<String> {
+        self.files.file_unread(path)
+    }
+
     fn header_folders(&self) -> Vec<HeaderFolder> {
         self.files.header_folders()
     }
