@@ -16,6 +16,7 @@
 //! | chunk | a function split off a long body, which the verifier checks separately |
 //! | double buffer | two copies of a map, so that `print(@m); clear(@m)` act on the same contents |
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; the latter part alone |
+//! | bundle | a compiled script in a file, which `rbt-run` runs |
 //! | state | all that a run has counted, in a form that adds up with others of the same script |
 //! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
@@ -117,6 +118,8 @@
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
 //!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
 //!   the same answers.
+//! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which its code depends;
+//!   `rbt-run` (`runner.rs`) asks again before it loads anything. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact.
 //! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
 //!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
@@ -146,7 +149,7 @@
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
 //! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp`, too), globset in
-//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve` and `otlp`, sha2 in `driver`, postcard in
+//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`, httparse in `serve` and `otlp`, sha2 in `driver` and `bundle`, postcard in
 //! `frontend/compiled.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
@@ -192,20 +195,24 @@ pub mod sema;
 pub mod syntax;
 
 // --- surface
+pub mod bundle;
 pub mod cli;
 pub mod compat;
 pub mod driver;
 pub mod frontend;
 pub mod help;
 pub mod info;
+pub mod launch;
 pub mod list;
 pub mod merge;
 pub mod metrics;
 pub mod otlp;
 pub mod outputs;
 pub mod repl;
+pub mod runner;
 pub mod scripts;
 pub mod serve;
+pub mod startup;
 pub mod verbs;
 
 /// The version, as `rbt --version` prints it.

@@ -3,6 +3,7 @@
 //! Arguments after the script belong to the script, except for rbt's own options, so the arguments are split before clap sees
 //! them: see `split`.
 
+pub mod build;
 pub mod check;
 mod completions;
 mod flags;
@@ -57,6 +58,8 @@ pub enum Command {
     },
     /// `rbt info`
     Info,
+    /// `rbt build`
+    Build(build::Build),
     /// `rbt fmt`, `--fmt`
     Fmt(fmt::Fmt),
     /// `rbt check`
@@ -78,6 +81,7 @@ impl Command {
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
+            Command::Build(build) => build.run.color,
             Command::Fmt(fmt) => fmt.color,
             Command::Check(check) => check.color,
             Command::Snapshot(snapshot) => snapshot.color,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory};
 
-use super::{Command, check, fmt, merge, one_liners, snapshot};
+use super::{Command, build, check, fmt, merge, one_liners, snapshot};
 use crate::failure::Failure;
 use crate::scripts::SCRIPTS;
 use crate::verdict;
@@ -52,6 +52,13 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
             offer(check::Raw::command(), &[("format", &formats), ("deny", &["warnings"]), COLOR])
         },
         parse: check::parse,
+    },
+    Subcommand {
+        name: "build",
+        usage: "[OPTIONS] FILE|NAME|-e PROGRAM [-o FILE] [ARGS]",
+        doc: "Compile a script to a bundle, which rbt-run runs without a compiler",
+        command: build::command,
+        parse: build::parse,
     },
     Subcommand {
         name: "merge",

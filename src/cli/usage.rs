@@ -54,13 +54,19 @@ With --expect:
 
 /// What clap has against the words, as ours; an unknown option is shown at its place.
 pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
+    usage_error_of("rbt", e, words)
+}
+
+/// The same for a command line of this program.
+pub(super) fn usage_error_of(program: &str, e: &clap::Error, words: &[String]) -> Failure {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) = (e.kind(), e.get(ContextKind::InvalidArg)) {
         let near = match e.get(ContextKind::SuggestedArg) {
             Some(ContextValue::String(near)) => Some(near.clone()),
             _ => None,
         };
-        let failure = Failure::new(format!("there is no option `{option}`")).code("unknown-option").excerpt(at_word(option, words));
+        let failure =
+            Failure::new(format!("there is no option `{option}`")).code("unknown-option").excerpt(at_word(program, option, words));
         return match near {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
             None => failure.help("`rbt --help` lists the options; options of the script follow `--`"),
@@ -74,14 +80,14 @@ pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
 }
 
 /// The command line and a caret under the word; nothing where that is more than a line.
-fn at_word(word: &str, words: &[String]) -> String {
+fn at_word(program: &str, word: &str, words: &[String]) -> String {
     // a letter may stand among others: `-qx`
     let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
     let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
     let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {
         return String::new();
     };
-    let mut line = String::from("rbt");
+    let mut line = String::from(program);
     let mut column = 0;
     for (i, w) in words.iter().enumerate() {
         line.push(' ');

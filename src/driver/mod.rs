@@ -19,12 +19,14 @@ use crate::frontend::require::{require_privileges, require_process};
 use crate::frontend::{Checked, Frontend, from_environment};
 use crate::help;
 use crate::info;
+use crate::launch::{self, Launch};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
 use crate::runtime;
 use crate::sema;
 use crate::settings::Settings;
+use crate::startup;
 use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
 use crate::system::machine::live::Live;
@@ -32,17 +34,16 @@ use crate::terminal::{self, paint};
 use budget::Budget;
 
 mod budget;
+mod build;
 mod merge;
-mod panic;
 mod rewrite;
 mod snapshot;
-mod stack;
 mod start;
 
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
-    panic::install();
-    let (result, color) = match stack::raise().and_then(|()| cli::parse(args)) {
+    startup::panic::install();
+    let (result, color) = match startup::stack::raise().and_then(|()| cli::parse(args)) {
         Ok(command) => {
             let color = command.color();
             (dispatch(command), color)
@@ -64,6 +65,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
             let (sys, settings) = (Live::new(), Settings::default());
             to_stdout(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
         }
+        Command::Build(asked) => build::build(&asked),
         Command::Fmt(fmt) => rewrite::rewrite(&fmt),
         Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
@@ -133,7 +135,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     }
     // Here, and not later: the fork copies little yet, and a missing command is told before any work is done.
     let child = match (&run.child, run.compile_only || run.emit_elf.is_some()) {
-        (Some(command), false) => Some(start::child(command)?),
+        (Some(command), false) => Some(launch::child(command)?),
         _ => None,
     };
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
@@ -143,7 +145,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
         budget.allow(&checked.settings);
     }
     let (mut checked, mut child) = (checked, child);
-    let mut compiled = compile(&checked, &sys, &mut front)?;
+    let mut compiled = compile(&checked, &sys, &mut front, true)?;
     if let Some(path) = &run.emit_elf {
         write_file(path, &compiled.artifact.elf)?;
         return Ok(0);
@@ -154,29 +156,30 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     if only_look {
         require_privileges()?;
     }
-    let mut watchers = start::watchers(run, &checked, &front, budget.as_deref())?;
+    let budget = budget.as_deref();
+    let described = start::described(run, &checked, &front, budget);
+    let mut launch = Launch::prepare(run, &described, &checked.settings, budget::is_read_for_commands(run))?;
+    launch.base = merge::base(run)?;
     let ran = loop {
-        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, &watchers) {
+        match start::start(&launch, &checked, &compiled, &mut child, &sys, &mut front, budget) {
             Ok(status) => break Ok(status),
-            Err(start::Stopped::Failed(failure)) => break Err(failure),
+            Err(start::NotRun::Failed(failure)) => break Err(failure),
             // never the same again, since none of them is used then
-            Err(start::Stopped::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+            Err(start::NotRun::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
-        match compile(&checked, &sys, &mut front) {
+        match compile(&checked, &sys, &mut front, true) {
             Ok(again) => compiled = again,
             Err(failure) => break Err(failure),
         }
     };
-    if let Some(export) = watchers.export.take() {
-        export.finish();
-    }
+    launch.finish();
     ran
 }
 
 /// A map with fewer entries takes little memory.
 const LARGE_MAP: u32 = 1 << 16;
 
-fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Result<Compiled, Failure> {
+fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend, keep: bool) -> Result<Compiled, Failure> {
     let run = front.run;
     let wants = |stage: &str| run.dumps.contains(&stage);
     let dumps = crate::emit::Dumps {
@@ -186,7 +189,7 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
         verify: run.verify_ir,
     };
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
-    let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps);
+    let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps, keep);
     let (compiled, is_kept) = compiled.map_err(|e| report_not_compiled(&e, front))?;
     compiled::warn_of_reduced(&compiled, front);
     let may_be_large = script.maps.iter().any(|m| m.max_entries >= LARGE_MAP);

@@ -34,16 +34,17 @@ struct Kept<T> {
     artifact: T,
 }
 
-/// [`codegen::compile`], or what it gave before. The second value tells whether it was kept.
+/// [`codegen::compile`], or what it gave before, if `keep` allows that. The second value tells whether it was kept.
 pub(crate) fn compile(
     script: &hir::Script,
     settings: &Settings,
     sys: &dyn TargetInfo,
     sources: &[Source],
     dumps: Dumps,
+    keep: bool,
 ) -> Result<(Compiled, bool), EmitError> {
     // what is dumped is not kept
-    let plain = dumps == Dumps::default();
+    let plain = keep && dumps == Dumps::default();
     let file = plain.then(|| file(script, settings, sources)).flatten();
     let Some(file) = file else { return Ok((codegen::compile(script, settings, sys, sources, dumps)?, false)) };
     if let Some(compiled) = kept(&file, sys) {

@@ -130,7 +130,7 @@ impl EntryContext<'_> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
         let front = self.front(entry);
-        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
+        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps, true);
         let (compiled, _) = compiled.map_err(|e| report_not_compiled(&e, &front))?;
         compiled::warn_of_reduced(&compiled, &front);
         Ok(compiled)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 
 /// A unit of a script's numbers, and its base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ const UNITS: &[Unit] = &[
 ];
 
 /// What a script says of its maps.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Names {
     /// Labels by map, in the order of the key's parts.
     labels: BTreeMap<String, Vec<String>>,
@@ -32,11 +33,12 @@ pub struct Names {
     given: BTreeMap<String, Given>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Given {
     name: Option<String>,
     help: Option<String>,
-    unit: Option<Unit>,
+    /// As it is written.
+    unit: Option<String>,
     labels: Vec<String>,
 }
 
@@ -70,7 +72,7 @@ impl Names {
         if by_name.is_some() {
             words.pop();
         }
-        let unit = given.and_then(|given| given.unit).or(by_name);
+        let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name);
         // words that promtool takes for units and types
         words.retain(|word| self::unit(word).is_none() && !RESERVED.contains(&word.as_str()));
         let mut name = match given.and_then(|given| given.name.clone()) {
@@ -117,7 +119,7 @@ impl Names {
                 match part(1) {
                     "name" => given.name = Some(value),
                     "help" => given.help = Some(value),
-                    "unit" => given.unit = unit(&value),
+                    "unit" => given.unit = Some(value),
                     "labels" => given.labels = value.split(',').map(String::from).collect(),
                     _ => {}
                 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
+pub use built::Built;
 pub use parse::{parse_bool, parse_duration, parse_int};
 pub use rows::{ENV_ONLY, SETTINGS};
 use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
 
+mod built;
 mod parse;
 mod rows;
 
@@ -296,7 +298,7 @@ pub struct CgroupFilter {
 }
 
 /// Which of a script's probes are run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Those that trace.
     #[default]
@@ -328,6 +330,8 @@ pub struct Setting {
     pub doc: &'static str,
     /// Its flag, if the command line may set it too.
     pub flag: Option<SettingFlag>,
+    /// It does not affect the compiled script: whoever runs a bundle may set it.
+    pub at_run: bool,
     /// Parses a value; an error describes the accepted ones.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
     /// The value as one would write it.
@@ -338,6 +342,11 @@ impl Setting {
     /// The row, with a flag on the command line.
     const fn with_flag(self, long: &'static str, value: &'static str, heading: &'static str) -> Self {
         Self { flag: Some(SettingFlag { long, value, heading }), ..self }
+    }
+
+    /// The row of a setting that does not affect the compiled script.
+    const fn at_run(self) -> Self {
+        Self { at_run: true, ..self }
     }
 
     /// The accepted words, if the setting accepts only words.

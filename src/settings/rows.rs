@@ -14,6 +14,7 @@ macro_rules! number {
             values: $values,
             doc: $doc,
             flag: None,
+            at_run: false,
             set: |s, text| {
                 let n = parse_int(text)?;
                 if !($least..).contains(&n) {
@@ -34,6 +35,7 @@ macro_rules! switch {
             values: SWITCH,
             doc: $doc,
             flag: None,
+            at_run: false,
             set: |s, text| parse_bool(text).map(|b| s.$field = b),
             get: |s| s.$field.to_string(),
         }
@@ -47,6 +49,7 @@ macro_rules! word {
             values: $values,
             doc: $doc,
             flag: None,
+            at_run: false,
             set: |s, text| parse_word(text, $words).map(|w| s.$field = w),
             get: |s| name_of(s.$field, $words).to_string(),
         }
@@ -60,6 +63,7 @@ macro_rules! unstable {
             values: "enable, warn, error",
             doc: $doc,
             flag: None,
+            at_run: false,
             set: |s, text| parse_unstable(text).map(|u| s.$field = u),
             get: |s| name_of(s.$field, UNSTABLE).to_string(),
         }
@@ -73,6 +77,7 @@ pub const SETTINGS: &[Setting] = &[
         values: "PER_PID, PER_PROGRAM, NONE",
         doc: "Caching of user symbols: NONE resolves a symbol each time it is printed. PER_PID and PER_PROGRAM both cache it by file and offset",
         flag: None,
+        at_run: false,
         set: |s, text| {
             s.cache_user_symbols = match text {
                 "1" => None,
@@ -82,26 +87,29 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
         get: |s| s.cache_user_symbols.map_or(UNDECIDED, |c| name_of(c, CACHES)).to_string(),
-    },
-    switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
+    }.at_run(),
+    switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym").at_run(),
     Setting {
         name: "duration",
         values: "time",
         doc: "End the run this long after all probes are attached, as Ctrl-C would: seconds (5, 0.5) or a time with a unit (200ms, 2m); 0 for no limit",
         flag: None,
+        at_run: false,
         set: |s, text| parse_duration(text).map(|time| s.duration = time),
         get: |s| write_duration(s.duration),
     }
+    .at_run()
     .with_flag("duration", "TIME", "Limits"),
     switch!(
         lazy_symbolication,
         "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
-    ),
+    ).at_run(),
     Setting {
         name: "license",
         values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
         doc: "License of the BPF programs",
         flag: None,
+        at_run: false,
         set: |s, text| {
             let known = LICENSES.iter().find(|l| l.eq_ignore_ascii_case(text)).ok_or_else(|| one_of(LICENSES.iter().copied()))?;
             s.license = (*known).to_string();
@@ -109,19 +117,20 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.license.clone(),
     },
-    number!(log_size, "bytes", 1, "Size of the verifier's log"),
-    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of keyed maps in text: list (one entry per line) or table").with_flag(
+    number!(log_size, "bytes", 1, "Size of the verifier's log").at_run(),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of keyed maps in text: list (one entry per line) or table").at_run().with_flag(
         "map-layout",
         "LAYOUT",
         "Output",
     ),
     number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
-    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
+    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB").at_run(),
     Setting {
         name: "max_events",
         values: "count/s",
         doc: "Let at most this many events per second pass the predicates of all probes together, such as 1000/s; 0 for no limit",
         flag: None,
+        at_run: false,
         set: |s, text| parse_int(text.trim().strip_suffix("/s").unwrap_or(text)).map(|n| s.max_events = n.min(1 << 40)),
         get: |s| s.max_events.to_string(),
     }
@@ -132,6 +141,7 @@ pub const SETTINGS: &[Setting] = &[
         values: "percentage",
         doc: "Keep the processor time of probes below this percentage of one CPU (1%, 0.5%) or of the machine (2%machine): rbt samples runs, and detaches probes if that does not suffice; 0 for no limit",
         flag: None,
+        at_run: false,
         set: |s, text| parse_overhead(text).map(|limit| s.max_overhead = limit),
         get: |s| write_overhead(s.max_overhead),
     }
@@ -142,7 +152,7 @@ pub const SETTINGS: &[Setting] = &[
         "count",
         1,
         "With --serve and --otlp: series of a map that are shown by themselves; all others are one, with the label other"
-    ),
+    ).at_run(),
     number!(
         max_stacks,
         "count",
@@ -155,13 +165,14 @@ pub const SETTINGS: &[Setting] = &[
         1,
         "Maximum length of the results of str(), buf() and path(); the default is 200 before Linux 5.11, where keys of maps have at most 512 bytes"
     ),
-    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
+    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach").at_run(),
     number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
     Setting {
         name: "perf_rb_pages",
         values: "pages",
         doc: "Size of the ring buffer, up to 1 GiB; 0 chooses it by the size of memory",
         flag: None,
+        at_run: false,
         set: |s, text| {
             let pages = parse_int(text)?;
             if !(0..=MOST_RING_PAGES).contains(&pages) {
@@ -171,27 +182,28 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
         get: |s| s.perf_rb_pages.to_string(),
-    },
-    switch!(print_maps_on_exit, "Print all maps when the run ends"),
-    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
+    }.at_run(),
+    switch!(print_maps_on_exit, "Print all maps when the run ends").at_run(),
+    switch!(show_debug_info, "Show source lines and inlined frames in stacks").at_run(),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
     Setting {
         name: "str_trunc_trailer",
         values: TEXT,
         doc: "Suffix of a truncated string; may be empty",
         flag: None,
+        at_run: false,
         set: |s, text| {
             s.str_trunc_trailer = text.to_string();
             Ok(())
         },
         get: |s| s.str_trunc_trailer.clone(),
-    },
+    }.at_run(),
     switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process as well"),
     unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
-    number!(unwind_memory, "bytes", 4194304, "Maximum memory of the tables by which user stacks are unwound, up to 1 GiB"),
+    number!(unwind_memory, "bytes", 4194304, "Maximum memory of the tables by which user stacks are unwound, up to 1 GiB").at_run(),
     switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
 ];
 

@@ -1,8 +1,8 @@
 //! Records what is asked of a target, so that somebody can ask again later and see whether the answers are still the same.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
-use std::fmt::{Debug, Write};
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::{Debug, Display, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,8 +55,46 @@ pub enum Question {
     RawTracepoint(String),
     /// [`TargetInfo::syscall_number`]
     SyscallNumber(String),
-    /// [`TargetInfo::binary`]
+    /// [`TargetInfo::binary`], and what its debug information says
     Binary(PathBuf),
+    /// [`TargetInfo::enumerator`]
+    Enumerator(String),
+    /// [`TargetInfo::kernel_variable`]
+    KernelVariable(String),
+    /// [`TargetInfo::type_names`]
+    TypeNames(TypeName),
+    /// [`TargetInfo::described_functions`]
+    DescribedFunctions,
+    /// [`TargetInfo::functions`]
+    Functions,
+    /// [`TargetInfo::function_homes`]
+    FunctionHomes(String),
+    /// [`TargetInfo::text_symbols`]
+    TextSymbols(String),
+    /// [`TargetInfo::error_injectable`]
+    ErrorInjectable(String),
+    /// [`TargetInfo::kernel_place`]
+    KernelPlace(String, String, u64),
+    /// [`TargetInfo::has_module`]
+    HasModule(String),
+    /// [`TargetInfo::loads_on_demand`]
+    LoadsOnDemand(String),
+    /// [`TargetInfo::tracepoints`]
+    Tracepoints,
+    /// [`TargetInfo::is_dynamic_tracepoint`]
+    IsDynamicTracepoint(String, String),
+    /// [`TargetInfo::raw_tracepoints`]
+    RawTracepoints,
+    /// [`TargetInfo::resolve_binary`]
+    ResolveBinary(String),
+    /// [`TargetInfo::regular_file`]
+    RegularFile(String),
+    /// [`TargetInfo::markers`]
+    Markers(PathBuf),
+    /// [`TargetInfo::counts`]
+    Counts(u32, u64),
+    /// [`TargetInfo::cgroup_id`]
+    CgroupId(String),
 }
 
 impl Question {
@@ -70,7 +108,10 @@ impl Question {
             | Question::Prototype(..)
             | Question::DescribesFunction(..)
             | Question::KernelFunction(..)
-            | Question::RawTracepoint(..) => true,
+            | Question::RawTracepoint(..)
+            | Question::Enumerator(..)
+            | Question::KernelVariable(..)
+            | Question::TypeNames(..) => true,
             Question::Arch
             | Question::Has(..)
             | Question::PossibleCpus
@@ -79,7 +120,23 @@ impl Question {
             | Question::HasTracepoint(..)
             | Question::Tracepoint(..)
             | Question::SyscallNumber(..)
-            | Question::Binary(..) => false,
+            | Question::Binary(..)
+            | Question::DescribedFunctions
+            | Question::Functions
+            | Question::FunctionHomes(..)
+            | Question::TextSymbols(..)
+            | Question::ErrorInjectable(..)
+            | Question::KernelPlace(..)
+            | Question::HasModule(..)
+            | Question::LoadsOnDemand(..)
+            | Question::Tracepoints
+            | Question::IsDynamicTracepoint(..)
+            | Question::RawTracepoints
+            | Question::ResolveBinary(..)
+            | Question::RegularFile(..)
+            | Question::Markers(..)
+            | Question::Counts(..)
+            | Question::CgroupId(..) => false,
         }
     }
 
@@ -103,6 +160,25 @@ impl Question {
             Question::RawTracepoint(name) => digest(&sys.raw_tracepoint(name)),
             Question::SyscallNumber(name) => digest(&sys.syscall_number(name)),
             Question::Binary(path) => digest_of_binary(&sys.binary(path)),
+            Question::Enumerator(name) => digest(&sys.enumerator(name)),
+            Question::KernelVariable(name) => digest(&sys.kernel_variable(name)),
+            Question::TypeNames(kind) => digest_of_names(&|each| sys.type_names(*kind, each)),
+            Question::DescribedFunctions => digest_of_pairs(&|each| sys.described_functions(each)),
+            Question::Functions => digest_of_functions(sys.functions()),
+            Question::FunctionHomes(name) => digest(&sys.function_homes(name)),
+            Question::TextSymbols(name) => digest(&sys.text_symbols(name)),
+            Question::ErrorInjectable(name) => digest(&sys.error_injectable(name)),
+            Question::KernelPlace(module, function, by) => digest(&sys.kernel_place(module, function, *by)),
+            Question::HasModule(name) => digest(&sys.has_module(name)),
+            Question::LoadsOnDemand(name) => digest(&sys.loads_on_demand(name)),
+            Question::Tracepoints => digest(&sys.tracepoints()),
+            Question::IsDynamicTracepoint(category, name) => digest(&sys.is_dynamic_tracepoint(category, name)),
+            Question::RawTracepoints => digest(&sys.raw_tracepoints()),
+            Question::ResolveBinary(name) => digest(&sys.resolve_binary(name, None)),
+            Question::RegularFile(name) => digest(&sys.regular_file(name)),
+            Question::Markers(path) => digest(&sys.markers(path)),
+            Question::Counts(ty, config) => digest(&sys.counts(*ty, *config)),
+            Question::CgroupId(path) => digest(&sys.cgroup_id(path)),
         }
     }
 }
@@ -126,6 +202,33 @@ fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
             digest(&(&binary.path, binary.pie, &binary.segments, hasher.finish()))
         }
         Err(missing) => digest(missing),
+    }
+}
+
+type ListNames<'a> = dyn Fn(&mut dyn FnMut(&str)) + 'a;
+type ListPairs<'a> = dyn Fn(&mut dyn FnMut(&str, &str)) + 'a;
+
+/// The same for lists, which are passed name by name in any order.
+fn digest_of_names(list: &ListNames) -> u128 {
+    let mut names = BTreeSet::new();
+    list(&mut |name| {
+        names.insert(name.to_owned());
+    });
+    digest(&names)
+}
+
+fn digest_of_pairs(list: &ListPairs) -> u128 {
+    let mut names = BTreeSet::new();
+    list(&mut |name, of| {
+        names.insert((name.to_owned(), of.to_owned()));
+    });
+    digest(&names)
+}
+
+fn digest_of_functions(list: Result<&Functions, Missing>) -> u128 {
+    match list {
+        Ok(list) => digest(&list.all().map(|f| (f.module, f.name)).collect::<Vec<_>>()),
+        Err(missing) => digest(&missing),
     }
 }
 
@@ -154,6 +257,14 @@ impl Record {
         let same_types = self.types.is_some() && self.types == sys.types_identity();
         self.answers.iter().all(|(question, answer)| same_types && question.is_of_types() || question.answer(sys) == *answer)
     }
+
+    /// The questions to which a target gives other answers.
+    pub fn differences<'a>(&'a self, sys: &'a dyn TargetInfo) -> impl Iterator<Item = &'a Question> {
+        let same_types = self.types.is_some() && self.types == sys.types_identity();
+        let differs =
+            move |(question, answer): &&(Question, u128)| !(same_types && question.is_of_types() || question.answer(sys) == *answer);
+        self.answers.iter().filter(differs).map(|(question, _)| question)
+    }
 }
 
 /// A target in front of another, which records what it is asked.
@@ -164,17 +275,40 @@ pub struct Recorder<'a> {
     answers: RefCell<Vec<(Question, u128)>>,
     /// Something was asked that is no [`Question`].
     unrecorded: Cell<bool>,
+    /// Something was asked whose answer holds for one machine, or only until it starts again.
+    local: Cell<Option<&'static str>>,
 }
 
 impl<'a> Recorder<'a> {
     /// Answers as `sys` does.
     pub fn new(sys: &'a dyn TargetInfo) -> Self {
-        Self { sys, asked: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false) }
+        Self { sys, asked: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false), local: Cell::new(None) }
     }
 
     /// What was asked; none if a question cannot be kept.
     pub fn recorded(self) -> Option<Record> {
         (!self.unrecorded.get()).then(|| Record { types: self.sys.types_identity(), answers: self.answers.take() })
+    }
+
+    /// What was asked, apart from what has no effect on code but for messages, and from headers, which are part of the script.
+    ///
+    /// # Errors
+    /// What holds nowhere else.
+    pub fn portable(self) -> Result<Record, &'static str> {
+        match self.local.get() {
+            Some(what) => Err(what),
+            None => Ok(Record { types: self.sys.types_identity(), answers: self.answers.take() }),
+        }
+    }
+
+    fn local(&self, what: &'static str) {
+        self.unrecorded.set(true);
+        self.local.set(Some(what));
+    }
+
+    /// Records a question about the contents of a binary.
+    fn contents(&self, path: &Path) {
+        self.record_as(Question::Binary(path.into()), || digest_of_binary(&self.sys.binary(path)));
     }
 
     /// Records a question, and passes on its answer.
@@ -263,44 +397,181 @@ impl TargetInfo for Recorder<'_> {
         binary
     }
 
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.record(Question::Enumerator(name.into()), self.sys.enumerator(name))
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.record(Question::KernelVariable(name.into()), self.sys.kernel_variable(name))
+    }
+
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.record_as(Question::TypeNames(kind), || digest_of_names(&|each| self.sys.type_names(kind, each)));
+        self.sys.type_names(kind, each);
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.record_as(Question::DescribedFunctions, || digest_of_pairs(&|each| self.sys.described_functions(each)));
+        self.sys.described_functions(each);
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.record_as(Question::Functions, || digest_of_functions(self.sys.functions()));
+        self.sys.functions()
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        self.record(Question::FunctionHomes(name.into()), self.sys.function_homes(name))
+    }
+
+    fn text_symbols(&self, name: &str) -> Symbols {
+        self.record(Question::TextSymbols(name.into()), self.sys.text_symbols(name))
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        self.record(Question::ErrorInjectable(function.into()), self.sys.error_injectable(function))
+    }
+
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+        self.record(Question::KernelPlace(module.into(), function.into(), by), self.sys.kernel_place(module, function, by))
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        self.record(Question::HasModule(name.into()), self.sys.has_module(name))
+    }
+
+    fn loads_on_demand(&self, module: &str) -> bool {
+        self.record(Question::LoadsOnDemand(module.into()), self.sys.loads_on_demand(module))
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.record(Question::Tracepoints, self.sys.tracepoints())
+    }
+
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        self.record(Question::IsDynamicTracepoint(category.into(), name.into()), self.sys.is_dynamic_tracepoint(category, name))
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.record(Question::RawTracepoints, self.sys.raw_tracepoints())
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+        let found = self.sys.resolve_binary(name, pid);
+        match pid {
+            Some(_) => self.local("a file of the process of -p"),
+            None => self.record_as(Question::ResolveBinary(name.into()), || digest(&found)),
+        }
+        found
+    }
+
+    fn regular_file(&self, name: &str) -> Option<PathBuf> {
+        self.record(Question::RegularFile(name.into()), self.sys.regular_file(name))
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        self.record(Question::Markers(path.into()), self.sys.markers(path))
+    }
+
+    fn counts(&self, ty: u32, config: u64) -> Option<bool> {
+        self.record(Question::Counts(ty, config), self.sys.counts(ty, config))
+    }
+
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
+        self.record(Question::CgroupId(path.into()), self.sys.cgroup_id(path))
+    }
+
+    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+        self.contents(path);
+        self.sys.type_in_binary(path, kind, name)
+    }
+
+    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.contents(path);
+        self.sys.enumerator_in_binary(path, name)
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        self.contents(path);
+        self.sys.arguments(path, function)
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        self.contents(path);
+        self.sys.source_line(path, file, line, column)
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.contents(path);
+        self.sys.inlined(path, function)
+    }
+
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.contents(path);
+        self.sys.never_returns(path, function)
+    }
+
+    // what messages need, what headers say, and what user space asks
     forward! { sys, |me| me.unrecorded.set(true);
-        type_in_binary(path: &Path, kind: TypeName, name: &str) -> Option<Type>;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
-        enumerator_in_binary(path: &Path, name: &str) -> Option<(Arc<Enum>, i64)>;
-        arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
-        source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
-        inlined(path: &Path, function: &str) -> Option<Inlined>;
-        never_returns(path: &Path, function: &Function) -> bool;
         types_identity() -> Option<String>;
-        enumerator(name: &str) -> Option<(Arc<Enum>, i64)>;
         c_macro(name: &str) -> Option<CMacro>;
         why_unknown(name: &str) -> Option<String>;
-        type_names(kind: TypeName, each: &mut dyn FnMut(&str)) -> ();
         file(path: &Path) -> Option<String>;
         header_folders() -> Vec<HeaderFolder>;
-        tracepoints() -> Result<&[(String, String)], Missing>;
-        is_dynamic_tracepoint(category: &str, name: &str) -> bool;
-        raw_tracepoints() -> Result<&[(String, String)], Missing>;
-        kernel_variable(name: &str) -> Option<String>;
-        functions() -> Result<&Functions, Missing>;
-        function_homes(name: &str) -> Result<Vec<Home>, Missing>;
         kernel_types() -> Option<&KernelTypes>;
-        described_functions(each: &mut dyn FnMut(&str, &str)) -> ();
-        text_symbols(name: &str) -> Symbols;
-        error_injectable(function: &str) -> Option<bool>;
-        running_programs() -> Result<Vec<ProgramFunction>, Missing>;
-        has_module(name: &str) -> bool;
-        loads_on_demand(module: &str) -> bool;
         hidden_symbols() -> Option<String>;
-        kernel_place(module: &str, function: &str, by: u64) -> Result<Placed, Missing>;
-        kernel_symbol(name: &str) -> Option<u64>;
-        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
-        regular_file(name: &str) -> Option<PathBuf>;
-        markers(path: &Path) -> Result<Vec<Marker>, Missing>;
-        counts(ty: u32, config: u64) -> Option<bool>;
         most_samples() -> Option<u64>;
         online_cpus() -> Vec<u32>;
-        cgroup_id(path: &str) -> Result<u64, Missing>;
+    }
+
+    forward! { sys, |me| me.local("the address of a kernel symbol");
+        kernel_symbol(name: &str) -> Option<u64>;
+    }
+
+    forward! { sys, |me| me.local("the list of BPF programs");
+        running_programs() -> Result<Vec<ProgramFunction>, Missing>;
+    }
+}
+
+/// What a question is about, for messages.
+impl Display for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Question::Arch => write!(f, "the processor architecture"),
+            Question::Has(feature) => write!(f, "the feature {feature:?} of the kernel"),
+            Question::PossibleCpus => write!(f, "the number of possible CPUs"),
+            Question::PidNamespace => write!(f, "the PID namespace"),
+            Question::TypeNamed(_, name) => write!(f, "the type {name}"),
+            Question::TypesMissing => write!(f, "the availability of kernel types (BTF)"),
+            Question::Member(of, name) => write!(f, "the member {name} of {}", of.name),
+            Question::Expand(of) => write!(f, "the members of {}", of.name),
+            Question::Prototype(_, name) | Question::DescribesFunction(name) => write!(f, "the prototype of the kernel function {name}"),
+            Question::KernelFunction(name) | Question::MayCall(name, _) => write!(f, "the kernel function {name} that BPF programs call"),
+            Question::HasTracepoint(category, name)
+            | Question::Tracepoint(category, name)
+            | Question::IsDynamicTracepoint(category, name) => write!(f, "the tracepoint {category}:{name}"),
+            Question::RawTracepoint(name) => write!(f, "the raw tracepoint {name}"),
+            Question::SyscallNumber(name) => write!(f, "the number of the system call {name}"),
+            Question::Binary(path) => write!(f, "the file {}", path.display()),
+            Question::Enumerator(name) => write!(f, "the constant {name}"),
+            Question::KernelVariable(name) => write!(f, "the kernel variable {name}"),
+            Question::TypeNames(_) => write!(f, "the list of the kernel's types"),
+            Question::DescribedFunctions => write!(f, "the list of the kernel's functions in BTF"),
+            Question::Functions => write!(f, "the list of traceable kernel functions"),
+            Question::FunctionHomes(name) | Question::TextSymbols(name) | Question::ErrorInjectable(name) => {
+                write!(f, "the kernel function {name}")
+            }
+            Question::KernelPlace(_, function, by) => write!(f, "the instruction at {function}+{by}"),
+            Question::HasModule(name) | Question::LoadsOnDemand(name) => write!(f, "the kernel module {name}"),
+            Question::Tracepoints => write!(f, "the list of tracepoints"),
+            Question::RawTracepoints => write!(f, "the list of raw tracepoints"),
+            Question::ResolveBinary(name) => write!(f, "the path of {name}"),
+            Question::RegularFile(name) => write!(f, "the file {name}"),
+            Question::Markers(path) => write!(f, "the markers of {}", path.display()),
+            Question::Counts(..) => write!(f, "the perf events of the processor"),
+            Question::CgroupId(path) => write!(f, "the ID of the cgroup {path}"),
+        }
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) const TYPES: Group = Group {
                 Ok(())
             }),
             repeat: Repeat::AllCount,
+            at_run: true,
             ..FLAG
         },
     ],
@@ -57,7 +58,13 @@ fn mechanisms() -> Vec<&'static str> {
 pub(super) const INSPECT: Group = Group {
     heading: "Debugging",
     flags: &[
-        Flag { name: "dry-run", help: "Exit when all probes are attached", takes: Takes::Nothing(|d| d.run.dry_run = true), ..FLAG },
+        Flag {
+            name: "dry-run",
+            help: "Exit when all probes are attached",
+            takes: Takes::Nothing(|d| d.run.dry_run = true),
+            at_run: true,
+            ..FLAG
+        },
         Flag {
             name: "debug",
             letter: Some('d'),
@@ -67,6 +74,7 @@ pub(super) const INSPECT: Group = Group {
                 Ok(())
             }),
             repeat: Repeat::List,
+            at_run: true,
             ..FLAG
         },
         Flag {

@@ -56,6 +56,8 @@ pub(super) struct Flag {
     verbs: Verbs,
     /// True if completions offer it after the name of each tool.
     tools: bool,
+    /// True if it does not affect the compiled script: `rbt-run` takes it too.
+    at_run: bool,
 }
 
 /// A flag with default values.
@@ -72,6 +74,7 @@ const FLAG: Flag = Flag {
     needs: (&[], ""),
     verbs: Verbs::Accept,
     tools: false,
+    at_run: false,
 };
 
 /// The value that a flag takes, and the function that applies it.
@@ -139,7 +142,7 @@ fn all() -> impl Iterator<Item = (&'static str, Flag)> {
 
 /// The flag that mirrors a setting.
 fn mirror(row: &'static Setting) -> Flag {
-    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), ..FLAG }
+    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), at_run: row.at_run, ..FLAG }
 }
 
 /// Finds a flag by name. A single letter is the name of a flag that has only a short form.
@@ -175,6 +178,11 @@ pub(super) fn offered() -> impl Iterator<Item = Arg> {
 /// The flags that completions offer after each tool.
 pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
     all().filter(|(_, flag)| flag.tools).map(|(heading, flag)| flag.arg(heading))
+}
+
+/// The flags that a compiled script takes.
+pub(super) fn of_bundles() -> impl Iterator<Item = Arg> {
+    all().filter(|(_, flag)| flag.at_run).map(|(heading, flag)| flag.arg(heading))
 }
 
 /// The flags that verbs accept, and whether the help of verbs shows them.

@@ -93,6 +93,7 @@ pub(super) const OUTPUT: Group = Group {
             repeat: Repeat::AllCount,
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -107,6 +108,7 @@ pub(super) const OUTPUT: Group = Group {
             }),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -132,6 +134,7 @@ pub(super) const OUTPUT: Group = Group {
             }),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -149,6 +152,7 @@ pub(super) const OUTPUT: Group = Group {
                     Ok(())
                 },
             ),
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -160,6 +164,7 @@ pub(super) const OUTPUT: Group = Group {
             }),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -174,6 +179,7 @@ pub(super) const OUTPUT: Group = Group {
             }),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -186,6 +192,7 @@ pub(super) const OUTPUT: Group = Group {
             }),
             needs: (&["serve"], "--serve"),
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -195,6 +202,7 @@ pub(super) const OUTPUT: Group = Group {
             takes: Takes::Nothing(|d| d.run.quiet = true),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -203,6 +211,7 @@ pub(super) const OUTPUT: Group = Group {
             help: "Show the time of each stage and the mechanism of each probe",
             takes: Takes::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
             verbs: Verbs::Show,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -226,12 +235,14 @@ pub(super) const OUTPUT: Group = Group {
                 d.run.warnings = false;
                 d.run.settings.warning_level = 0;
             }),
+            at_run: true,
             ..FLAG
         },
         Flag {
             name: "strict",
             help: "Exit with status 1 if anything was lost: events, runs of probes, updates of maps, ends of strings",
             takes: Takes::Nothing(|d| d.run.strict = true),
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -246,6 +257,7 @@ pub(super) const OUTPUT: Group = Group {
                     Ok(())
                 },
             ),
+            at_run: true,
             ..FLAG
         },
     ],

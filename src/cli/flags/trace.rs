@@ -38,6 +38,7 @@ pub(super) const TRACE: Group = Group {
             }),
             verbs: Verbs::Show,
             tools: true,
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -99,6 +100,7 @@ pub(super) const TRACE: Group = Group {
             name: "unsafe",
             help: "Allow functions that change the system or the traced process, such as signal() and system()",
             takes: Takes::Nothing(|d| d.run.settings.allow_unsafe = true),
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -106,6 +108,7 @@ pub(super) const TRACE: Group = Group {
             help: "Exit with the status of the command of -c",
             takes: Takes::Nothing(|d| d.run.propagate_status = true),
             needs: (&["cmd"], "a -c command"),
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -115,6 +118,7 @@ pub(super) const TRACE: Group = Group {
                 d.run.notify_fd = Some(values::descriptor(text)?);
                 Ok(())
             }),
+            at_run: true,
             ..FLAG
         },
     ],

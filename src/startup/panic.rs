@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// After this call, a panic on any thread ends the process. The kernel then releases the process's resources.
-pub(super) fn install() {
+pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -34,9 +34,9 @@ mod tests {
     #[test]
     fn a_panic_is_told_and_ends_with_2() {
         let exe = std::env::current_exe().unwrap();
-        let run = Command::new(exe).args(["--ignored", "--exact", "driver::panic::tests::panics"]).output().unwrap();
+        let run = Command::new(exe).args(["--ignored", "--exact", "startup::panic::tests::panics"]).output().unwrap();
         let text = String::from_utf8_lossy(&run.stderr);
         assert_eq!(run.status.code(), Some(2), "{text}");
-        assert!(text.contains("rbt: internal error: as it must (src/driver/panic.rs:") && text.contains("please report"), "{text}");
+        assert!(text.contains("rbt: internal error: as it must (src/startup/panic.rs:") && text.contains("please report"), "{text}");
     }
 }

@@ -11,7 +11,7 @@ const LEAST: u64 = 1 << 20;
 
 /// Raises the limit of the stack to what is usual, as far as that is allowed: the kernel looks at it when the stack grows, so
 /// that it counts from now on. Errors: it is far too low, and cannot be raised.
-pub(super) fn raise() -> Result<(), Failure> {
+pub(crate) fn raise() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Stack);
     let Some(now) = limit.current.filter(|now| *now < ENOUGH) else { return Ok(()) };
     let set = |current, maximum| setrlimit(Resource::Stack, Rlimit { current, maximum }).is_ok();

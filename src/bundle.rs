@@ -1,0 +1,292 @@
+//! Bundles: compiled scripts in files, which `rbt build` writes and `rbt-run` runs on machines without a compiler.
+//!
+//! A bundle has a header (magic, version of the format, size and SHA-256 of what follows), a description in JSON, and the BPF object.
+//! The description is what the cache of compiled scripts keeps as well: the manifest, and the questions that were asked about the
+//! kernel with digests of the answers. A runner asks these questions again: where all answers are the same, compiling there would
+//! give the same code.
+//!
+//! JSON, because its reader limits the depth of what it reads: a bundle comes from elsewhere. The digest finds damage; it proves no
+//! origin.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::builtins;
+use crate::codegen::artifact::{Artifact, Manifest};
+use crate::failure::{Failure, reason};
+use crate::input;
+use crate::launch::Described;
+use crate::settings::{Built, Settings};
+use crate::system::TargetInfo;
+use crate::system::questions::Record;
+
+/// The first bytes of a bundle.
+const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
+/// The version of the format, which changes with the description too.
+const FORMAT: u32 = 1;
+/// The largest bundle.
+const MOST: u64 = 256 << 20;
+
+/// A compiled script with everything that running it needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bundle {
+    /// The version of rbt that wrote it. Another version may ask about kernels in other words.
+    pub rbt: String,
+    /// The processor architecture.
+    pub arch: String,
+    /// The kernel that it was compiled for.
+    pub kernel: String,
+    /// It contains functions that change the system or the traced process.
+    pub risky: bool,
+    /// It was compiled to run with a command (`-c`).
+    pub command: bool,
+    /// The settings by which it was compiled.
+    pub settings: Built,
+    /// The script, without its text.
+    pub script: Described,
+    /// What its `--help` says.
+    pub help: String,
+    /// What was asked about the kernel.
+    pub asked: Record,
+    manifest: Manifest,
+    /// Not in the description.
+    #[serde(skip)]
+    elf: Vec<u8>,
+}
+
+/// The parts of a bundle that are not its code.
+pub struct About {
+    /// See [`Bundle::kernel`].
+    pub kernel: String,
+    /// See [`Bundle::risky`].
+    pub risky: bool,
+    /// See [`Bundle::help`].
+    pub help: String,
+}
+
+impl Bundle {
+    /// A bundle of a compiled script.
+    pub fn new(artifact: Artifact, settings: &Settings, script: Described, asked: Record, sys: &dyn TargetInfo, about: About) -> Self {
+        let Artifact { elf, manifest } = artifact;
+        Self {
+            rbt: crate::VERSION.into(),
+            arch: sys.arch().name.into(),
+            kernel: about.kernel,
+            risky: about.risky,
+            command: settings.invocation.has_child,
+            settings: Built::of(settings),
+            script,
+            help: about.help,
+            asked,
+            manifest,
+            elf,
+        }
+    }
+
+    /// The bytes of its file.
+    ///
+    /// # Errors
+    /// A path in it is not UTF-8.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Failure> {
+        let text = serde_json::to_vec(self).map_err(|e| Failure::new(format!("the script does not fit into a bundle: {e}")))?;
+        let mut body = (text.len() as u64).to_le_bytes().to_vec();
+        body.extend(text);
+        body.extend(&self.elf);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend((body.len() as u64).to_le_bytes());
+        bytes.extend(Sha256::digest(&body));
+        bytes.extend(body);
+        Ok(bytes)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no bundle, or is damaged.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let bytes = input::read(path, MOST)
+            .map_err(|e| Failure::new(format!("cannot read the bundle {name}: {}", reason(&e))).code("not-readable"))?;
+        Self::from_bytes(&bytes).map_err(|damage| damage.of(&name))
+    }
+
+    /// Takes a bundle out of the bytes of its file.
+    ///
+    /// # Errors
+    /// They are none, or damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(Damage::Other)?;
+        let (format, rest) = rest.split_first_chunk().ok_or(Damage::Cut)?;
+        let format = u32::from_le_bytes(*format);
+        if format != FORMAT {
+            return Err(Damage::Format(format));
+        }
+        let (size, rest) = rest.split_first_chunk().ok_or(Damage::Cut)?;
+        let (digest, body) = rest.split_first_chunk::<32>().ok_or(Damage::Cut)?;
+        let size = u64::from_le_bytes(*size);
+        if (body.len() as u64) < size {
+            return Err(Damage::Cut);
+        }
+        if body.len() as u64 > size || Sha256::digest(body).as_slice() != digest {
+            return Err(Damage::Changed);
+        }
+        let (length, body) = body.split_first_chunk().ok_or(Damage::Changed)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok().filter(|n| *n <= body.len()).ok_or(Damage::Changed)?;
+        let (text, elf) = body.split_at(length);
+        let bundle: Self = serde_json::from_slice(text).map_err(|e| Damage::Unreadable(e.to_string()))?;
+        Ok(Self { elf: elf.to_vec(), ..bundle })
+    }
+
+    /// What is loaded.
+    pub fn into_artifact(self) -> Artifact {
+        Artifact { elf: self.elf, manifest: self.manifest }
+    }
+
+    /// Does it want `--unsafe`? A bundle may say less than it does, so its calls are looked at as well.
+    pub fn is_risky(&self) -> bool {
+        self.risky || self.manifest.events.iter().any(|event| builtins::find(&event.builtin).is_some_and(|row| row.risky))
+    }
+
+    /// Why it does not run on this machine.
+    ///
+    /// # Errors
+    /// Another version, another processor, another kernel.
+    pub fn require(&self, sys: &dyn TargetInfo) -> Result<(), Failure> {
+        if self.rbt != crate::VERSION {
+            let message = format!("the bundle was built by rbt {}, and this is rbt-run {}", self.rbt, crate::VERSION);
+            return Err(Failure::new(message).code("bundle").help("build it again, or run it with the same version"));
+        }
+        let here = sys.arch().name;
+        if self.arch != here {
+            let message = format!("the bundle is for {}, and this machine is {here}", self.arch);
+            return Err(Failure::new(message).code("bundle").help("build it on a machine of this architecture"));
+        }
+        let mut differences: Vec<String> = self.asked.differences(sys).take(MOST_SHOWN + 1).map(ToString::to_string).collect();
+        differences.dedup();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        if differences.len() > MOST_SHOWN {
+            differences.truncate(MOST_SHOWN);
+            differences.push("…".into());
+        }
+        let message =
+            format!("the bundle was compiled for Linux {}, from which this machine differs in {}", self.kernel, differences.join(", "));
+        Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
+    }
+}
+
+/// The number of differences that a message lists.
+const MOST_SHOWN: usize = 4;
+
+/// Why bytes are not a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// They are something else.
+    Other,
+    /// The end is missing.
+    Cut,
+    /// The digest says so.
+    Changed,
+    /// Another version of the format.
+    Format(u32),
+    /// The digest is right, and the contents are not.
+    Unreadable(String),
+}
+
+impl Damage {
+    /// As a failure about a file.
+    pub fn of(self, name: &str) -> Failure {
+        let again = "copy it again, or build it again";
+        let (message, help) = match self {
+            Damage::Other => (format!("{name} is not a bundle"), "`rbt build SCRIPT -o FILE` writes one"),
+            Damage::Cut => (format!("the bundle {name} is truncated"), again),
+            Damage::Changed => (format!("the bundle {name} is damaged: its digest does not match"), again),
+            Damage::Format(found) if found > FORMAT => {
+                (format!("the bundle {name} has format {found}, and this rbt-run reads format {FORMAT}"), "use a newer rbt-run")
+            }
+            Damage::Format(found) => {
+                (format!("the bundle {name} has format {found}, and this rbt-run reads format {FORMAT}"), "build it again")
+            }
+            Damage::Unreadable(why) => (format!("the bundle {name} has contents that this rbt-run cannot read: {why}"), "build it again"),
+        };
+        Failure::new(message).code("bundle").help(help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::fake::Fake;
+    use crate::system::questions::Recorder;
+    use crate::system::{Feature, TargetInfo};
+
+    fn made(sys: &dyn TargetInfo) -> Bundle {
+        let recorder = Recorder::new(sys);
+        recorder.has(Feature::Loop);
+        recorder.type_named(crate::system::TypeName::Struct, "task_struct");
+        recorder.syscall_number("openat");
+        let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into() };
+        let artifact = Artifact { elf: b"an object".to_vec(), manifest: Manifest { stacks: vec![127], ..Manifest::default() } };
+        Bundle::new(artifact, &Settings::default(), Described::default(), recorder.portable().unwrap(), sys, about)
+    }
+
+    /// The bytes with a description that is not what rbt wrote, and the digest of these.
+    fn forged(text: &str) -> Vec<u8> {
+        let mut body = (text.len() as u64).to_le_bytes().to_vec();
+        body.extend(text.as_bytes());
+        let mut bytes = [&MAGIC[..], &FORMAT.to_le_bytes(), &(body.len() as u64).to_le_bytes(), &Sha256::digest(&body)].concat();
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn a_bundle_is_read_as_it_was_written() {
+        let fake = Fake::new("").unwrap();
+        let bundle = made(&fake);
+        let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
+        assert!(read.require(&fake).is_ok());
+        assert_eq!(read.into_artifact().elf, b"an object");
+    }
+
+    #[test]
+    fn a_machine_that_differs_is_told_in_what() {
+        let bundle = made(&Fake::new("feature Loop").unwrap());
+        let other = Fake::new("").unwrap();
+        assert!(bundle.require(&other).unwrap_err().message.contains("Loop"), "{:?}", bundle.require(&other));
+        let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
+        assert!(newer.require(&other).unwrap_err().message.contains("99.0.0"));
+        let foreign = Bundle { arch: "vax".into(), ..bundle };
+        assert!(foreign.require(&other).unwrap_err().message.contains("for vax"));
+    }
+
+    #[test]
+    fn damage_is_found_wherever_it_is() {
+        let bytes = made(&Fake::new("").unwrap()).to_bytes().unwrap();
+        for end in 0..bytes.len() {
+            let damage = Bundle::from_bytes(&bytes[..end]).unwrap_err();
+            assert_eq!(damage, if end < MAGIC.len() { Damage::Other } else { Damage::Cut }, "cut at {end}");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Bundle::from_bytes(&changed).is_err(), "changed at {at}");
+        }
+        let longer = [bytes, vec![0]].concat();
+        assert_eq!(Bundle::from_bytes(&longer).unwrap_err(), Damage::Changed);
+    }
+
+    #[test]
+    fn forged_descriptions_are_refused() {
+        let deep = format!("{{\"rbt\":{}", "[".repeat(1 << 20));
+        for text in ["", "{}", "[]", "null", deep.as_str()] {
+            assert!(matches!(Bundle::from_bytes(&forged(text)), Err(Damage::Unreadable(_))), "{}", text.get(..9).unwrap_or(text));
+        }
+        assert_eq!(Bundle::from_bytes(&[&MAGIC[..], &9u32.to_le_bytes()].concat()).unwrap_err(), Damage::Format(9));
+        assert!(Damage::Format(9).of("x").help.unwrap().contains("newer"));
+    }
+}

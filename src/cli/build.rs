@@ -1,0 +1,194 @@
+//! The options of `rbt build`, and those of `rbt-run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, value_parser};
+
+use super::{Command, Program, Run, flags, split};
+use crate::failure::Failure;
+
+/// A request for a bundle.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The script and the options by which it is compiled.
+    pub run: Box<Run>,
+    /// `-o`, or a name made from the script's.
+    pub to: PathBuf,
+}
+
+const ABOUT: &str = "Compile a script to a file that runs without a compiler
+
+rbt build writes a bundle: the BPF object of a script with everything that running it needs. rbt-run runs bundles. It attaches to what the \
+script names, and prints what rbt prints.
+
+The kernel that runs a bundle must give the same answers as the kernel that it was built for: to every question that rbt asked about \
+types, functions, tracepoints and features when it compiled the script. rbt-run asks these questions first. If an answer differs, it \
+names the difference and attaches nothing.";
+
+const EXAMPLES: &str =
+    "The script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …), are those of the \
+     build. The options of rbt-run choose output, format, command and limits of the run: see `rbt-run --help`.
+
+Examples:
+  rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
+  rbt-run failed.bundle -f json                       run it
+  rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
+                                                      compile a program";
+
+/// The ending of a bundle's name.
+const ENDING: &str = "bundle";
+
+/// The command, for completions and the manual.
+pub(super) fn command() -> clap::Command {
+    clap::Command::new("rbt build")
+        .bin_name("rbt build")
+        .override_usage("rbt build [OPTIONS] FILE|NAME|-e PROGRAM [-o FILE] [ARGS]")
+        .about(ABOUT.lines().next().unwrap_or_default())
+        .long_about(ABOUT)
+        .after_help(EXAMPLES)
+        .disable_version_flag(true)
+        .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
+        .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Compile this program"))
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FILE")
+                .value_hint(clap::ValueHint::FilePath)
+                .help("The file of the bundle; the default is NAME.bundle in the current directory"),
+        )
+}
+
+/// Parses the arguments after `rbt build`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let before_script = split::first_word(args).unwrap_or(args.len());
+    let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
+    if helps("--help") || helps("-h") {
+        let mut command = command();
+        let text = if helps("--help") { command.render_long_help() } else { command.render_help() };
+        return Ok(Command::Say(text.to_string()));
+    }
+    let mut run = match super::parse_words(args.to_vec())? {
+        Command::Run(run) => run,
+        // the help of the script
+        Command::Say(text) => return Ok(Command::Say(text)),
+        Command::Prompt(_) => {
+            return Err(Failure::new("rbt build needs a script").help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"));
+        }
+        Command::List { .. } => return Err(Failure::new("-l lists probes, and rbt build compiles a script")),
+        Command::Info
+        | Command::Build(_)
+        | Command::Fmt(_)
+        | Command::Check(_)
+        | Command::Snapshot(_)
+        | Command::Merge(_)
+        | Command::Completions(_)
+        | Command::Help(_) => return Err(Failure::new("rbt build takes a script, and no other subcommand")),
+    };
+    refuse(&run)?;
+    let to = match std::mem::take(&mut run.outputs).as_slice() {
+        [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
+        [file] => file.clone(),
+        [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
+    };
+    Ok(Command::Build(Build { run, to }))
+}
+
+/// Options that are about one machine or one run.
+fn refuse(run: &Run) -> Result<(), Failure> {
+    let of_run = [
+        (run.settings.pid.is_some(), "-p"),
+        (run.cgroup.is_some(), "--cgroup"),
+        (run.container.is_some(), "--container"),
+        (!run.expected.is_empty(), "--expect"),
+        (run.serve.is_some(), "--serve"),
+        (run.emit_elf.is_some(), "--emit-elf"),
+        (run.emit_llvm.is_some(), "--emit-llvm"),
+        (run.compile_only, "--mode codegen"),
+    ];
+    match of_run.iter().find(|(given, _)| *given) {
+        Some((_, option)) => {
+            Err(Failure::new(format!("rbt build does not take {option}")).help("`rbt build --help` explains what it takes"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn stem(program: &Program) -> String {
+    match program {
+        Program::Saved(script) => script.name.into(),
+        Program::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        Program::Made(_) | Program::Text(_) | Program::Stdin => "script".into(),
+    }
+}
+
+/// What `rbt-run` is asked for.
+#[derive(Debug)]
+pub enum Asked {
+    /// Run this bundle.
+    Run(Box<Run>, PathBuf),
+    /// Say this.
+    Say(String),
+    /// Explain this bundle.
+    Explain(PathBuf),
+}
+
+const RUN_ABOUT: &str = "Run a bundle, which `rbt build` wrote
+
+A bundle is a compiled script. rbt-run loads it into the kernel, attaches its probes and prints what rbt prints. It has no compiler.";
+
+const RUN_STATUS: &str = "Settings that do not affect the code can be set in the environment, as for rbt: RBT_STR_TRUNC_TRAILER.
+
+Exit status:
+  0    the run ended normally
+  1    wrong usage, no or a damaged bundle, a machine that differs, a missing permission; with --strict: something was lost
+  2    an internal error, or an invalid setting in the environment
+  255  the kernel refused to load or to attach a program
+  any  exit(n); with --propagate-status the status of the command of -c";
+
+/// The options of `rbt-run`.
+pub fn run_command() -> clap::Command {
+    clap::Command::new("rbt-run")
+        .version(concat!("v", env!("CARGO_PKG_VERSION")))
+        .override_usage("rbt-run [OPTIONS] BUNDLE [OPTIONS]")
+        .about(RUN_ABOUT.lines().next().unwrap_or_default())
+        .long_about(RUN_ABOUT)
+        .after_help(RUN_STATUS)
+        .args_override_self(true)
+        .disable_help_flag(true)
+        .arg(
+            Arg::new("bundle")
+                .value_name("BUNDLE")
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .help("A file that `rbt build` wrote"),
+        )
+        .arg(Arg::new("help").short('h').long("help").action(ArgAction::SetTrue).help("Print help; after BUNDLE, that of the script"))
+        .args(flags::of_bundles())
+}
+
+/// Parses the arguments of `rbt-run`, which begin with its name.
+///
+/// # Errors
+/// Wrong usage.
+pub fn parse_run(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
+    let args = split::with_numbers(args.into_iter().skip(1));
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let found = match run_command().try_get_matches_from([OsString::from("rbt-run")].into_iter().chain(args)) {
+        Ok(found) => found,
+        Err(e) if e.use_stderr() => {
+            let failure = super::usage::usage_error_of("rbt-run", &e, &words);
+            return Err(failure.help("`rbt-run --help` lists the options; the options of the script are those of the build"));
+        }
+        Err(e) => return Ok(Asked::Say(e.render().to_string())),
+    };
+    let bundle = found.get_one::<PathBuf>("bundle").cloned();
+    let help = found.get_flag("help");
+    match bundle {
+        None if help => Ok(Asked::Say(run_command().render_long_help().to_string())),
+        None => Err(Failure::new("rbt-run needs a bundle").help("`rbt build SCRIPT -o FILE` writes one")),
+        Some(path) if help => Ok(Asked::Explain(path)),
+        Some(path) => Ok(Asked::Run(Box::new(flags::read(&found)?.run), path)),
+    }
+}

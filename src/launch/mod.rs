@@ -1,0 +1,238 @@
+//! From a compiled script to an exit status: what `rbt` and `rbt-run` share. Nothing here needs the script's text or the compiler.
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Run;
+use crate::codegen::artifact::Artifact;
+use crate::diag;
+use crate::failure::{Failure, reason};
+use crate::metrics::{Metrics, Names};
+use crate::otlp::Export;
+use crate::outputs::{self, Destinations};
+use crate::render::{self, Base, RenderOptions};
+use crate::runtime::child::{self, Child};
+use crate::runtime::{self, OnEnd, Options, Scrapes, Watched};
+use crate::serve;
+use crate::settings::{MapLayout, Mode, Settings};
+use crate::state::{self, State};
+use crate::streams::to_stderr;
+use crate::system::TargetInfo;
+use crate::types::Type;
+
+pub(crate) mod explain;
+
+/// What is known of a script besides its compiled form.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Described {
+    /// The name of its text: a path, or the name of a tool.
+    pub name: String,
+    /// Its name in documents.
+    pub shown: String,
+    /// The title of the screen of `--watch`.
+    pub title: String,
+    /// The digest of its texts.
+    pub sha256: String,
+    /// Its text, for documents that show it; may be empty.
+    pub text: String,
+    /// Names of maps that it only works with: they are not shown while it runs.
+    pub hidden: Vec<String>,
+    /// See [`Options::blocks`].
+    pub blocks: Vec<Vec<String>>,
+    /// Its filters in the user's words; none if only its author knows what it filters.
+    pub filters: Option<Vec<String>>,
+    /// What its text says of metrics.
+    pub metrics: Names,
+}
+
+/// A run that is about to begin.
+pub(crate) struct Launch<'a> {
+    pub run: &'a Run,
+    pub script: &'a Described,
+    /// Programs read the output for commands (reports of a verdict).
+    pub commands: bool,
+    /// See [`RenderOptions::base`].
+    pub base: Option<Arc<Base>>,
+    scrapes: Option<Arc<Scrapes>>,
+    export: Option<Export>,
+}
+
+/// What is run.
+pub(crate) struct Given<'a> {
+    pub artifact: &'a Artifact,
+    pub settings: &'a Settings,
+    pub sys: &'a dyn TargetInfo,
+    /// Gets the final maps.
+    pub on_end: Option<OnEnd>,
+    /// Called once the programs are loaded.
+    pub loaded: &'a mut dyn FnMut(),
+}
+
+/// How a run ended.
+pub(crate) struct Ended {
+    pub status: u8,
+    pub child: Option<child::Exit>,
+}
+
+/// Why a run did not end well.
+pub(crate) enum Stopped {
+    /// The output, or what was asked for.
+    Failed(Failure),
+    /// The kernel refused to load or to attach; nothing ran.
+    Refused(anyhow::Error),
+    /// It failed while it ran.
+    Broke(anyhow::Error),
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Stopped::Failed(failure)
+    }
+}
+
+impl<'a> Launch<'a> {
+    /// Starts to serve and to export what the run counts and says, if that is asked for.
+    pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
+        if run.serve.is_none() && run.otlp.is_none() {
+            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None });
+        }
+        let metrics = || Metrics::new(script.metrics.clone(), settings.max_series);
+        let scrapes = Scrapes::new(script.blank_state()).map_err(|e| Failure::new(format!("--serve: {}", reason(&e))))?;
+        let scrapes = Arc::new(scrapes);
+        if let Some(address) = run.serve {
+            let address = serve::start(address, run.serve_token.as_deref(), metrics(), scrapes.clone())?;
+            if !run.quiet {
+                to_stderr(&format!("Serving http://{address}/metrics\n"));
+            }
+        }
+        let export = run.otlp.clone().map(|config| Export::start(config, metrics(), scrapes.clone(), run.warnings)).transpose()?;
+        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export })
+    }
+
+    /// Exports the rest.
+    pub fn finish(self) {
+        if let Some(export) = self.export {
+            export.finish();
+        }
+    }
+
+    /// The screen of `--watch`, where there is a terminal for it.
+    fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<Watched> {
+        let every = self.run.watch.filter(|_| !to_file && options.terminal && self.run.is_text())?;
+        Some(Watched { every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
+    }
+
+    /// The user's filters, for a note if nothing matched.
+    fn asked(&self, settings: &Settings) -> Option<String> {
+        let mut words = self.script.filters.clone()?;
+        words.extend(settings.pid.map(|pid| format!("-p {pid}")));
+        words.extend(self.run.cgroup.as_ref().map(|path| format!("--cgroup {path}")));
+        words.extend(self.run.container.as_ref().map(|name| format!("--container {name}")));
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+}
+
+/// Asked before the kernel is, which would refuse in less clear words.
+pub(crate) fn require_privileges() -> Result<(), Failure> {
+    match runtime::missing_privileges() {
+        Some(text) => Err(Failure::from_text(&text).code("no-permission")),
+        None => Ok(()),
+    }
+}
+
+/// Forks the `-c` command, which waits until it is let go.
+pub(crate) fn child(command: &str) -> Result<Child, Failure> {
+    Child::prepare(command).map_err(|e| Failure::from_text(&format!("{e:#}")).code("no-command"))
+}
+
+/// Loads a compiled script and runs it to its end.
+pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) -> Result<Ended, Stopped> {
+    let (run, Given { artifact, settings, sys, on_end, loaded }) = (launch.run, given);
+    let to = Destinations::of(run)?;
+    let with_state = to.formats().any(|format| format.state);
+    let render = RenderOptions {
+        trunc_trailer: settings.str_trunc_trailer.clone(),
+        warnings: run.warnings,
+        tables: settings.map_layout == MapLayout::Table,
+        commands: launch.commands,
+        key_parts: artifact.manifest.maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
+        base: launch.base.clone(),
+        about: Arc::new(outputs::about(launch.script.shown.clone(), launch.script.text.clone())),
+        ..RenderOptions::default()
+    };
+    let to_file = to.file.is_some();
+    let mut renderer = to.open(&render)?;
+    let mut out = renderer.take_file()?;
+    let shows = |stage: &str| run.dumps.contains(&stage);
+    let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
+    // What libbpf says is too much for `-v`.
+    let log = move |line: &str| {
+        if libbpf || !line.starts_with("libbpf:") {
+            to_stderr(&format!("{}\n", diag::plain_lines(line)));
+        }
+    };
+    let options = Options {
+        child_pid: child.as_ref().map_or(0, Child::pid),
+        notify_fd: run.notify_fd,
+        quiet: run.quiet,
+        dry_run: run.dry_run,
+        strict: run.strict,
+        verbose: run.verbose || libbpf,
+        verifier,
+        buffering: run.buffering,
+        waits: false,
+        led_by: None,
+        maps: Vec::new(),
+        on_end,
+        hear: launch.export.as_ref().and_then(Export::hear),
+        scrapes: launch.scrapes.clone(),
+        watched: launch.watched(to_file, renderer.options()),
+        state: with_state.then(|| Box::new(launch.script.blank_state())),
+        on_attached: None,
+        blocks: launch.script.blocks.clone(),
+        asked: (!run.quiet && run.warnings).then(|| launch.asked(settings)).flatten(),
+        log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
+    };
+    let mut session = runtime::load(artifact, settings, sys, options).map_err(Stopped::Refused)?;
+    session.adopt(child.take());
+    loaded();
+
+    let exit = match settings.mode {
+        Mode::Trace => session.run(&mut renderer, &mut out, &mut io::stderr()),
+        Mode::Test | Mode::Bench => {
+            let mut listener = render::text(&RenderOptions { warnings: true, ..renderer.options().clone() });
+            session.try_out(&mut *listener, &mut renderer, &mut out, &mut io::stderr())
+        }
+    };
+    let exit = exit.map_err(Stopped::Broke)?;
+    let written = if renderer.ended() { renderer.finish()? } else { 0 };
+    let status = match exit.child {
+        Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
+        _ if exit.status == 0 => written,
+        _ => exit.status,
+    };
+    Ok(Ended { status, child: exit.child })
+}
+
+impl Described {
+    /// What is known of a run before it begins.
+    fn blank_state(&self) -> State {
+        let system = rustix::system::uname();
+        let text = |part: &CStr| part.to_string_lossy().into_owned();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        State {
+            rbt_state: state::VERSION,
+            rbt: crate::VERSION.into(),
+            script: state::Script { name: self.name.clone(), sha256: self.sha256.clone() },
+            host: text(system.nodename()),
+            kernel: text(system.release()),
+            machine: text(system.machine()),
+            start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+            ..State::default()
+        }
+    }
+}

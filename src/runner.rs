@@ -1,0 +1,103 @@
+//! `rbt-run`: runs a bundle.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::bundle::Bundle;
+use crate::cli::build::{Asked, parse_run, run_command};
+use crate::cli::{self, Run};
+use crate::diag;
+use crate::failure::Failure;
+use crate::launch::explain::{Explainer, REFUSED};
+use crate::launch::{self, Given, Launch, Stopped};
+use crate::outputs::Destinations;
+use crate::runtime;
+use crate::settings::Settings;
+use crate::startup;
+use crate::streams::{report, to_stderr, to_stdout};
+use crate::system::machine::live::Live;
+use crate::terminal::{self, paint};
+
+/// Runs the command line; the first argument is the program's own name. Gives the exit status.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    startup::panic::install();
+    let (result, color) = match startup::stack::raise().and_then(|()| parse_run(args)) {
+        Ok(Asked::Run(asked, path)) => (run(&asked, &path), asked.color),
+        Ok(Asked::Say(text)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
+        Ok(Asked::Explain(path)) => (explain(&path), cli::color_by_default()),
+        Err(failure) => (Err(failure), cli::color_by_default()),
+    };
+    result.unwrap_or_else(|failure| {
+        report(&failure, color);
+        failure.status
+    })
+}
+
+/// The help of a bundle.
+fn explain(path: &Path) -> Result<u8, Failure> {
+    let bundle = Bundle::read(path)?;
+    let name = path.display();
+    let options = run_command()
+        .override_usage(format!("rbt-run {name} [OPTIONS]"))
+        .about(None)
+        .long_about(None)
+        .mut_arg("bundle", |arg| arg.hide(true));
+    let text = format!("{}\n\n{}", diag::plain_lines(&bundle.help), { options }.render_help());
+    to_stdout(|out| out.write_all(text.as_bytes()))
+}
+
+fn run(run: &Run, path: &Path) -> Result<u8, Failure> {
+    runtime::keep_user_signals();
+    let bundle = Bundle::read(path)?;
+    fits(run, &bundle)?;
+    launch::require_privileges()?;
+    let settings = settings(run, &bundle)?;
+    let child = run.child.as_deref().map(launch::child).transpose()?;
+    let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
+    bundle.require(&sys)?;
+    let script = bundle.script.clone();
+    let artifact = bundle.into_artifact();
+    let launch = Launch::prepare(run, &script, &settings, false)?;
+    let given = Given { artifact: &artifact, settings: &settings, sys: &sys, on_end: None, loaded: &mut || () };
+    let ended = launch::start(&launch, given, &mut { child });
+    launch.finish();
+    let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
+    match ended {
+        Ok(ended) => Ok(ended.status),
+        Err(Stopped::Failed(failure)) => Err(failure),
+        Err(Stopped::Refused(e)) => Err(explainer.explain(&e, REFUSED)),
+        Err(Stopped::Broke(e)) => Err(explainer.explain(&e, 1)),
+    }
+}
+
+/// Options of the run that the compiled code must have been prepared for.
+fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
+    let wrong = |message: String, help: &str| Err(Failure::new(message).code("bundle").help(help));
+    if bundle.is_risky() && !run.settings.allow_unsafe {
+        return wrong("the bundle contains functions that change the system or the traced process".into(), "--unsafe allows them");
+    }
+    match (bundle.command, run.child.is_some()) {
+        (true, false) => return wrong("the bundle was built to trace a command".into(), "give one: -c COMMAND"),
+        (false, true) => return wrong("the bundle was not built to trace a command".into(), "build it with -c COMMAND"),
+        _ => {}
+    }
+    if let Some(format) = Destinations::of(run)?.formats().find(|format| format.timed).filter(|_| !bundle.settings.has_times()) {
+        let name = format.name;
+        return wrong(format!("the bundle was not built for the format {name}, which needs times"), &format!("build it with -f {name}"));
+    }
+    if run.otlp.is_some() && !bundle.settings.has_origins() {
+        return wrong("the bundle was not built for --otlp, which needs the origin of records".into(), "build it with --otlp URL");
+    }
+    Ok(())
+}
+
+fn settings(run: &Run, bundle: &Bundle) -> Result<Settings, Failure> {
+    let mut settings =
+        bundle.settings.settings(&run.settings).map_err(|e| Failure::new(format!("the bundle is not valid: {e}")).code("bundle"))?;
+    let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let warnings = settings.apply_env_at_run(vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))?;
+    for text in warnings.iter().filter(|_| run.warnings) {
+        to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, run.color), diag::plain(text)));
+    }
+    Ok(settings)
+}

@@ -1,0 +1,89 @@
+//! The settings by which a script was compiled, as a bundle has them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mode, SETTINGS, Settings, UNDECIDED};
+
+/// Settings that a run of a compiled script needs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Built {
+    /// Values of rows, by name.
+    rows: Vec<(String, String)>,
+    follow: bool,
+    warning_level: u8,
+    mode: Mode,
+    has_child: bool,
+    counts_unread: bool,
+    stamps: bool,
+    sends_origin: bool,
+    max_events: u64,
+    debug_dirs: Vec<String>,
+}
+
+impl Built {
+    /// Of a script that has been compiled by these.
+    pub fn of(settings: &Settings) -> Self {
+        let decided = SETTINGS.iter().map(|row| (row.name.to_string(), (row.get)(settings))).filter(|(_, value)| value != UNDECIDED);
+        Self {
+            rows: decided.collect(),
+            follow: settings.follow,
+            warning_level: settings.warning_level,
+            mode: settings.mode,
+            has_child: settings.invocation.has_child,
+            counts_unread: settings.invocation.counts_unread,
+            stamps: settings.invocation.stamps,
+            sends_origin: settings.invocation.sends_origin,
+            max_events: settings.max_events,
+            debug_dirs: settings.debug_dirs.clone(),
+        }
+    }
+
+    /// Have records the time at which they were made?
+    pub fn has_times(&self) -> bool {
+        self.stamps || self.sends_origin
+    }
+
+    /// Do records say where they come from?
+    pub fn has_origins(&self) -> bool {
+        self.sends_origin
+    }
+
+    /// The settings of a run. `given` has the flags of the runner, and wins where a row allows it.
+    ///
+    /// # Errors
+    /// A row or a value is not known.
+    pub fn settings(&self, given: &Settings) -> Result<Settings, String> {
+        let mut settings = given.clone();
+        for (name, value) in &self.rows {
+            let row = SETTINGS.iter().find(|row| row.name == name).ok_or_else(|| format!("there is no setting `{name}`"))?;
+            (row.set)(&mut settings, value).map_err(|e| format!("the setting {name} is not valid: {e}"))?;
+        }
+        settings.follow = self.follow;
+        settings.warning_level = self.warning_level.min(settings.warning_level);
+        settings.mode = self.mode;
+        settings.max_events = self.max_events;
+        settings.debug_dirs.extend(self.debug_dirs.iter().cloned());
+        let run = &mut settings.invocation;
+        run.has_child = self.has_child;
+        run.counts_unread = self.counts_unread;
+        run.stamps = self.stamps;
+        run.sends_origin = self.sends_origin;
+        settings.flags_again();
+        Ok(settings)
+    }
+}
+
+/// Flags and variables that change nothing in a compiled script.
+impl Settings {
+    /// Applies variables of the environment to a compiled script, whose code they do not change any more: warnings name those that
+    /// have no effect.
+    pub fn apply_env_at_run(&mut self, vars: impl IntoIterator<Item = (String, String)>) -> Result<Vec<String>, String> {
+        let is_of_code = |name: &str| SETTINGS.iter().any(|row| !row.at_run && row.name == name);
+        let (code, rest): (Vec<_>, Vec<_>) = vars.into_iter().partition(|(var, _)| {
+            ["BPFTRACE_", "RBT_"].iter().filter_map(|prefix| var.strip_prefix(prefix)).any(|name| is_of_code(&name.to_ascii_lowercase()))
+        });
+        let mut warnings = super::apply_env(self, rest)?;
+        warnings.extend(code.iter().map(|(var, _)| format!("{var} has no effect on a compiled script")));
+        Ok(warnings)
+    }
+}
