@@ -74,8 +74,13 @@ fn passes(linked: bool) {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }
-    // the archive of those that do nothing has to be read before LLVM's
-    build.link_lib_modifier("+whole-archive").compile("rbt-passes");
+    // Where LLVM's library has a symbol as well, the linker would keep it, and the library, in programs that do not use it.
+    build.flag("-fvisibility=hidden").flag("-fvisibility-inlines-hidden");
+    build.compile("rbt-passes");
+    if linked {
+        // The object of those that do nothing has to be read before LLVM's. Only rbt is to have it: rbt-run has no LLVM.
+        println!("cargo::rustc-link-arg-bin=rbt=-Wl,--undefined=rbt_idle_passes");
+    }
 }
 
 fn link_statically(out: &Path) -> std::io::Result<()> {
@@ -127,7 +132,7 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         }
         // what is in the binary: `cargo bench -- size`
         let map = out.join("rbt.map");
-        binary(&format!("-Wl,-Map={}", map.display()));
+        println!("cargo::rustc-link-arg-bin=rbt=-Wl,-Map={}", map.display());
         println!("cargo::rustc-env=RBT_LINK_MAP={}", map.display());
     }
     println!("cargo::rustc-link-arg=-L{}", others.display());

@@ -8,6 +8,7 @@
 //! JSON, because its reader limits the depth of what it reads: a bundle comes from elsewhere. The digest finds damage; it proves no
 //! origin.
 
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ use crate::system::questions::Record;
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, which changes with the description too.
 const FORMAT: u32 = 1;
+/// What follows a bundle in a program.
+const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// The largest bundle.
 const MOST: u64 = 256 << 20;
 
@@ -113,6 +116,32 @@ impl Bundle {
         Self::from_bytes(&bytes).map_err(|damage| damage.of(&name))
     }
 
+    /// A program with a bundle in it: the runner's bytes, the bundle's, their number, and the magic again.
+    pub fn attached(runner: &[u8], bundle: &[u8]) -> Vec<u8> {
+        [runner, bundle, &(bundle.len() as u64).to_le_bytes(), MAGIC].concat()
+    }
+
+    /// The bytes of the bundle at the end of a program; none if it has none.
+    ///
+    /// # Errors
+    /// The program cannot be read.
+    pub fn of_program(program: &mut (impl Read + Seek)) -> io::Result<Option<Vec<u8>>> {
+        let mut end = [0; TRAILER as usize];
+        let size = program.seek(SeekFrom::End(0))?;
+        let Some(before) = size.checked_sub(TRAILER) else { return Ok(None) };
+        program.seek(SeekFrom::Start(before))?;
+        program.read_exact(&mut end)?;
+        let Some((length, _)) = end.split_first_chunk::<8>().filter(|(_, magic)| magic == MAGIC) else { return Ok(None) };
+        let length = u64::from_le_bytes(*length);
+        let Some(start) = before.checked_sub(length).filter(|_| length <= MOST) else {
+            return Err(io::Error::other("it is truncated"));
+        };
+        program.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        program.take(length).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
     /// Takes a bundle out of the bytes of its file.
     ///
     /// # Errors
@@ -147,7 +176,7 @@ impl Bundle {
 
     /// Does it want `--unsafe`? A bundle may say less than it does, so its calls are looked at as well.
     pub fn is_risky(&self) -> bool {
-        self.risky || self.manifest.events.iter().any(|event| builtins::find(&event.builtin).is_some_and(|row| row.risky))
+        self.risky || self.manifest.events.iter().any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
     /// Why it does not run on this machine.
@@ -278,6 +307,17 @@ mod tests {
         }
         let longer = [bytes, vec![0]].concat();
         assert_eq!(Bundle::from_bytes(&longer).unwrap_err(), Damage::Changed);
+    }
+
+    #[test]
+    fn a_program_has_a_bundle_at_its_end() {
+        let bundle = b"contents".to_vec();
+        let of = |bytes: Vec<u8>| Bundle::of_program(&mut io::Cursor::new(bytes));
+        let program = Bundle::attached(b"ELF", &bundle);
+        assert_eq!(of(program.clone()).unwrap(), Some(bundle));
+        assert_eq!(of(b"ELF".to_vec()).unwrap(), None);
+        assert_eq!(of(program[..program.len() - 1].to_vec()).unwrap(), None);
+        assert!(of(program[5..].to_vec()).is_err());
     }
 
     #[test]

@@ -120,6 +120,9 @@
 //!   the same answers.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which its code depends;
 //!   `rbt-run` (`runner.rs`) asks again before it loads anything. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact.
+//!   Both are programs of this crate. Neither features nor crates divide it: rows have both halves in one place, and `rbt-run` looks
+//!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time. What it does not
+//!   refer to, the linker leaves out: LLVM, the checker and the parser. `tests/runner.rs` looks for them in the binary.
 //! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
 //!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked

@@ -1,13 +1,15 @@
 //! `rbt-run`: runs a bundle.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::bundle::Bundle;
-use crate::cli::build::{Asked, parse_run, run_command};
+use crate::cli::build::{Asked, compiled, parse_run};
 use crate::cli::{self, Run};
 use crate::diag;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::{self, Given, Launch, Stopped};
 use crate::outputs::Destinations;
@@ -21,10 +23,10 @@ use crate::terminal::{self, paint};
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
-    let (result, color) = match startup::stack::raise().and_then(|()| parse_run(args)) {
-        Ok(Asked::Run(asked, path)) => (run(&asked, &path), asked.color),
-        Ok(Asked::Say(text)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
-        Ok(Asked::Explain(path)) => (explain(&path), cli::color_by_default()),
+    let (result, color) = match asked(args) {
+        Ok((Asked::Run(asked, path), own)) => (run(&asked, &Place { path, own }), asked.color),
+        Ok((Asked::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
+        Ok((Asked::Explain(path), own)) => (explain(&Place { path, own }), cli::color_by_default()),
         Err(failure) => (Err(failure), cli::color_by_default()),
     };
     result.unwrap_or_else(|failure| {
@@ -33,22 +35,65 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     })
 }
 
+/// The bundle in this program.
+struct Own {
+    bytes: Vec<u8>,
+    /// The program, as it was called.
+    name: String,
+}
+
+/// Where a bundle is.
+struct Place {
+    path: Option<PathBuf>,
+    own: Option<Own>,
+}
+
+impl Place {
+    fn name(&self) -> String {
+        let file = || self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        self.own.as_ref().map_or_else(file, |own| own.name.clone())
+    }
+
+    fn bundle(&self) -> Result<Bundle, Failure> {
+        match (&self.own, &self.path) {
+            (Some(own), _) => Bundle::from_bytes(&own.bytes).map_err(|damage| damage.of(&own.name)),
+            (None, Some(path)) => Bundle::read(path),
+            (None, None) => Err(Failure::new("there is no bundle")),
+        }
+    }
+}
+
+fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(Asked, Option<Own>), Failure> {
+    startup::stack::raise()?;
+    let mut args = args.into_iter().peekable();
+    let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let bytes = File::open("/proc/self/exe").and_then(|mut file| Bundle::of_program(&mut file));
+    let name = called.unwrap_or_default();
+    // without /proc, a program says that it needs a bundle
+    let own = match bytes {
+        Ok(bytes) => bytes.map(|bytes| Own { bytes, name }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(Failure::new(format!("{name}: cannot read the bundle in it: {}", reason(&e))).code("bundle")),
+    };
+    let asked = parse_run(args, own.as_ref().map(|own| own.name.as_str()))?;
+    Ok((asked, own))
+}
+
 /// The help of a bundle.
-fn explain(path: &Path) -> Result<u8, Failure> {
-    let bundle = Bundle::read(path)?;
-    let name = path.display();
-    let options = run_command()
-        .override_usage(format!("rbt-run {name} [OPTIONS]"))
-        .about(None)
-        .long_about(None)
-        .mut_arg("bundle", |arg| arg.hide(true));
-    let text = format!("{}\n\n{}", diag::plain_lines(&bundle.help), { options }.render_help());
+fn explain(place: &Place) -> Result<u8, Failure> {
+    let bundle = place.bundle()?;
+    let name = match place.own {
+        Some(_) => place.name(),
+        None => format!("rbt-run {}", place.name()),
+    };
+    let mut options = compiled(&name).about(None).long_about(None);
+    let text = format!("{}\n\n{}", diag::plain_lines(&bundle.help), options.render_help());
     to_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-fn run(run: &Run, path: &Path) -> Result<u8, Failure> {
+fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
     runtime::keep_user_signals();
-    let bundle = Bundle::read(path)?;
+    let bundle = place.bundle()?;
     fits(run, &bundle)?;
     launch::require_privileges()?;
     let settings = settings(run, &bundle)?;

@@ -35,10 +35,12 @@ pub mod symbols;
 mod tests;
 mod thinning;
 mod time;
+mod user_side;
 
 use std::cell::RefCell;
 
 pub use stacks::contains_user_stack;
+pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, user_side};
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Builder, CodegenCx, IntValue, Operand};
@@ -512,7 +514,7 @@ pub fn add(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
 ///
 /// # Errors
 /// As [`Saved::load`].
-pub fn slot(agg: &Agg, row: &Aggregate, counted: &Counted) -> Result<Vec<u8>, String> {
+pub fn slot(agg: &Agg, row: &AggregateSide, counted: &Counted) -> Result<Vec<u8>, String> {
     Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 
@@ -645,12 +647,6 @@ pub const REMOVED: &[(&str, &str)] = &[
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {
     all().find(|b| b.name == name)
-}
-
-/// The aggregation of this name.
-pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
-    let row = find(name)?;
-    if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
 }
 
 /// Is it a value that holds a user stack?

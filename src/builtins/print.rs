@@ -310,8 +310,7 @@ const FIELDS: &[&str] = &["count", "average", "total", "min", "p50", "p90", "p99
 /// Does a map of this type show statistics, which bpftrace neither cuts nor divides?
 fn shows_stats(ty: &Type) -> bool {
     let Some(agg) = ty.aggregation() else { return false };
-    let row = super::find(&agg.function).map(|row| &row.lower);
-    if let Some(Lower::Aggregate(row)) = row { matches!((row.merge)(agg, &[]), Value::Stats(_)) } else { false }
+    super::aggregate(&agg.function).is_some_and(|(_, row)| matches!((row.merge)(agg, &[]), Value::Stats(_)))
 }
 
 fn layout(word: &str) -> Option<fn(&mut Show)> {

@@ -15,6 +15,8 @@ pub struct Build {
     pub run: Box<Run>,
     /// `-o`, or a name made from the script's.
     pub to: PathBuf,
+    /// `--exe`: with the runner before it.
+    pub exe: bool,
 }
 
 const ABOUT: &str = "Compile a script to a file that runs without a compiler
@@ -33,6 +35,7 @@ const EXAMPLES: &str =
 Examples:
   rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
   rbt-run failed.bundle -f json                       run it
+  rbt build --exe opensnoop -o opensnoop              write a program that needs neither rbt nor rbt-run
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
@@ -56,12 +59,22 @@ pub(super) fn command() -> clap::Command {
                 .long("output")
                 .value_name("FILE")
                 .value_hint(clap::ValueHint::FilePath)
-                .help("The file of the bundle; the default is NAME.bundle in the current directory"),
+                .help("The file of the bundle; the default is NAME.bundle in the current directory, and NAME with --exe"),
+        )
+        .arg(
+            Arg::new("exe")
+                .long("exe")
+                .action(ArgAction::SetTrue)
+                .help("Write an executable file: rbt-run, which must be beside rbt, with the bundle at its end"),
         )
 }
 
 /// Parses the arguments after `rbt build`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let mut args = args.to_vec();
+    let own = args.iter().take_while(|arg| *arg != "--").position(|arg| arg == "--exe");
+    let exe = own.map(|at| args.remove(at)).is_some();
+    let args = args.as_slice();
     let before_script = split::first_word(args).unwrap_or(args.len());
     let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
     if helps("--help") || helps("-h") {
@@ -88,11 +101,12 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     };
     refuse(&run)?;
     let to = match std::mem::take(&mut run.outputs).as_slice() {
+        [] if exe => PathBuf::from(stem(&run.program)),
         [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };
-    Ok(Command::Build(Build { run, to }))
+    Ok(Command::Build(Build { run, to, exe }))
 }
 
 /// Options that are about one machine or one run.
@@ -126,12 +140,12 @@ fn stem(program: &Program) -> String {
 /// What `rbt-run` is asked for.
 #[derive(Debug)]
 pub enum Asked {
-    /// Run this bundle.
-    Run(Box<Run>, PathBuf),
+    /// Run this bundle, or the one in the program itself.
+    Run(Box<Run>, Option<PathBuf>),
     /// Say this.
     Say(String),
     /// Explain this bundle.
-    Explain(PathBuf),
+    Explain(Option<PathBuf>),
 }
 
 const RUN_ABOUT: &str = "Run a bundle, which `rbt build` wrote
@@ -149,46 +163,54 @@ Exit status:
 
 /// The options of `rbt-run`.
 pub fn run_command() -> clap::Command {
+    let bundle = Arg::new("bundle")
+        .value_name("BUNDLE")
+        .value_hint(clap::ValueHint::FilePath)
+        .value_parser(value_parser!(PathBuf))
+        .help("A file that `rbt build` wrote");
+    compiled("rbt-run").override_usage("rbt-run [OPTIONS] BUNDLE [OPTIONS]").arg(bundle)
+}
+
+/// The options of a compiled script that is a program of this name.
+pub fn compiled(name: &str) -> clap::Command {
     clap::Command::new("rbt-run")
+        .bin_name(name.to_string())
+        .override_usage(format!("{name} [OPTIONS]"))
         .version(concat!("v", env!("CARGO_PKG_VERSION")))
-        .override_usage("rbt-run [OPTIONS] BUNDLE [OPTIONS]")
         .about(RUN_ABOUT.lines().next().unwrap_or_default())
         .long_about(RUN_ABOUT)
         .after_help(RUN_STATUS)
         .args_override_self(true)
         .disable_help_flag(true)
-        .arg(
-            Arg::new("bundle")
-                .value_name("BUNDLE")
-                .value_hint(clap::ValueHint::FilePath)
-                .value_parser(value_parser!(PathBuf))
-                .help("A file that `rbt build` wrote"),
-        )
         .arg(Arg::new("help").short('h').long("help").action(ArgAction::SetTrue).help("Print help; after BUNDLE, that of the script"))
         .args(flags::of_bundles())
 }
 
-/// Parses the arguments of `rbt-run`, which begin with its name.
+/// Parses the arguments of `rbt-run`, which begin with its name; or those of the program `own`, which has a bundle in it.
 ///
 /// # Errors
 /// Wrong usage.
-pub fn parse_run(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
-    let args = split::with_numbers(args.into_iter().skip(1));
+pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) -> Result<Asked, Failure> {
+    let args = split::with_numbers(args.into_iter().skip(1), flags::long_at_run);
+    let name = own.unwrap_or("rbt-run");
+    let command = own.map_or_else(run_command, compiled);
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let found = match run_command().try_get_matches_from([OsString::from("rbt-run")].into_iter().chain(args)) {
+    let found = match command.try_get_matches_from([OsString::from(name)].into_iter().chain(args)) {
         Ok(found) => found,
         Err(e) if e.use_stderr() => {
-            let failure = super::usage::usage_error_of("rbt-run", &e, &words);
-            return Err(failure.help("`rbt-run --help` lists the options; the options of the script are those of the build"));
+            let failure = super::usage::usage_error_of(name, &e, &words);
+            return Err(failure.help(format!("`{name} --help` lists the options; the options of the script are those of the build")));
         }
         Err(e) => return Ok(Asked::Say(e.render().to_string())),
     };
-    let bundle = found.get_one::<PathBuf>("bundle").cloned();
+    let bundle = if own.is_some() { None } else { found.get_one::<PathBuf>("bundle").cloned() };
     let help = found.get_flag("help");
     match bundle {
+        None if own.is_some() && help => Ok(Asked::Explain(None)),
+        None if own.is_some() => Ok(Asked::Run(Box::new(flags::read_at_run(&found)?.run), None)),
         None if help => Ok(Asked::Say(run_command().render_long_help().to_string())),
         None => Err(Failure::new("rbt-run needs a bundle").help("`rbt build SCRIPT -o FILE` writes one")),
-        Some(path) if help => Ok(Asked::Explain(path)),
-        Some(path) => Ok(Asked::Run(Box::new(flags::read(&found)?.run), path)),
+        Some(path) if help => Ok(Asked::Explain(Some(path))),
+        Some(path) => Ok(Asked::Run(Box::new(flags::read_at_run(&found)?.run), Some(path))),
     }
 }

@@ -271,7 +271,7 @@ pub fn nothing_to_run() -> Failure {
 
 /// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
-    let args: Vec<OsString> = split::with_numbers(args.into_iter().skip(1));
+    let args: Vec<OsString> = split::with_numbers(args.into_iter().skip(1), flags::long);
     // With expectations, wrong usage has a status of its own.
     let expects = |a: &OsString| {
         a.to_str()

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::flags;
+use super::flags::{self, Flag};
 use crate::builtins::options::ScriptOption;
 use crate::diag::nearest;
 use crate::failure::Failure;
@@ -47,11 +47,11 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
 }
 
 /// Joins a number to the option before it that takes one but need not have one: `--watch 2` is `--watch=2`.
-pub(super) fn with_numbers(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(super) fn with_numbers(args: impl Iterator<Item = OsString>, long: fn(&str) -> Option<Flag>) -> Vec<OsString> {
     let mut args = args.peekable();
     let mut joined = Vec::new();
     while let Some(arg) = args.next() {
-        let takes = arg.to_str().and_then(|text| text.strip_prefix("--")).and_then(flags::long).is_some_and(|flag| flag.takes_number());
+        let takes = arg.to_str().and_then(|text| text.strip_prefix("--")).and_then(long).is_some_and(|flag| flag.takes_number());
         if arg == "--" {
             joined.push(arg);
             joined.extend(args.by_ref());

@@ -61,6 +61,9 @@ pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
 pub(super) fn usage_error_of(program: &str, e: &clap::Error, words: &[String]) -> Failure {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) = (e.kind(), e.get(ContextKind::InvalidArg)) {
+        if !option.starts_with('-') {
+            return Failure::new(format!("unexpected argument `{option}`")).excerpt(at_word(program, option, words));
+        }
         let near = match e.get(ContextKind::SuggestedArg) {
             Some(ContextValue::String(near)) => Some(near.clone()),
             _ => None,

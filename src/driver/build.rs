@@ -1,16 +1,19 @@
 //! `rbt build`: compiles a script to a bundle.
 
-use std::io::Write;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use super::{compile, start};
 use crate::bundle::{About, Bundle};
 use crate::cli::build::Build;
 use crate::diag;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
 use crate::frontend::explain::{REFUSED, explain, unserved};
 use crate::frontend::require::require_privileges;
 use crate::frontend::{Checked, Frontend};
+use crate::input;
 use crate::metrics::Names;
 use crate::runtime::{self, Options};
 use crate::scripts::Header;
@@ -58,14 +61,34 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
         let about = About { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(&front, &tree, &checked) };
         break Bundle::new(compiled.artifact, &checked.settings, script, asked, &sys, about);
     };
-    let bytes = bundle.to_bytes()?;
+    let mut bytes = bundle.to_bytes()?;
+    if asked.exe {
+        bytes = Bundle::attached(&runner()?, &bytes);
+    }
     let place = asked.to.display().to_string();
     let mut file = WholeFile::create(&asked.to).map_err(|e| not_written(&place, &e))?;
     file.write_all(&bytes).and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
+    if asked.exe {
+        fs::set_permissions(&asked.to, Permissions::from_mode(0o755)).map_err(|e| not_written(&place, &e))?;
+    }
     if !run.quiet {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }
     Ok(0)
+}
+
+/// The program that runs bundles, of the same version: it is beside rbt.
+fn runner() -> Result<Vec<u8>, Failure> {
+    const HELP: &str = "install rbt-run in the directory of rbt";
+    let own = std::env::current_exe().map_err(|e| Failure::new(format!("--exe: rbt does not find its own file: {}", reason(&e))))?;
+    let path = own.with_file_name("rbt-run");
+    let cannot =
+        |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(HELP);
+    let bytes = input::read(&path, input::LIST).map_err(cannot)?;
+    match Bundle::of_program(&mut io::Cursor::new(&bytes)) {
+        Ok(None) => Ok(bytes),
+        Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} has a bundle in it already", path.display())).help(HELP)),
+    }
 }
 
 fn kernel() -> String {

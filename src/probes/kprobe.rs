@@ -18,7 +18,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::trampolines::{self, Refusal};
 use crate::system::machine::arch::Arch;
-use crate::system::{Feature, Missing};
+use crate::system::{Feature, Missing, TargetInfo};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or an instruction within it, or its return.
@@ -28,10 +28,20 @@ pub struct Kprobe {
     ret: bool,
 }
 
+const KPROBE_NAMES: &[&str] = &["kprobe", "k"];
+const KRETPROBE_NAMES: &[&str] = &["kretprobe", "kr"];
+/// The names of the kinds for which [`unavailable`] speaks.
+pub(super) const NAMES: [&[&str]; 2] = [KPROBE_NAMES, KRETPROBE_NAMES];
+
+/// Why there are no kprobes here.
+pub(super) fn unavailable(sys: &dyn TargetInfo) -> Option<String> {
+    (!sys.has(Feature::Kprobe)).then(|| NO_KPROBES.into())
+}
+
 /// Entry.
 pub static KPROBE: Kprobe = Kprobe {
     info: Info {
-        names: &["kprobe", "k"],
+        names: KPROBE_NAMES,
         usage: "kprobe[:MODULE]:FUNCTION[+OFFSET] or kprobe:ADDRESS",
         doc: "The entry of a kernel function, or an instruction within it. `args` has its arguments if BTF describes the function. An address needs --unsafe.",
         example: "kprobe:vfs_read { @bytes[comm] = sum(args.count); }",
@@ -42,7 +52,7 @@ pub static KPROBE: Kprobe = Kprobe {
 /// Return.
 pub static KRETPROBE: Kprobe = Kprobe {
     info: Info {
-        names: &["kretprobe", "kr"],
+        names: KRETPROBE_NAMES,
         usage: "kretprobe[:MODULE]:FUNCTION",
         doc: "The return of a kernel function. `retval` is its result.",
         example: "kretprobe:vfs_read /(int64)retval < 0/ { @errors[comm] = count(); }",
@@ -264,7 +274,7 @@ impl ProbeKind for Kprobe {
     }
 
     fn unavailable(&self, env: &Env) -> Option<String> {
-        (!env.sys.has(Feature::Kprobe)).then(|| NO_KPROBES.into())
+        unavailable(env.sys)
     }
 
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {

@@ -274,6 +274,12 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing>;
 }
 
+/// Why probes of the kind with this name cannot be attached here: [`ProbeKind::unavailable`] without the kind, for those who only run
+/// compiled scripts.
+pub fn unavailable(kind: &str, sys: &dyn TargetInfo) -> Option<String> {
+    kprobe::NAMES.iter().any(|names| names.contains(&kind)).then(|| kprobe::unavailable(sys)).flatten()
+}
+
 /// Every kind, in the order of the man page.
 pub static KINDS: &[&dyn ProbeKind] = &[
     &special::BEGIN,

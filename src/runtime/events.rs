@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use anyhow::Context;
 
-use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
+use crate::builtins::{self, Arg, EventSpec, Handler};
 use crate::codegen::artifact::{Event, EventArg, Manifest, Origin};
 use crate::decode::decode;
 use crate::host::Host;
@@ -94,8 +94,8 @@ fn problem(msg: String, pos: &Pos, line: &str) -> Output {
 
 fn row(event: &Event) -> anyhow::Result<Row> {
     let name = &event.builtin;
-    let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
-    let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
+    let builtin = builtins::user_side(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
+    let row = builtin.event.with_context(|| format!("{name} in the manifest writes no records"))?;
     let types = event.args.iter().map(type_of).collect();
     let spec = EventSpec {
         literals: event.literals.clone(),

@@ -26,7 +26,7 @@ use crate::codegen::artifact::{
     PYTHON_STATE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
     unwind,
 };
-use crate::probes::{self, Attach, Env};
+use crate::probes::{self, Attach};
 use crate::settings::{MissingProbes, Settings};
 use crate::system::{TargetInfo, machine::programs};
 
@@ -406,17 +406,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
 
 /// Is it the last record?
 fn only_ends(builtin: &str) -> bool {
-    crate::builtins::find(builtin).is_some_and(|b| match &b.lower {
-        crate::builtins::Lower::Event(event) => event.stops,
-        crate::builtins::Lower::Fold(_)
-        | crate::builtins::Lower::Context(_)
-        | crate::builtins::Lower::Code(_)
-        | crate::builtins::Lower::Effect(_)
-        | crate::builtins::Lower::Either(..)
-        | crate::builtins::Lower::Known(..)
-        | crate::builtins::Lower::Source(_)
-        | crate::builtins::Lower::Aggregate(_) => false,
-    })
+    crate::builtins::user_side(builtin).and_then(|row| row.event).is_some_and(|event| event.stops)
 }
 
 fn collect(
@@ -514,10 +504,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
         let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
         // what it was lowered to may be forbidden, but there is nothing else to go by
-        let unavailable = |site: &Site| {
-            let kind = probes::find(site.name.split(':').next()?)?;
-            kind.unavailable(&Env { sys, settings: &Settings::default() })
-        };
+        let unavailable = |site: &Site| probes::unavailable(site.name.split(':').next()?, sys);
         if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
         }

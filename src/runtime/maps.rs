@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::events::decoded;
 use super::load::MapFd;
-use crate::builtins::{self, Aggregate};
+use crate::builtins::{self, AggregateSide};
 use crate::codegen::artifact::Map;
 use crate::emit::IS_SET;
 use crate::host::Host;
@@ -187,7 +187,7 @@ fn frames(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w)).take_while(|addr| *addr != 0).collect()
 }
 
-fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
+fn row(agg: &Agg) -> anyhow::Result<&'static AggregateSide> {
     match builtins::aggregate(&agg.function) {
         Some((_, row)) => Ok(row),
         None => bail!("unknown aggregation {} in the manifest", agg.function),

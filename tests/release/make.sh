@@ -4,7 +4,7 @@
 #   tests/release/make.sh [-b BINARY] [-q] [FOLDER]
 #
 #   FOLDER     where to put them (default: target/dist)
-#   -b BINARY  package this one; by default `cargo build --release` makes it
+#   -b BINARY  package this one, and the rbt-run beside it; by default `cargo build --release` makes both
 #   -q         quickly: the packages are hardly compressed
 #
 # Needs what `tests/setup.sh release` installs. The same sources make the same files.
@@ -38,13 +38,18 @@ main() {
         cargo build --release --locked
         binary=${CARGO_TARGET_DIR:-target}/release/rbt
     fi
-    headers=$(readelf -lW "$binary") || die "$binary: not a binary"
-    [[ $headers != *INTERP* ]] || die "$binary is not linked statically"
+    local runner file
+    runner=$(dirname "$binary")/rbt-run
+    for file in "$binary" "$runner"; do
+        headers=$(readelf -lW "$file") || die "$file: not a binary"
+        [[ $headers != *INTERP* ]] || die "$file is not linked statically"
+    done
     mkdir -p "$dist"
     dist=$(cd "$dist" && pwd)
     rm -f "$dist"/rbt[-_]* "$dist/SHA256SUMS"
     install -D "$binary" "$work/rbt"
-    strip "$work/rbt"
+    install -D "$runner" "$work/rbt-run"
+    strip "$work/rbt" "$work/rbt-run"
     third_party >"$work/THIRD-PARTY"
     tree
     archive
@@ -90,6 +95,7 @@ third_party() {
 tree() {
     local to=$work/tree/usr page shell
     install -D -m 755 "$work/rbt" "$to/bin/rbt"
+    install -D -m 755 "$work/rbt-run" "$to/bin/rbt-run"
     for page in man/*.[1-9]; do
         mkdir -p "$to/share/man/man${page##*.}"
         gzip -9nc "$page" >"$to/share/man/man${page##*.}/${page##*/}.gz"
@@ -110,7 +116,7 @@ tree() {
     gzip -9nc "$work/THIRD-PARTY" >"$to/share/doc/rbt/THIRD-PARTY.gz"
     printf 'License: %s\n\nThe texts are in LICENSE-APACHE and LICENSE-MIT. THIRD-PARTY.gz has those of the libraries in the binary.\n' \
         "$license" >"$to/share/doc/rbt/copyright"
-    find "$work/tree" -type d -exec chmod 755 {} + -o -type f ! -name rbt -exec chmod 644 {} +
+    find "$work/tree" -type d -exec chmod 755 {} + -o -type f ! -path "*/bin/*" -exec chmod 644 {} +
     chmod 644 "$to/share/bash-completion/completions/rbt"
     find "$work/tree" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 }
@@ -120,7 +126,7 @@ archive() {
     local name=rbt-$version-$machine
     local to=$work/$name
     mkdir -p "$to/man" "$to/completions"
-    cp "$work/rbt" README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
+    cp "$work/rbt" "$work/rbt-run" README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
     cp man/*.[1-9] "$to/man"
     cp "$work/completions/bash" "$to/completions/rbt.bash"
     cp "$work/completions/fish" "$to/completions/rbt.fish"
@@ -169,6 +175,7 @@ no kernel headers and no compiler; Linux 5.10 or newer is enough.
 cp -a $work/tree/. %{buildroot}/
 %files
 /usr/bin/rbt
+/usr/bin/rbt-run
 /usr/share/bash-completion/completions/rbt
 /usr/share/fish/vendor_completions.d/rbt.fish
 /usr/share/zsh/site-functions/_rbt

@@ -145,6 +145,58 @@ fn mirror(row: &'static Setting) -> Flag {
     Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), at_run: row.at_run, ..FLAG }
 }
 
+/// The flags of [`GROUPS`] that a compiled script takes, with their headings, copied at compile time: a program that refers to no other
+/// flags does not contain what these do.
+static AT_RUN: [(&str, Flag); AT_RUN_COUNT] = flags_at_run();
+
+const AT_RUN_COUNT: usize = {
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        let mut at = 0;
+        while at < GROUPS[group].flags.len() {
+            count += GROUPS[group].flags[at].at_run as usize;
+            at += 1;
+        }
+        group += 1;
+    }
+    count
+};
+
+const fn flags_at_run() -> [(&'static str, Flag); AT_RUN_COUNT] {
+    let mut all = [("", FLAG); AT_RUN_COUNT];
+    let (mut to, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        let mut at = 0;
+        while at < GROUPS[group].flags.len() {
+            if GROUPS[group].flags[at].at_run {
+                all[to] = (GROUPS[group].heading, GROUPS[group].flags[at]);
+                to += 1;
+            }
+            at += 1;
+        }
+        group += 1;
+    }
+    all
+}
+
+/// The flags that a compiled script takes, and those of its settings, in the order of the help.
+fn at_run() -> impl Iterator<Item = (&'static str, Flag)> {
+    let mirrors = SETTINGS.iter().filter(|row| row.at_run).filter_map(|row| Some((row.flag?.heading, mirror(row))));
+    let (settings, mut last) = (mirrors.collect::<Vec<_>>(), "");
+    let of_group = move |heading: &str| settings.iter().copied().filter(|(of, _)| *of == heading).collect::<Vec<_>>();
+    let mut flags = Vec::new();
+    for (heading, flag) in AT_RUN {
+        if heading != last {
+            flags.extend(of_group(last));
+            last = heading;
+        }
+        flags.push((heading, flag));
+    }
+    flags.extend(of_group(last));
+    flags.extend(of_group("Limits"));
+    flags.into_iter()
+}
+
 /// Finds a flag by name. A single letter is the name of a flag that has only a short form.
 fn find(name: &str) -> Option<Flag> {
     all().map(|(_, flag)| flag).find(|flag| flag.name == name)
@@ -153,6 +205,11 @@ fn find(name: &str) -> Option<Flag> {
 /// Finds a flag by its long form.
 pub(super) fn long(name: &str) -> Option<Flag> {
     find(name).filter(|flag| flag.long().is_some())
+}
+
+/// [`long`], of a flag that a compiled script takes.
+pub(super) fn long_at_run(name: &str) -> Option<Flag> {
+    at_run().map(|(_, flag)| flag).find(|flag| flag.name == name && flag.long().is_some())
 }
 
 /// Finds a flag by its short form.
@@ -182,7 +239,7 @@ pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
 
 /// The flags that a compiled script takes.
 pub(super) fn of_bundles() -> impl Iterator<Item = Arg> {
-    all().filter(|(_, flag)| flag.at_run).map(|(heading, flag)| flag.arg(heading))
+    at_run().map(|(heading, flag)| flag.arg(heading))
 }
 
 /// The flags that verbs accept, and whether the help of verbs shows them.
@@ -290,10 +347,21 @@ pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
 /// # Errors
 /// A value is invalid, or two flags contradict each other.
 pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
-    let flags = all().map(|(_, flag)| flag).filter(|flag| given(found, flag.name));
-    let flags: Vec<Flag> = flags.collect();
+    read_of(found, all())
+}
+
+/// [`read`], of flags that a compiled script takes.
+///
+/// # Errors
+/// See there.
+pub(super) fn read_at_run(found: &ArgMatches) -> Result<Draft, Failure> {
+    read_of(found, at_run())
+}
+
+fn read_of(found: &ArgMatches, known: impl Iterator<Item = (&'static str, Flag)>) -> Result<Draft, Failure> {
+    let flags: Vec<Flag> = known.map(|(_, flag)| flag).filter(|flag| given(found, flag.name)).collect();
     for flag in &flags {
-        if let Some(other) = flag.not_with.iter().filter(|other| given(found, other)).find_map(|other| find(other)) {
+        if let Some(other) = flag.not_with.iter().find_map(|other| flags.iter().find(|flag| flag.name == *other)) {
             return Err(Failure::new(format!("{} cannot be used with {}", flag.spelled(), other.spelled())));
         }
         let (one_of, what) = flag.needs;

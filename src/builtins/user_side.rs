@@ -1,0 +1,103 @@
+//! The half of the table that running a compiled script needs.
+//!
+//! The rows are copied at compile time, without their halves for the checker and the compiler. A program that only looks up rows here
+//! refers to no code generation, and the linker leaves that out of it: so `rbt-run` has neither LLVM nor the checker in it.
+
+use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Saved, Sharing};
+use crate::types::Agg;
+use crate::value::Value;
+
+/// The user-space half of a row.
+#[derive(Clone, Copy)]
+pub struct UserSide {
+    /// As scripts write it.
+    pub name: &'static str,
+    /// See [`Builtin::params`].
+    pub params: &'static [Param],
+    /// Wants `--unsafe`.
+    pub risky: bool,
+    /// That of an asynchronous builtin.
+    pub event: Option<EventSide>,
+    /// That of an aggregation.
+    pub aggregate: Option<AggregateSide>,
+}
+
+/// See [`Event`](super::Event).
+#[derive(Clone, Copy)]
+pub struct EventSide {
+    /// The probe ends right after it.
+    pub stops: bool,
+    /// Called once per call site before the run; what it returns is called for each record.
+    pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
+}
+
+/// See [`Aggregate`].
+#[derive(Clone, Copy)]
+pub struct AggregateSide {
+    /// May several processors have one slot?
+    pub sharing: Sharing,
+    /// Merges the CPUs' slots, each `Agg::size` bytes.
+    pub merge: fn(&Agg, &[&[u8]]) -> Value,
+    /// How it is saved, to be added to that of other machines.
+    pub saved: &'static Saved,
+    /// JSON's `type` of such a map.
+    pub kind: &'static str,
+    /// What calls that were not seen would have done to the number it shows.
+    pub more: Monotonicity,
+}
+
+static USER_SIDES: [UserSide; COUNT] = user_sides();
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+const fn user_sides() -> [UserSide; COUNT] {
+    let mut all = [UserSide { name: "", params: &[], risky: false, event: None, aggregate: None }; COUNT];
+    let (mut at, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let mut row = 0;
+        while row < FAMILIES[family].len() {
+            all[at] = user_side_of(&FAMILIES[family][row]);
+            at += 1;
+            row += 1;
+        }
+        family += 1;
+    }
+    all
+}
+
+const fn user_side_of(row: &Builtin) -> UserSide {
+    let (mut event, mut aggregate) = (None, None);
+    match &row.lower {
+        Lower::Event(both) => event = Some(EventSide { stops: both.stops, prepare: both.prepare }),
+        Lower::Aggregate(both) => {
+            let Aggregate { sharing, merge, saved, kind, more, .. } = both;
+            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind, more: *more });
+        }
+        Lower::Fold(_)
+        | Lower::Context(_)
+        | Lower::Code(_)
+        | Lower::Effect(_)
+        | Lower::Either(..)
+        | Lower::Known(..)
+        | Lower::Source(_) => {}
+    }
+    UserSide { name: row.name, params: row.params, risky: row.risky, event, aggregate }
+}
+
+/// The user-space half of the row of this name.
+pub fn user_side(name: &str) -> Option<&'static UserSide> {
+    USER_SIDES.iter().find(|row| row.name == name)
+}
+
+/// The aggregation of this name.
+pub fn aggregate(name: &str) -> Option<(&'static UserSide, &'static AggregateSide)> {
+    let row = user_side(name)?;
+    Some((row, row.aggregate.as_ref()?))
+}
