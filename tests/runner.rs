@@ -10,7 +10,7 @@ const COMPILER: &[&str] = &["LLVM", "llvm", "inkwell", "pest", "rustyline", "rbt
 /// Symbols of a program. Drop glue and the like of a type name its module too, but refer to no code of it.
 fn functions(path: &Path) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let file = object::File::parse(&*bytes).unwrap();
+    let file = object::File::parse(&*bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let symbols = file.symbols().filter(|s| s.size() > 0 && s.kind() == object::SymbolKind::Text);
     symbols.filter_map(|s| s.name().ok().map(String::from)).collect()
 }

@@ -80,6 +80,7 @@ mod check;
 mod need;
 mod run;
 mod times;
+mod travel;
 mod vm;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -115,6 +116,7 @@ fn of_machines(cases: &[Arc<case::Case>], args: &Arguments) -> Vec<Trial> {
 
 fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
     let mut trials = Vec::new();
+    let sent: Vec<_> = cases.iter().filter(|case| travel::is_sent(case)).cloned().collect();
     for case in cases.into_iter().filter(|c| c.host) {
         trials.push(Trial::ignorable_test(case.full_name(), move || match times::take(&case.full_name(), || run::run(&case)) {
             // Not a failure even if nothing may be skipped, because the case runs elsewhere.
@@ -124,6 +126,10 @@ fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
             ran @ (Verdict::Pass | Verdict::Skip(_) | Verdict::Fail(_)) => verdict(ran),
         }));
     }
+    trials.extend(sent.into_iter().map(|case| {
+        let name = format!("travel::{}", case.full_name());
+        Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || run::travel(&case))))
+    }));
     for file in files("check", "bt") {
         let name = format!("check::{}", stem(&file));
         trials.push(Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || check::check(&file)))));

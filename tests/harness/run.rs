@@ -5,6 +5,7 @@
 use super::Verdict;
 use super::case::{Case, Expect, Status, Want};
 use super::need;
+use super::travel;
 use regex::Regex;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,10 +22,18 @@ const NOTIFY: i32 = 3;
 
 /// Runs a case.
 pub fn run(case: &Case) -> Verdict {
+    run_in(case, Place::new(case))
+}
+
+/// Runs a case from a bundle.
+pub fn travel(case: &Case) -> Verdict {
+    run_in(case, Place { travels: true, ..Place::new(case) })
+}
+
+fn run_in(case: &Case, place: Place) -> Verdict {
     if let Some(need) = need::missing(&case.needs) {
         return Verdict::Skip(need);
     }
-    let place = Place::new(case);
     match attempt(case, &place) {
         Ok(()) => Verdict::Pass,
         Err(e) => Verdict::Fail(e),
@@ -71,6 +80,8 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
 struct Place {
     dir: PathBuf,
     words: Vec<(&'static str, String)>,
+    /// The script is sent through a bundle.
+    travels: bool,
     _owner: Arc<Remove>,
 }
 
@@ -95,7 +106,7 @@ impl Place {
             ("rbt", need::rbt().display().to_string()),
             ("root", env!("CARGO_MANIFEST_DIR").into()),
         ];
-        Place { _owner: Arc::new(Remove(dir.clone())), dir, words }
+        Place { _owner: Arc::new(Remove(dir.clone())), dir, words, travels: false }
     }
 
     fn fill(&self, text: &str) -> String {
@@ -192,6 +203,10 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
                 }
             }
             let mut c = Command::new(need::rbt());
+            if place.travels {
+                words = build(case, place, &words)?;
+                c = Command::new(travel::runner(&place.dir)?);
+            }
             if case.text("AFTER").is_some() {
                 c.arg("--notify-fd").arg(NOTIFY.to_string());
             }
@@ -206,6 +221,24 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
     }
     c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(c)
+}
+
+/// Builds the bundle of a case; the arguments of `rbt-run`.
+fn build(case: &Case, place: &Place, words: &[String]) -> Result<Vec<String>, String> {
+    let bundle = place.dir.join("travel.bundle").display().to_string();
+    let (own, mut run) = travel::split(words).ok_or("the case does not travel")?;
+    let mut c = Command::new(need::rbt());
+    c.args(["build", "-q", "-o", &bundle]).args(own);
+    place.dress(&mut c);
+    for (name, value) in case.text("ENV").unwrap_or("").lines().filter_map(|line| line.split_once('=')) {
+        c.env(name, place.fill(value));
+    }
+    let out = c.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    if !out.status.success() {
+        return Err(format!("$ {}\n{}\n{}", show(&c), out.status, text(&out.stderr)));
+    }
+    run.push(bundle);
+    Ok(run)
 }
 
 fn show(c: &Command) -> String {

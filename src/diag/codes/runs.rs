@@ -8,6 +8,8 @@ pub(super) const CODES: &[Code] = &[
     error("bad-config", "rbt-check.toml has an error"),
     error("bad-snapshot", "a snapshot is damaged, or has a version that this rbt does not support")
         .remedy("create it again with `rbt snapshot`"),
+    error("bundle", "a bundle is damaged, was built for another machine, or does not fit the options of the run")
+        .remedy("`rbt build` writes a bundle for this machine"),
     error("kernel", "the kernel rejects an operation that the run needs"),
     error("no-command", "the command of -c, or a command of the prompt, does not exist"),
     error("no-comparison", "an expectation is neither true nor false").remedy("compare it: `count(@) <= 100`"),
