@@ -58,7 +58,7 @@ const COUNT: usize = {
 };
 
 const fn user_sides() -> [UserSide; COUNT] {
-    let mut all = [UserSide { name: "", params: &[], risky: false, event: None, aggregate: None }; COUNT];
+    let mut all = [user_side_of(&FAMILIES[0][0]); COUNT];
     let (mut at, mut family) = (0, 0);
     while family < FAMILIES.len() {
         let mut row = 0;
