@@ -229,16 +229,21 @@ pub fn about(word: &str) -> Result<String, Failure> {
     among(word, entries(), &[])
 }
 
-/// The same at the prompt: the language comes first, because commands cannot be run there. `others` are additional words that a
-/// suggestion may name.
+/// The same at the prompt, where commands cannot be run: a word of the language is explained, and what else has its name is
+/// only mentioned. `others` are additional words that a suggestion may name.
 ///
 /// # Errors
 /// No entry matches.
 pub fn about_at_prompt(word: &str, others: &[&str]) -> Result<String, Failure> {
-    let mut all = entries();
-    // in their order otherwise
-    all.sort_by_key(|e| !LANGUAGE.contains(&e.what));
-    among(word, all, others)
+    let (language, commands): (Vec<Entry>, Vec<Entry>) = entries().into_iter().partition(|e| LANGUAGE.contains(&e.what));
+    if !language.iter().any(|e| e.is_called(word.trim())) {
+        return among(word, language.into_iter().chain(commands).collect(), others);
+    }
+    let mut text = among(word, language, others)?;
+    for e in commands.iter().filter(|e| e.is_called(word.trim())) {
+        let _ = writeln!(text, "\n`rbt help {}` explains the {} of this name.", e.name(), e.what);
+    }
+    Ok(text)
 }
 
 /// What a program consists of.
@@ -371,7 +376,7 @@ mod tests {
         assert!(found("strftime").lines().next().is_some_and(|l| l.contains("strftime(")));
         assert!(found("count").contains("--- verb count") && found("count").contains("--- function count"));
         let at_prompt = about_at_prompt("count", &[]).unwrap();
-        assert!(at_prompt.starts_with("--- function count") && at_prompt.contains("--- verb count"), "{at_prompt}");
+        assert!(at_prompt.starts_with("count(") && at_prompt.contains("`rbt help count` explains the verb of this name."), "{at_prompt}");
         assert!(found("while").contains("Loops until") && found("$1").contains("argument of the script"));
         assert!(found("u").starts_with("uprobe:"));
         assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));

@@ -4,6 +4,9 @@ use crate::state::State;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Pos, Value};
 
+/// The kind of an [`Output::Problem`] that is about a file or a command of the script, which JSON does not have.
+pub const MESSAGE: &str = "error";
+
 /// A message of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
@@ -22,7 +25,7 @@ pub enum Output {
     Map(MapView),
     /// `errorf`, `warnf`, a failed helper, a division by zero.
     Problem {
-        /// JSON's `type`: `errorf`, `warnf`, `helper_error`, `runtime_error`.
+        /// JSON's `type`: `errorf`, `warnf`, `helper_error`, `runtime_error`; or [`MESSAGE`].
         kind: &'static str,
         /// What happened.
         msg: String,

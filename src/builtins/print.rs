@@ -96,12 +96,8 @@ pub(super) const ROWS: &[Builtin] = &[
             if f.args.len() > 1 && !whole {
                 return Err(Diagnostic::error("arity", f.span(1), "`top`, `div` and a layout apply to whole maps only"));
             }
-            if f.int(1).is_some() && f.args.first().is_some_and(|a| shows_stats(&a.ty)) && !(2..f.args.len()).any(|i| f.text(i).is_some()) {
-                f.warn(Diagnostic::warning(
-                    "ignored",
-                    f.span(1),
-                    "`top` and `div` are ignored for stats(), unless a field to sort by is given",
-                ));
+            if f.int(2).is_some_and(|div| div > 1) && f.args.first().is_some_and(|a| shows_stats(&a.ty)) {
+                f.warn(Diagnostic::warning("ignored", f.span(2), "`div` is ignored for stats()"));
             }
             let mut words = false;
             for i in 1..f.args.len() {
@@ -307,7 +303,7 @@ const LAYOUTS: &[(&str, Layout)] =
 /// What can be sorted by: the fields of [`Value::fields`].
 const FIELDS: &[&str] = &["count", "average", "total", "min", "p50", "p90", "p99", "p99.9", "max"];
 
-/// Does a map of this type show statistics, which bpftrace neither cuts nor divides?
+/// Does a map of this type show statistics, which are not divided?
 fn shows_stats(ty: &Type) -> bool {
     let Some(agg) = ty.aggregation() else { return false };
     super::aggregate(&agg.function).is_some_and(|(_, row)| matches!((row.merge)(agg, &[]), Value::Stats(_)))

@@ -4,16 +4,17 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::print::{FORMAT, formatter};
 use super::{Accepts, Arg, Builtin, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Operand, Repr};
+use crate::failure::reason;
 use crate::host::{Host, Reader};
 use crate::input::{self, Part};
-use crate::output::Output;
+use crate::output::{MESSAGE, Output};
 use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
 use crate::value::Value;
@@ -44,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let path = path(args, host);
                     let problem = |host: &mut dyn Host, why: &str| {
                         let msg = format!("cannot read {}: {why}", String::from_utf8_lossy(&path));
-                        host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem { kind: MESSAGE, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
@@ -53,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[
                                 problem(host, &format!("it did not end within {} s; the rest is not read", PATIENCE.as_secs()));
                             }
                         }
-                        Err(e) => problem(host, &e.to_string()),
+                        Err(e) => problem(host, &reason(&e)),
                     }
                     Ok(())
                 }))
@@ -79,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let command = command(args, host);
                     let problem = |host: &mut dyn Host, what: &str, why: &str| {
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
-                        host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem { kind: MESSAGE, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     // a probe may ask for far more than can be run
                     if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
@@ -89,9 +90,9 @@ pub(super) const ROWS: &[Builtin] = &[
                         return Ok(());
                     }
                     match run(&command, &|| host.ending()) {
-                        Ok((part, succeeded)) => {
+                        Ok((part, failed)) => {
                             let whole = part.bytes.len() as u64;
-                            if whole > 0 || succeeded {
+                            if whole > 0 || failed.is_none() {
                                 host.say(Output::Text { kind: "syscall", data: part.bytes, newline: true });
                             }
                             if whole == input::TEXT {
@@ -100,8 +101,11 @@ pub(super) const ROWS: &[Builtin] = &[
                             if part.left {
                                 problem(host, "no longer waiting for", "the run is ending");
                             }
+                            if let Some(status) = failed.filter(|_| whole < input::TEXT) {
+                                problem(host, "command failed:", &status.to_string());
+                            }
                         }
-                        Err(e) => problem(host, "cannot run", &e.to_string()),
+                        Err(e) => problem(host, "cannot run", &reason(&e)),
                     }
                     Ok(())
                 }))
@@ -211,9 +215,9 @@ fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Par
     input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
 }
 
-/// Standard output and standard error of a shell command, in order, and whether it succeeded. If the run ends while the
+/// Standard output and standard error of a shell command, in order, and its status if it failed. If the run ends while the
 /// command runs, rbt stops waiting for it after a moment.
-fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)> {
+fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, Option<ExitStatus>)> {
     let before = ending();
     let told: Cell<Option<Instant>> = Cell::new(None);
     let go_on = || {
@@ -233,15 +237,15 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)
     let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
     drop(reader);
     if part.left {
-        return Ok((part, true));
+        return Ok((part, None));
     }
     // one that has closed its output may still run
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok((part, status.success()));
+            return Ok((part, Some(status).filter(|s| !s.success())));
         }
         if !go_on() {
-            return Ok((Part { left: true, ..part }, true));
+            return Ok((Part { left: true, ..part }, None));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -158,7 +158,7 @@ fn files_and_strings_are_shown() {
     let host = call("cat", vec![text("/proc/sys/kernel/ostype")], &[]);
     assert_eq!(host.said, [Output::Text { kind: "cat", data: b"Linux\n".to_vec(), newline: false }]);
     let host = call("cat", vec![text("/nonexistent")], &[]);
-    assert!(matches!(&host.said[..], [Output::Problem { kind: "runtime_error", .. }]));
+    assert!(matches!(&host.said[..], [Output::Problem { kind: "error", .. }]));
     let host = call("join", vec![None, text(",")], &[Arg::Value(Value::Bytes(b"a\0b\0".to_vec()))]);
     assert_eq!(host.said, [Output::Text { kind: "join", data: b"a,b".to_vec(), newline: true }]);
 }

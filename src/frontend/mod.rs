@@ -202,8 +202,10 @@ impl<'a> Frontend<'a> {
         if !self.run.warnings {
             diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
         }
+        let errors = diagnostics.0.iter().filter(|d| d.severity == diag::Severity::Error);
+        let status = errors.map(|d| diag::codes::status(d.code)).max().unwrap_or(1);
         to_stderr(&diag::render(&self.in_words(diagnostics), &self.sources, self.run.color));
-        Failure::reported(1)
+        Failure::reported(status)
     }
 
     /// The text as the user typed it, if the script was composed from words.

@@ -67,6 +67,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
+        "runtime errors",
+        "A failure that the script does not cause itself, such as a division by zero, is printed at its first occurrence, and its total at the end. It does not take space from events, so in JSON it may follow the output of the same moment. bpftrace prints each occurrence, as an event.",
+    ),
+    (
         "print and clear, print and zero",
         "In one block, both calls act on the same contents of the map, so no update is lost. bpftrace loses updates between the \
          two calls.",

@@ -6,7 +6,7 @@
 use crate::diag::misleads;
 use crate::failure::strerror;
 use crate::host::Reader;
-use crate::output::{Limited, Output, Step, Trial};
+use crate::output::{Limited, MESSAGE, Output, Step, Trial};
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{Counts, Hist, MapView, Value};
 
@@ -26,15 +26,17 @@ struct JsonRenderer {
 }
 
 impl Renderer for JsonRenderer {
-    fn render(&mut self, output: &Output, to: &mut Rendered) {
+    fn render(&mut self, output: &Output, rendered: &mut Rendered) {
         let trailer = self.options.trunc_trailer.as_bytes();
-        let to = &mut to.out;
+        let to = &mut rendered.out;
         match output {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
             // statistics are told of even where there are none
             Output::Map(view) if is_nothing(view) && view.kind != "stats" => {}
             Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
+            // as in bpftrace, what became of a file or a command is no part of the output
+            Output::Problem { kind: MESSAGE, .. } => super::text::make(&self.options).render(output, rendered),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
                     open(kind, to);
@@ -309,8 +311,8 @@ fn string(bytes: &[u8], to: &mut Vec<u8>) {
                 '\n' => to.extend_from_slice(b"\\n"),
                 '\r' => to.extend_from_slice(b"\\r"),
                 '\t' => to.extend_from_slice(b"\\t"),
-                // the same text to whoever reads JSON, and harmless on a terminal
-                c if misleads(c) => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
+                // the same text to whoever reads JSON, and harmless on a terminal, as DEL is, which bpftrace leaves
+                c if misleads(c) && c != '\u{7f}' => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
                 c => to.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }

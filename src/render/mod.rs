@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::host::Reader;
-use crate::output::Output;
+use crate::output::{MESSAGE, Output};
 use crate::terminal::Canvas;
 use crate::value::{Hist, MapView, PICTURES, Value};
 
@@ -391,7 +391,7 @@ fn is_script(kind: &str) -> bool {
     matches!(kind, "errorf" | "warnf")
 }
 
-/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but the script's own `errorf`.
+/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but errors.
 fn is_warning(kind: &str) -> bool {
-    kind != "errorf"
+    !matches!(kind, "errorf" | MESSAGE)
 }

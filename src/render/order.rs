@@ -9,7 +9,7 @@ use crate::value::{MapView, Stats, Unit, Value};
 /// Entries in the order of printing: ascending by the requested field, or by the aggregated value, or by key if the values
 /// are not numbers; the last `top` of them (0: all). Equal entries are sorted by key, so the output is deterministic.
 ///
-/// It does not apply `div`: see [`divide`]. Statistics ignore both, unless a field was requested, and so do series.
+/// It does not apply `div`: see [`divide`]. Series ignore both.
 pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
     let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
@@ -19,7 +19,7 @@ pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
         values.then_with(|| compare(&a.0, &b.0))
     });
     let first = view.entries.first().map(|(_, value)| value);
-    let ignores_top = by.is_none() && matches!(first, Some(Value::Stats(_) | Value::Series(_)));
+    let ignores_top = by.is_none() && matches!(first, Some(Value::Series(_)));
     let skip = match view.show.top {
         Some(top) if top > 0 && !ignores_top => weighed.len().saturating_sub(usize::try_from(top).unwrap_or(usize::MAX)),
         Some(_) | None => 0,

@@ -296,10 +296,10 @@ fn top_and_div() {
     assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
     let view = MapView { show: Show { top: Some(9), div: Some(0), ..Show::default() }, ..map("@", "map", entries) };
     assert_eq!(order(&view), ["b", "a", "c"]);
-    // Statistics ignore both; averages divide.
+    // Statistics are not divided; averages are.
     let both = vec![(s("a"), Value::Stats(stats(2, 40))), (s("b"), Value::Stats(stats(2, 60)))];
     let view = MapView { show: Show { top: Some(1), div: Some(10), ..Show::default() }, ..map("@", "stats", both) };
-    assert_eq!(order(&view), ["a", "b"]);
+    assert_eq!(order(&view), ["b"]);
     let view =
         MapView { show: Show { div: Some(10), ..Show::default() }, ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))]) };
     shows(Output::Map(view), "@: 4\n", "{\"type\": \"stats\", \"data\": {\"@\": 4}}\n");

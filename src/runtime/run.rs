@@ -143,7 +143,7 @@ impl Session<'_> {
             context.notes.extend(cgroup.warning(true));
             context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));
             context.close(&mut source.events);
-            let asked = self.options.asked.as_deref().filter(|_| status.or(context.exit).unwrap_or(0) == 0 && !context.incomplete);
+            let asked = self.options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
             if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
                 context.rendered.err.extend_from_slice(note.as_bytes());
                 context.flush(true);
@@ -224,7 +224,8 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
         Some(why) => Err(super::NotWritten(why).into()),
         None => {
             let lost = u8::from(strict && context.incomplete);
-            let status = status.or(context.exit).unwrap_or(0);
+            // as in bpftrace, the status that `end` gives counts
+            let status = context.exit.or(status).unwrap_or(0);
             Ok(Exit { status: if status == 0 { lost } else { status }, child })
         }
     }

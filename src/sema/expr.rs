@@ -417,7 +417,8 @@ impl BodyChecker<'_> {
                 let address = self.address_of(e, span);
                 return made(address, Type::Ptr(target.clone(), space));
             }
-            (_, Type::Enum(wanted)) if fold::constant(&e).is_some() => {
+            // as in bpftrace, a number with a type of its own may be any
+            (_, Type::Enum(wanted)) if !matches!(e.kind, ExprKind::Cast(_)) && fold::constant(&e).is_some() => {
                 let n = fold::constant(&e);
                 if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {
                     return self.fail("bad-cast", span, format!("{to} has no variant with the value {}", n.unwrap_or_default()));

@@ -90,7 +90,9 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
             Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
         };
-        diags.push(Diagnostic::error("no-probes", Span::default(), "No probes to attach").help(help));
+        let trials = env.settings.mode == Mode::Trace && filter.is_none() && lost.is_empty();
+        let code = if trials { "only-trials" } else { "no-probes" };
+        diags.push(Diagnostic::error(code, Span::default(), "No probes to attach").help(help));
     }
     limit(&jobs, env.settings, diags);
     same_names(&jobs, diags);

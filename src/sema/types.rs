@@ -88,9 +88,26 @@ impl Size {
         Self { bytes: ty.size(), align }
     }
 
-    /// Of a value, which of an enum is a word.
+    /// Of a value, which of an enum is a word, also within a tuple or a record of the script.
     fn of_value(ty: &Type) -> Self {
-        if let Type::Enum(_) = ty { Self::WORD } else { Self::of(ty) }
+        let part = |ty: &Type| match ty {
+            Type::Enum(_) | Type::Tuple(_) | Type::Record(_) => Self::of_value(ty),
+            _ => Self { bytes: ty.size(), align: ty.align() },
+        };
+        match ty {
+            Type::Enum(_) => Self::WORD,
+            Type::Tuple(parts) => Self::of_all(parts.iter().map(part)),
+            Type::Record(record) if record.name.is_empty() => Self::of_all(record.fields.iter().map(|f| part(&f.ty))),
+            _ => Self::of(ty),
+        }
+    }
+
+    fn of_all(parts: impl Iterator<Item = Self>) -> Self {
+        let all = parts.fold(Self { bytes: 0, align: 1 }, |all, part| Self {
+            bytes: all.bytes.next_multiple_of(part.align).saturating_add(part.bytes),
+            align: all.align.max(part.align),
+        });
+        Self { bytes: all.bytes.next_multiple_of(all.align), ..all }
     }
 }
 
@@ -411,7 +428,8 @@ impl BodyChecker<'_> {
                 ast::ExprKind::Record(fields) => return self.size_of_all(fields.iter().map(|(_, e)| e)),
                 ast::ExprKind::Bool(_) => return Some(Size::WORD),
                 ast::ExprKind::Typeof(inner) => return self.size_of_arg(inner),
-                ast::ExprKind::Field { .. } | ast::ExprKind::Index { .. } => {}
+                ast::ExprKind::Field { base, .. } if !self.is_own_record(base) => {}
+                ast::ExprKind::Index { .. } => {}
                 _ => return self.type_of_arg(arg).map(|ty| Size::of_value(&ty)),
             }
             return self.type_of_arg(arg).map(|ty| Size::of(&ty));
@@ -419,17 +437,22 @@ impl BodyChecker<'_> {
         self.type_of_arg(arg).map(|ty| Size::of_value(&ty))
     }
 
+    /// Is it a record that the script made, rather than a struct?
+    fn is_own_record(&mut self, e: &ast::Expr) -> bool {
+        let ty = self.type_of_arg(&ast::Arg::Expr(e.clone()));
+        matches!(ty, Some(Type::Record(record)) if record.name.is_empty())
+    }
+
     fn size_of_all<'e>(&mut self, elems: impl Iterator<Item = &'e ast::Expr>) -> Option<Size> {
-        let mut all = Size { bytes: 0, align: 1 };
+        let mut all = Vec::new();
         for e in elems {
             // one inside of another is as long as a value of it; a truth has the byte that it needs
-            let size = match &e.kind {
+            all.push(match &e.kind {
                 ast::ExprKind::Bool(_) => Size { bytes: 1, align: 1 },
                 _ => self.size_of_arg(&ast::Arg::Expr(e.clone()))?,
-            };
-            all = Size { bytes: all.bytes.next_multiple_of(size.align) + size.bytes, align: all.align.max(size.align) };
+            });
         }
-        Some(Size { bytes: all.bytes.next_multiple_of(all.align), ..all })
+        Some(Size::of_all(all.into_iter()))
     }
 
     /// The type of a `sizeof`, `typeof` or `offsetof` argument: a type's name before an expression.

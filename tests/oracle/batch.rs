@@ -14,6 +14,9 @@ pub enum Verdict {
     Differs(String),
 }
 
+/// How often a row that differs is tried again.
+const AGAIN: usize = 2;
+
 /// The number of rows in one script.
 const ROWS: usize = 40;
 
@@ -27,7 +30,7 @@ pub fn batches(rows: Vec<Row>) -> Vec<Vec<Row>> {
 pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
     match rows {
         [] => Vec::new(),
-        [one] => vec![(one.clone(), single(tracers, one))],
+        [one] => vec![(one.clone(), patiently(tracers, one))],
         many => match together(tracers, many) {
             Together::All(verdicts) => many.iter().cloned().zip(verdicts).collect(),
             // Those with errors separately, and the others together.
@@ -36,7 +39,7 @@ pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
                 let (bad, good): (Vec<Row>, Vec<Row>) =
                     (bad.into_iter().map(|(_, r)| r).collect(), good.into_iter().map(|(_, r)| r).collect());
                 let mut out = compare(tracers, &good);
-                out.extend(bad.iter().map(|r| (r.clone(), single(tracers, r))));
+                out.extend(bad.iter().map(|r| (r.clone(), patiently(tracers, r))));
                 out
             }
             Together::Without(_) => {
@@ -115,13 +118,25 @@ fn parts(out: &str) -> BTreeMap<usize, String> {
     parts
 }
 
+/// Asks again where the two differ and need not: bpftrace knows no types of the kernel if another program's are removed while
+/// it starts, and no names of a process that has ended.
+fn patiently(tracers: &Tracers, row: &Row) -> Verdict {
+    let mut verdict = single(tracers, row);
+    for _ in 0..AGAIN {
+        if row.differs.is_some() || matches!(verdict, Verdict::Equal | Verdict::BothRefuse) {
+            break;
+        }
+        for json in formats(row) {
+            tracers.forget(row, &whole(row), *json);
+        }
+        verdict = single(tracers, row);
+    }
+    verdict
+}
+
 fn single(tracers: &Tracers, row: &Row) -> Verdict {
-    let text = match row.kind {
-        Kind::Statements => format!("{}begin {{ {} }}", begin(std::slice::from_ref(row)), row.text),
-        Kind::Script | Kind::Shell => row.text.clone(),
-    };
-    let formats: &[bool] = if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] };
-    for json in formats {
+    let text = whole(row);
+    for json in formats(row) {
         let (theirs, ours) = (tracers.theirs(row, &text, *json), tracers.ours(row, &text, *json));
         let refused = |s: &Said| s.status != 0 && s.out.is_empty() && errors(&s.err).to_lowercase().contains("error");
         match (refused(&theirs), refused(&ours)) {
@@ -148,6 +163,19 @@ fn single(tracers: &Tracers, row: &Row) -> Verdict {
         }
     }
     Verdict::Equal
+}
+
+/// The script of a row that is compared alone.
+fn whole(row: &Row) -> String {
+    match row.kind {
+        Kind::Statements => format!("{}begin {{ {} }}", begin(std::slice::from_ref(row)), row.text),
+        Kind::Script | Kind::Shell => row.text.clone(),
+    }
+}
+
+/// Whether each run of a row is one with JSON.
+fn formats(row: &Row) -> &'static [bool] {
+    if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] }
 }
 
 /// Removes the messages at the start of every run.

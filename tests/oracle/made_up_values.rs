@@ -47,7 +47,7 @@ impl Made {
 
     fn statement(&mut self, rng: &mut Rng, depth: usize) {
         let n = self.name();
-        match rng.below(if depth == 0 { 17 } else { 21 }) {
+        match rng.below(if depth == 0 { 27 } else { 31 }) {
             0 => {
                 let (key, v) = (key(rng), value(rng, 2));
                 self.say(&format!("@_{n}[{key}] = {v}; print(@_{n}[{key}]); print(@_{n}); print(len(@_{n}));"));
@@ -59,8 +59,14 @@ impl Made {
             2 => {
                 let (key, other) = (key_of_kind(rng, 0), key_of_kind(rng, 0));
                 let of = ["sum", "min", "max", "avg", "stats"];
-                let (of, a, b) = (rng.pick(&of), long(rng, 1), long(rng, 1));
-                self.say(&format!("@_{n}[{key}] = {of}({a}); @_{n}[{key}] = {of}({b}); print(@_{n}[{key}]); print(@_{n}); @_{n}[{other}] = {of}({b}); print(len(@_{n}));"));
+                let of = rng.pick(&of);
+                // min() and max() sort with their sign
+                let value = |rng: &mut Rng| if of.starts_with('m') { format!("(int64){}", rng.between(0, 70000)) } else { long(rng, 1) };
+                let (a, b) = (value(rng), value(rng));
+                self.say(&format!("@_{n}[{key}] = {of}({a}); @_{n}[{key}] = {of}({b}); print(@_{n}); @_{n}[{other}] = {of}((int64)8888888); print(len(@_{n})); print(@_{n});"));
+                if *of != "stats" {
+                    self.say(&format!("print(@_{n}[{key}]);"));
+                }
             }
             3 => {
                 let (of, a, b) = (rng.pick(&["sum", "min", "max", "avg"]), long(rng, 1), long(rng, 1));
@@ -79,7 +85,7 @@ impl Made {
             }
             5 => {
                 let key = key(rng);
-                self.say(&format!("@_{n}[{key}] = count(); @_{n}[{key}] = count(); print(@_{n}[{key}]); printf(\"%d\\n\", @_{n}[{key}]); print((int64)@_{n}[{key}] + 1);"));
+                self.say(&format!("@_{n}[{key}] = count(); @_{n}[{key}] = count(); print(@_{n}[{key}]); printf(\"%s\\n\", @_{n}[{key}]); print((int64)@_{n}[{key}] + 1);"));
             }
             6 => {
                 let (key, step) = (key_of_kind(rng, 0), rng.between(1, 9));
@@ -100,7 +106,7 @@ impl Made {
             }
             10 => {
                 let (a, b) = (rng.pick(TEXTS), rng.pick(TEXTS));
-                self.say(&format!("$s{n} = {a}; print($s{n} == {b}); print({a} != {b}); print(strlen($s{n})); print(strcontains($s{n}, {b})); print(strlen({b})); print(strncmp($s{n}, {b}, {}));", rng.between(1, 4)));
+                self.say(&format!("$s{n} = {a}; print($s{n} == {b}); print({a} != {b}); print(strlen($s{n})); print(strcontains($s{n}, {b})); print(strlen({b})); "));
             }
             11 => {
                 let v = long(rng, 1);
@@ -124,7 +130,6 @@ impl Made {
                     "(enum E)5",
                     "(enum E)6",
                     "sizeof(BLUE)",
-                    "sizeof(((struct S*)0)->e)",
                     "(int64)BLUE",
                     "(BLUE, \"x\")",
                 ];
@@ -144,13 +149,14 @@ impl Made {
                 let (a, b) = (long(rng, 1), truth(rng));
                 self.say(&format!("$u{n} = {b} ? ({a}, \"yes\") : ((int64)0, \"no\"); print($u{n}); print({b}); print(!({b})); @_{n}[{b}] = count(); print(@_{n});"));
             }
-            17 => {
+            17..=26 => self.more(rng, n),
+            27 => {
                 let (from, to) = (rng.between(-2, 3), rng.between(0, 6));
                 self.say(&format!("for $i{n} : {from}..{to} {{ if ($i{n} == 2) {{ continue; }} @_{n}[$i{n}] = $i{n} * 2; print($i{n});"));
                 self.statement(rng, 0);
                 self.say(&format!("}} $z{n} = (int64)0; for $kv{n} : @_{n} {{ $z{n} += $kv{n}.0 + (int64)$kv{n}.1; }} print($z{n});"));
             }
-            18 => {
+            28 => {
                 self.say(&format!("if ({}) {{", truth(rng)));
                 self.statement(rng, depth - 1);
                 self.say(&format!("}} else if ({}) {{", truth(rng)));
@@ -159,7 +165,7 @@ impl Made {
                 self.statement(rng, depth - 1);
                 self.say("}");
             }
-            19 => {
+            29 => {
                 let key = key(rng);
                 self.say(&format!(
                     "@_{n}[{key}] = {}; for $kv{n} : @_{n} {{ print($kv{n}); print($kv{n}.0); print($kv{n}.1); }}",
@@ -174,19 +180,113 @@ impl Made {
         }
     }
 
+    /// Statements that contain no others.
+    fn more(&mut self, rng: &mut Rng, n: String) {
+        match rng.below(12) {
+            // several entries, of different values, some of them, and divided
+            0 | 1 => {
+                let of = rng.pick(&["sum(V)", "avg(V)", "max(V)", "min(V)", "V", "stats(V)"]);
+                let entries = rng.between(2, 5);
+                for i in 1..=entries {
+                    let key = match rng.below(2) {
+                        _ if n.len().is_multiple_of(2) => format!("(int64){i}"),
+                        _ => format!("\"k{i}\", (int64){}, {}", 9 - i, i > 2),
+                    };
+                    let v = format!("(int64){}", i * 1000 + rng.between(0, 900));
+                    self.say(&format!("@_{n}[{key}] = {};", of.replace('V', &v)));
+                }
+                let top = rng.between(1, 5);
+                self.say(&format!("print(@_{n}, {top});"));
+                if *of != "stats(V)" {
+                    self.say(&format!("print(@_{n}, {top}, {});", rng.pick(&["1", "3", "10", "1000"])));
+                }
+                self.say(&format!("print(@_{n}); {}(@_{n}); print(len(@_{n}));", rng.pick(&["clear", "clear", "print"])));
+            }
+            2 => {
+                let of = *rng.pick(&["hist(V)", "hist(V, 1)", "lhist(V, 0, 50, 5)", "lhist(V, -20, 20, 10)"]);
+                for i in 1..=rng.between(1, 3) {
+                    for _ in 0..i {
+                        let v = rng.between(-30, 90);
+                        self.say(&format!("@_{n}[\"h{i}\"] = {};", of.replace('V', &v.to_string())));
+                    }
+                }
+                self.say(&format!("print(@_{n}); print(@_{n}, 1); clear(@_{n});"));
+            }
+            3 => {
+                let ty = rng.pick(&["uint8", "uint16", "uint32", "uint64", "int64"]);
+                let (v, step) = (rng.between(0, 120), rng.between(1, 200));
+                self.say(&format!("let $v{n}: {ty} = {v}; $v{n}++; print($v{n}); $v{n} += {step}; print($v{n}); ++$v{n}; print($v{n}--); print(sizeof($v{n})); @_{n} = $v{n}; print(@_{n}); print(($v{n}, $v{n} > 100));"));
+            }
+            4 => {
+                let (a, b, c) = (value(rng, 1), long(rng, 0), rng.pick(TEXTS));
+                self.say(&format!("$r{n} = (p=({a}, {b}), q=(s={c}, t={b})); print($r{n}); print($r{n}.p); print($r{n}.p.1); print($r{n}.q.s); print(sizeof($r{n}.q)); @_{n}[$r{n}.q.t] = $r{n}; print(@_{n});"));
+            }
+            5 => {
+                // in JSON, bpftrace removes the spaces of a key
+                let (a, b, c) = (rng.pick(&["\"ab\"", "\"50%\"", "\"a\\tb\""]), rng.pick(TEXTS), rng.pick(TEXTS));
+                self.say(&format!("$s{n} = {a}; if ($s{n} == {b}) {{ print(\"same\"); }} @_{n}[$s{n}] = {c}; print(@_{n}[$s{n}]); print(@_{n}[$s{n}] == {c}); print(strcontains(@_{n}[{a}], {b})); print(strlen(@_{n}[{a}])); print(@_{n});"));
+            }
+            6 => {
+                let (v, ty) = (rng.between(0, 1 << 31), rng.pick(&["uint16", "uint32", "uint64"]));
+                self.say(&format!("print(bswap(({ty}){v})); print(ntop((uint32){v})); print(syscall_name({})); print(signal_name({})); print(strerror({}));", v % 330, 1 + v % 31, 1 + v % 40));
+            }
+            7 => {
+                let (key, v) = (key(rng), value(rng, 1));
+                self.say(&format!("@_{n}[{key}] = {v}; print(@_{n}); zero(@_{n}); print(@_{n}[{key}]); print(@_{n}); delete(@_{n}, {key}); print(len(@_{n})); clear(@_{n});").replace(&format!("delete(@_{n}, {key})"), &format!("delete(@_{n}, {})", if key.contains(", ") && !key.starts_with('(') { format!("({key})") } else { key.clone() })));
+            }
+            8 => {
+                let (from, to, stop) = (rng.between(0, 3), rng.between(2, 6), rng.between(0, 4));
+                self.say(&format!("$n{n} = (int64)0; for $i{n} : {from}..{to} {{ for $j{n} : 0..3 {{ if ($j{n} == {stop}) {{ break; }} $n{n} += $i{n} * $j{n}; }} @_{n}[$i{n} % 2] = count(); }} print($n{n}); print(len(@_{n}));"));
+            }
+            9 => {
+                let limit = rng.between(1, 6);
+                self.say(&format!("$w{n} = (uint64)0; while ($w{n} < {limit}) {{ $w{n}++; if ($w{n} == 3) {{ continue; }} print($w{n}); if ($w{n} == 5) {{ break; }} }}"));
+            }
+            10 => {
+                let (a, b) = (tuple(rng, 1), rng.pick(CASTS));
+                self.say(&format!("let $t{n}: typeof({a}); $t{n} = {a}; print($t{n}); $e{n} = ({b}){}; print(($e{n}, \"x\")); print(sizeof(typeof($e{n})));", rng.between(0, 5)));
+            }
+            _ => {
+                let (a, b, c) = (truth(rng), truth(rng), truth(rng));
+                self.say(&format!("$b{n} = {a} && {b} || !{c}; print($b{n}); @_{n}[$b{n}, {a}] = sum((int64)5); print(@_{n}); print((uint8)$b{n} + 1); print($b{n} ? (uint64)1 : (uint64)2);"));
+            }
+        }
+    }
+
     fn format(&mut self, rng: &mut Rng) {
         let (mut spec, mut args) = (String::new(), String::new());
         for _ in 0..rng.between(1, 4) {
-            let width = rng.pick(&["", "3", "12", "-12", "-4"]);
-            let (conversion, arg) = match rng.below(8) {
+            // what has parts gets no width: bpftrace pads the bracket, or ends
+            let mut width = *rng.pick(&["", "3", "12", "-12", "-4"]);
+            let (conversion, arg) = match rng.below(13) {
                 0 => ("s", rng.pick(TEXTS).to_string()),
                 1 => ("s", long(rng, 1)),
-                2 => ("s", tuple(rng, 1)),
+                2 => {
+                    width = "";
+                    ("s", tuple(rng, 1))
+                }
                 3 => ("d", long(rng, 1)),
                 4 => ("lld", long(rng, 1)),
                 5 => ("s", truth(rng)),
                 6 => ("x", format!("(uint64){}", rng.between(0, 1 << 33))),
-                _ => ("s", rng.pick(&["BLUE", "(enum E)1", "(uint8[2])(uint16)513", "(int64)RED"]).to_string()),
+                7 => ("s", rng.pick(&["BLUE", "(enum E)1", "(int64)RED", "(uint8*)5", "buf(\"ab\", 2)"]).to_string()),
+                8 => {
+                    width = "";
+                    ("s", rng.pick(&["(uint8[2])(uint16)513", "(uint8[4])(uint32)70000"]).to_string())
+                }
+                9 => (*rng.pick(&["i", "u", "o", "X", "lu", "lx", "hd", "hhu", "hx"]), format!("(uint64){}", rng.between(0, 100_000))),
+                10 => (
+                    *rng.pick(&["hhd", "hd", "d", "ld", "i"]),
+                    format!("({}){}", rng.pick(&["int8", "int16", "int32"]), rng.between(-128, 127)),
+                ),
+                11 => {
+                    width = *rng.pick(&["+", "#", "08", "-6", "02"]);
+                    (if width == "#" { "x" } else { "d" }, format!("(int64){}", rng.between(0, 5000)))
+                }
+                _ => (
+                    *rng.pick(&["r", "rx", "rh"]),
+                    format!("buf({}, {})", rng.pick(&["\"abcdef\"", "\"x\\ty\"", "\"q\\\"z\""]), rng.between(1, 3)),
+                ),
             };
             let _ = write!(spec, "[%{width}{conversion}]");
             let _ = write!(args, ", {arg}");

@@ -6,6 +6,9 @@
 //! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       1000 random rows
 //! ```
 //!
+//! With RBT_ORACLE_TELL=1, it also shows the differences that the tables explain, and the random rows that only one of the two
+//! refuses.
+//!
 //! Without a bpftrace, the test is skipped with a message. Standard output and exit status must be equal, as text and as
 //! JSON. The answers of bpftrace are cached in target/tmp/oracle until the file of bpftrace changes.
 //!
@@ -127,6 +130,7 @@ struct Counts {
 impl Counts {
     fn add(&mut self, row: &Row, verdict: &Verdict, refusals: bool) {
         self.all += 1;
+        let tell = std::env::var_os("RBT_ORACLE_TELL").is_some();
         match (verdict, &row.differs) {
             (Verdict::Equal, None) => self.equal += 1,
             (Verdict::BothRefuse, None) => {
@@ -137,10 +141,15 @@ impl Counts {
                 self.wrong += 1;
                 println!("{}: is said to differ, and does not\n  {}\n", row.name, row.text);
             }
-            (Verdict::Differs(_) | Verdict::OneRefuses(_), Some(_)) => self.explained += 1,
+            (Verdict::Differs(how) | Verdict::OneRefuses(how), Some(why)) => {
+                self.explained += 1;
+                if tell {
+                    println!("{}: {why}\n{how}\n  {}\n", row.name, row.text);
+                }
+            }
             (Verdict::OneRefuses(how), None) => {
                 self.one_refuses += 1;
-                if refusals || std::env::var_os("RBT_ORACLE_TELL").is_some() {
+                if refusals || tell {
                     println!("{}: {how}\n  {}\n", row.name, row.text);
                 }
             }

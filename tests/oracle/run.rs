@@ -38,17 +38,27 @@ impl Tracers {
         run(&rbt, row, text, json)
     }
 
-    pub fn theirs(&self, row: &Row, text: &str, json: bool) -> Said {
+    /// The file with what bpftrace said.
+    fn place(&self, row: &Row, text: &str, json: bool) -> PathBuf {
         let mut hash = DefaultHasher::new();
         (&self.version, text, &row.args, json, row.kind == Kind::Shell).hash(&mut hash);
-        let place = self.kept.join(format!("{:016x}", hash.finish()));
+        self.kept.join(format!("{:016x}", hash.finish()))
+    }
+
+    /// Removes what bpftrace said from the cache.
+    pub fn forget(&self, row: &Row, text: &str, json: bool) {
+        let _ = std::fs::remove_file(self.place(row, text, json));
+    }
+
+    pub fn theirs(&self, row: &Row, text: &str, json: bool) -> Said {
+        let place = self.place(row, text, json);
         if let Some(said) = std::fs::read_to_string(&place).ok().and_then(|t| unpack(&t)) {
             return said;
         }
         let said = run(&self.theirs, row, text, json);
         // A timeout says nothing about the script.
         if said.status != 124 {
-            let _ = std::fs::write(&place, format!("{}\u{1}{}\u{1}{}", said.status, said.out, said.err));
+            let _ = std::fs::write(&place, format!("{} {}\n{}{}", said.status, said.out.len(), said.out, said.err));
         }
         said
     }
@@ -77,8 +87,10 @@ pub fn fixtures() -> PathBuf {
 }
 
 fn unpack(text: &str) -> Option<Said> {
-    let mut parts = text.splitn(3, '\u{1}');
-    Some(Said { status: parts.next()?.parse().ok()?, out: parts.next()?.into(), err: parts.next()?.into() })
+    let (head, rest) = text.split_once('\n')?;
+    let (status, length) = head.split_once(' ')?;
+    let (out, err) = rest.split_at_checked(length.parse().ok()?)?;
+    Some(Said { status: status.parse().ok()?, out: out.into(), err: err.into() })
 }
 
 fn run(tracer: &Path, row: &Row, text: &str, json: bool) -> Said {

@@ -9,7 +9,8 @@
 #
 # Of FILE.scripts (default: agree.scripts) each line is a script. RBT names the binary (default: target/debug/rbt).
 # The table has a row for each script with a disagreement: "false ok" (check lets pass what the kernel refuses) and "false FAIL".
-# A note of check's on what it cannot know makes an "ok" of it an "ok with a note", which is told apart.
+# A note of check's on what it cannot know makes an "ok" of it an "ok with a note", which is told apart; so is a script that the
+# machine had no time for. Machines run one at a time. Needs jq.
 # Exit code: 0 all agree, 1 some do not, 2 used wrongly.
 set -euo pipefail -f
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,7 +21,7 @@ while getopts :k:l:h o; do
     case $o in
         k) globs=$OPTARG ;;
         l) logs=$OPTARG ;;
-        *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -51,48 +52,46 @@ done
 cat >"$logs/attach.sh" <<'EOF'
 cd "$1" || exit 2
 for s in scripts/*.bt; do
-    said=$(timeout 60 ./rbt --unsafe --dry-run "$s" 2>&1 >/dev/null) && word=ok || word=FAIL
-    printf '%s\t%s\t%s\n' "$(basename "$s")" "$word" "$(grep -m1 -E 'error|ERROR' <<<"$said" | head -c 200)"
+    word=ok
+    said=$(timeout "${AGREE_PATIENCE:-120}" ./rbt --unsafe --dry-run "$s" 2>&1 >/dev/null) || { (($? == 124)) && word=late || word=FAIL; }
+    printf '%s\t%s\t%s\n' "$(basename "$s")" "$word" "$(grep -m1 -E 'error|ERROR' <<<"${said:--}" | head -c 200)-"
 done
 EOF
 
 one() { # KERNEL: its table of `script, check's word, note, the kernel's word, what it says`
     local kernel=$1 dir=$cache/kernels/$1
     (cd "$dir" && "$logs/rbt" snapshot -q --from-package . -o "$logs/$kernel.rbts") 2>"$logs/$kernel.snapshot" || return
-    for s in $(find "$logs/scripts" -name "*.bt" | sort); do
-        local said word
-        said=$("$logs/rbt" check "$s" --against "$logs/$kernel.rbts" 2>&1) && word=ok || word=FAIL
-        grep -q '^not checked' <<<"$said" && word='?'
-        printf '%s\t%s\t%s\n' "$(basename "$s")" "$word" "$(grep -q '^note\|^warning' <<<"$said" && echo note || echo -)"
-    done >"$logs/$kernel.check"
-    VM_TIMEOUT=${VM_TIMEOUT:-1500} "$here/vmrun.sh" -k "$kernel" -- bash "$logs/attach.sh" "$logs" >"$logs/$kernel.attach" 2>"$logs/$kernel.err"
-    join -t $'\t' "$logs/$kernel.check" "$logs/$kernel.attach" >"$logs/$kernel.table"
+    (cd "$logs" && ./rbt check scripts --against "$kernel.rbts" -f json) >"$logs/$kernel.json" 2>"$logs/$kernel.said" || true
+    jq -r '.outcomes[] | [(.subject | sub(".*/"; "")), ({ok: "ok", warning: "ok", failed: "FAIL"}[.verdict] // "?"),
+        (if any(.findings[]; .level != "error") then "note" else "-" end)] | @tsv' "$logs/$kernel.json" | sort >"$logs/$kernel.check"
+    VM_TIMEOUT=${VM_TIMEOUT:-1500} "$here/vmrun.sh" -k "$kernel" -- bash "$logs/attach.sh" "$logs" >"$logs/$kernel.attach" 2>"$logs/$kernel.err" || true
+    # one that the machine did not come to has no line
+    join -t $'\t' -a 1 -e late -o 0,1.2,1.3,2.2,2.3 "$logs/$kernel.check" <(sort "$logs/$kernel.attach") >"$logs/$kernel.table"
 }
 
 kernels=()
 for glob in $globs; do
     while IFS= read -r k; do kernels+=("$k"); done < <(find "$cache/kernels" -mindepth 1 -maxdepth 1 -name "$glob" -printf '%f\n' | sort -V)
 done
-for kernel in "${kernels[@]}"; do one "$kernel" & done
-wait
+for kernel in "${kernels[@]}"; do one "$kernel"; done
 
 # --- the table
 status=0
-printf '%-36s %7s %6s %10s %10s %8s\n' kernel scripts agree 'false ok' 'with note' 'false FAIL'
+printf '%-36s %7s %6s %10s %10s %10s %11s\n' kernel scripts agree 'false ok' 'with note' 'false FAIL' 'out of time'
 for kernel in "${kernels[@]}"; do
     [[ -s $logs/$kernel.table ]] || { echo "$kernel: no table: see $logs/$kernel.err" >&2; status=1; continue; }
     awk -F'\t' -v k="$kernel" '
         $2 == $4 { agree++ } $2 == "ok" && $4 == "FAIL" && $3 == "-" { ok++ } $2 == "ok" && $4 == "FAIL" && $3 != "-" { noted++ }
-        $2 == "FAIL" && $4 == "ok" { fail++ } $2 == "?" { open++ }
-        END { printf "%-36s %7d %6d %10d %10d %8d%s\n", k, NR, agree, ok, noted, fail, open ? "   not checked: " open : ""; exit ok + fail > 0 }
+        $2 == "FAIL" && $4 == "ok" { fail++ } $4 == "late" { late++ } $2 == "?" { open++ }
+        END { printf "%-36s %7d %6d %10d %10d %10d %11d%s\n", k, NR, agree, ok, noted, fail, late, open ? "   not checked: " open : ""; exit ok + fail > 0 }
     ' "$logs/$kernel.table" || status=1
 done
 for kernel in "${kernels[@]}"; do
     [[ -s $logs/$kernel.table ]] || continue
     while IFS=$'\t' read -r script word note real said; do
-        [[ $word == "$real" || $word$note == oknote ]] && continue
+        [[ $word == "$real" || $real == late || $word$note == oknote ]] && continue
         printf '\n%s: check %s, kernel %s\n    %s\n' "$kernel" "$word" "$real" "$(head -c 150 "$logs/scripts/$script")"
-        [[ -z $said ]] || echo "    $said"
+        [[ $said == - ]] || echo "    ${said%-}"
     done <"$logs/$kernel.table"
 done
 exit $status

@@ -49,6 +49,8 @@ pub struct Code {
     pub remedy: Option<&'static str>,
     /// A script that is reported so, and the same script mended. None where a script alone does not bring it about.
     pub example: Option<Example>,
+    /// Exit status of a run that does not start because of it.
+    pub status: u8,
 }
 
 /// Two scripts, for a test and for `rbt help CODE`.
@@ -62,7 +64,7 @@ pub struct Example {
 
 /// A row for a script that does not run.
 const fn error(name: &'static str, doc: &'static str) -> Code {
-    Code { name, level: Level::Error, doc, remedy: None, example: None }
+    Code { name, level: Level::Error, doc, remedy: None, example: None, status: 1 }
 }
 
 /// A row for a script that may not do what is meant.
@@ -78,6 +80,11 @@ const fn note(name: &'static str, doc: &'static str) -> Code {
 impl Code {
     const fn remedy(self, text: &'static str) -> Self {
         Self { remedy: Some(text), ..self }
+    }
+
+    /// With another exit status than 1, as bpftrace has it.
+    const fn status(self, status: u8) -> Self {
+        Self { status, ..self }
     }
 
     /// [`Code::doc`] as a sentence.
@@ -129,6 +136,11 @@ pub fn find(name: &str) -> Option<&'static Code> {
 /// The remedy for reports of this code in general.
 pub fn remedy(code: &str) -> Option<&'static str> {
     find(code)?.remedy
+}
+
+/// The exit status of a run that does not start because of an error of this code.
+pub fn status(code: &str) -> u8 {
+    find(code).map_or(1, |row| row.status)
 }
 
 #[cfg(test)]

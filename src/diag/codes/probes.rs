@@ -24,6 +24,9 @@ pub(super) const CODES: &[Code] = &[
     error("no-types", "the kernel's types (BTF) lack what a builtin needs"),
     error("not-described", "the kernel's types (BTF) do not describe the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection"),
+    error("only-trials", "the script has test or bench probes only, and neither --test nor --bench is given")
+        .status(255)
+        .example("test:one { print(1); }", "begin { print(1); }"),
     error("too-many-probes", "wildcards match more probes than max_probes")
         .remedy("narrow the wildcard, or raise the setting max_probes")
         .example(

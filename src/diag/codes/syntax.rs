@@ -2,6 +2,9 @@
 
 use super::{Code, error, warning};
 
+/// Exit status if the C part is wrong.
+const C_PART: u8 = 2;
+
 pub(super) const CODES: &[Code] = &[
     error("bad-escape", "a backslash in a string does not begin a known escape")
         .remedy(r#"the escapes are \n \t \r \a \b \f \v \\ \" \0 to \377 and \x00 to \xff"#)
@@ -12,10 +15,13 @@ pub(super) const CODES: &[Code] = &[
         .remedy("write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1")
         .example("begin { print(99999999999999999999); }", "begin { print(9999999999999999999); }"),
     error("c-declaration", "a struct, union, enum or typedef of the script's C part has an error")
+        .status(C_PART)
         .example("struct point { int x; unknown_t y; }; begin { exit(); }", "struct point { int x; int y; }; begin { exit(); }"),
     error("c-include", "a header that the script includes cannot be found or read")
+        .status(C_PART)
         .example("#include \"no/such/file.h\"\nbegin { exit(); }", "begin { exit(); }"),
     error("c-preprocessor", "a preprocessor directive of the script's C part has an error")
+        .status(C_PART)
         .example("#error not on this machine\nbegin { exit(); }", "begin { exit(); }"),
     error("duplicate", "a record names the same field twice")
         .remedy("rename one of them, or remove it")
