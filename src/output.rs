@@ -1,4 +1,5 @@
-//! What a run says: [`Output`] is everything that it can report. Where it goes (output or standard error) and what it looks like is the renderer's.
+//! The messages of a run: [`Output`] is everything that a run can report. A renderer decides where it goes (output or standard
+//! error) and how it looks.
 
 use crate::state::State;
 use crate::timeline::{Phase, Span};

@@ -213,8 +213,12 @@ fn options(command: &clap::Command) -> String {
             out += &item(&term.join(", "), &[format!("{about}.")], "");
         }
         if heading.is_none() && !headings.is_empty() {
-            out += &item("-h, --help", &["A summary of the options; with settings, environment and examples when long.".into()], "");
-            out += &item("-V, --version", &["The version.".into()], "");
+            out += &item(
+                "-h, --help",
+                &["Print a summary of the options; --help also shows settings, environment variables and examples.".into()],
+                "",
+            );
+            out += &item("-V, --version", &["Print the version.".into()], "");
         }
     }
     out
@@ -317,7 +321,7 @@ fn script(script: &Script) -> String {
 
 /// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.
 fn format(of: &Format) -> String {
-    let endings = if of.endings.is_empty() { String::new() } else { format!("Endings of files: {}.", of.endings.join(", ")) };
+    let endings = if of.endings.is_empty() { String::new() } else { format!("File extensions: {}.", of.endings.join(", ")) };
     item(of.name, &[of.doc.into(), endings], "")
 }
 

@@ -1,6 +1,6 @@
 //! Spans of a timeline. Programs send the begins and the ends; user space pairs them ([`crate::timeline`]).
 //!
-//! What arrives is the time, the current thread's IDs, at a begin its name, and the arguments that are no literals.
+//! A record has the time, the current thread's IDs, the thread's name (at a begin), and the arguments except for literals.
 
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lit, Lower, Param, Returns};
 use crate::emit::{Builder, Helper, Operand};

@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The user-space call stack, by call frame information (.eh_frame) or, for code that has none, by frame pointers. Python frames stand in place of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack, with build_id as a further mode.",
+        doc: "The user-space call stack, by call frame information (.eh_frame) or, for code that has none, by frame pointers. Python frames replace those of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack, with build_id as a further mode.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The same as ustack, which always uses call frame information. It is here for scripts of bpftrace.",
+        doc: "An alias of ustack, for compatibility with bpftrace.",
         example: "config = { unstable_dw_ustack = enable } profile:hz:99 { @[dw_ustack, comm] = count(); }",
     },
 ];

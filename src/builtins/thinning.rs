@@ -1,4 +1,4 @@
-//! Predicates that let a part of the events pass.
+//! Predicates that sample events or limit their rate.
 
 use super::count::{TRIES, literal};
 use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};

@@ -1,4 +1,4 @@
-//! Gates of probes, by which the reader lets a part of their runs pass: see `runtime/throttle.rs`.
+//! Gates of probes: user space lets only some of their runs pass. See `runtime/throttle.rs`.
 
 use std::mem::offset_of;
 

@@ -1,5 +1,5 @@
-//! Loops of a program look up from time to time whether to go on. A flag ([`Builder::interrupted`]) is not enough: who sets it
-//! may wait for the CPU that the program is on, or for an interrupt that the program is in.
+//! Loops check periodically whether they must end. A flag ([`Builder::interrupted`]) is not enough: the thread that sets it may
+//! be waiting for the CPU that the program occupies, or for the end of the interrupt in which the program runs.
 
 use inkwell::values::{IntValue, PointerValue};
 

@@ -3,7 +3,7 @@
 //! - `read`: documents ([`State`](crate::state::State)) from files and streams, which may be cut, mixed with other lines, or forged
 //! - `add`: their sum
 //!
-//! What is wrong with one document leaves it out and is told; different scripts have no sum at all.
+//! An invalid document is reported and omitted. Documents of different scripts cannot be added.
 
 mod add;
 mod read;

@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 for one address: a request at a time, on a connection that is kept.
+//! An HTTP/1.1 client for one address: one request at a time, on a persistent connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

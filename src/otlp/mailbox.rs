@@ -1,4 +1,4 @@
-//! What waits to be sent, and the end of the run.
+//! The queue of records to send, and the signal that the run has ended.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

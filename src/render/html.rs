@@ -1,4 +1,4 @@
-//! `-f html`: one page that needs nothing else: each map as what it is, `printf` lines, the script, the command, the kernel and
+//! `-f html`: one self-contained page: each map in the form of its type, `printf` lines, the script, the command, the kernel and
 //! what was lost.
 //!
 //! The page's script (`html/script.js`) makes everything from one JSON text, and puts values into the page as text only.

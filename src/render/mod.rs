@@ -242,7 +242,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "state",
-        doc: "One JSON document on one line, with all that the maps have counted when the run is over, for `rbt merge` to add up. All other output goes to standard error, except for maps that the script prints.",
+        doc: "The final contents of the maps as one line of JSON, which `rbt merge` adds up. All other output goes to standard error, except for maps that the script prints.",
         state: true,
         make: state::make,
         ..STREAM
@@ -271,7 +271,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "icicle",
-        doc: "The same with the outermost function on top; by -f only.",
+        doc: "A flame graph with the outermost function at the top. Only -f selects it.",
         compares: true,
         make: flamegraph::icicle,
         ..DOCUMENT

@@ -1,4 +1,4 @@
-//! How tests and benchmarks of a script's own are told: as googletest and Google Benchmark do, whose form is known.
+//! The report of a script's tests and benchmarks, in the familiar forms of googletest and Google Benchmark.
 
 use std::time::Duration;
 

@@ -119,7 +119,7 @@ pub const TABLE: &[Command] = &[
         name: "write",
         takes: "FILE [@MAP]",
         wants: Wants::File,
-        doc: "write a map, or all maps, to a file in the format of its ending",
+        doc: "write a map, or all maps, to a file in the format that its extension selects",
         run: write,
     },
     Command { name: "load", takes: "FILE", wants: Wants::File, doc: "run a script as one entry", run: load },

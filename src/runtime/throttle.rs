@@ -3,7 +3,7 @@
 //! Programs ask a gate that is shared with this process, which costs a run that does not pass one read. Several times a second
 //! this process lets as many runs and events pass as the limits allow, and looks at what the probes cost: the kernel's
 //! statistics of run time, and for each run the cost of entering the program, which those do not contain. If the probes cost too
-//! much, the dearest one is sampled (only one in so many runs passes, at random). If the mere entries cost too much, it is
+//! much, the most expensive one is sampled (one in N runs passes, at random). If the mere entries cost too much, it is
 //! detached. What they cost above the limit is a debt. Once it is paid, the steps are taken back one by one.
 
 use std::os::fd::{BorrowedFd, OwnedFd};

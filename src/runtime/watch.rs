@@ -1,6 +1,7 @@
-//! Shows the maps on a screen of their own while the run goes on (`--watch`), and below them the last lines that were printed.
+//! `--watch`: shows the maps on the terminal's alternate screen during the run, and the last printed lines below them.
 //!
-//! The run is over for its reader when the screen goes: what was printed meanwhile then follows, and the maps as at any end.
+//! After the screen closes, the normal screen shows the lines that were printed meanwhile, and the maps as at the end of any
+//! run.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

@@ -1,5 +1,5 @@
-//! A server of one thread for a few clients at a time, which may be slow or hostile: each has so much time and so many bytes, and
-//! each request ends its connection.
+//! A single-threaded HTTP server for a few clients, which may be slow or hostile. The time and the size of a request are limited,
+//! and each connection serves one request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -135,11 +135,11 @@ pub const SETTINGS: &[Setting] = &[
         get: |s| s.max_events.to_string(),
     }
     .with_flag("max-events", "N/s", "Limits"),
-    number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
+    number!(max_map_keys, "count", 1, "Maximum number of keys of a map without a declaration"),
     Setting {
         name: "max_overhead",
         values: "percentage",
-        doc: "Keep the processor time of probes below this percentage of one CPU (1%, 0.5%) or of the machine (2%machine): rbt samples runs, and detaches probes if that does not suffice; 0 for no limit",
+        doc: "Keep the CPU time of probes below this percentage of one CPU (1%, 0.5%) or of the machine (2%machine): rbt samples runs, and detaches probes if that does not suffice; 0 for no limit",
         flag: None,
         at_run: false,
         set: |s, text| parse_overhead(text).map(|limit| s.max_overhead = limit),
@@ -151,8 +151,9 @@ pub const SETTINGS: &[Setting] = &[
         max_series,
         "count",
         1,
-        "With --serve and --otlp: series of a map that are shown by themselves; all others are one, with the label other"
-    ).at_run(),
+        "With --serve and --otlp: maximum number of series of a map; all others are combined into one with the label other"
+    )
+    .at_run(),
     number!(
         max_stacks,
         "count",
@@ -170,7 +171,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "perf_rb_pages",
         values: "pages",
-        doc: "Size of the ring buffer, up to 1 GiB; 0 chooses it by the size of memory",
+        doc: "Size of the ring buffer, up to 1 GiB; 0 selects a size based on the machine's memory",
         flag: None,
         at_run: false,
         set: |s, text| {
@@ -182,10 +183,10 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
         get: |s| s.perf_rb_pages.to_string(),
-    }.at_run(),
-    switch!(print_maps_on_exit, "Print all maps when the run ends").at_run(),
-    switch!(show_debug_info, "Show source lines and inlined frames in stacks").at_run(),
-    word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
+    },
+    switch!(print_maps_on_exit, "Print all maps when the run ends"),
+    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
+    word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "Format of stacks"),
     Setting {
         name: "str_trunc_trailer",
         values: TEXT,
@@ -203,7 +204,7 @@ pub const SETTINGS: &[Setting] = &[
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
-    number!(unwind_memory, "bytes", 4194304, "Maximum memory of the tables by which user stacks are unwound, up to 1 GiB").at_run(),
+    number!(unwind_memory, "bytes", 4194304, "Maximum memory of unwind tables for user stacks, up to 1 GiB"),
     switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
 ];
 

@@ -1,4 +1,4 @@
-//! A screen of its own on the terminal, which is drawn again and again, and keys that are read one by one.
+//! The terminal's alternate screen, redrawn repeatedly, and single key presses.
 #![allow(unsafe_code)] // tcsetattr(3) in a signal handler
 
 use std::io::{self, Write};

@@ -82,8 +82,8 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "output",
             letter: Some('o'),
-            help: "Write the script's output to FILE, whose ending can choose a format (may be repeated)",
-            more: "Files in the format of their ending, such as .html or .svg, are written beside the output. Messages still go to standard error",
+            help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
+            more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error",
             hint: ValueHint::FilePath,
             takes: Takes::Path("FILE", |d, path| {
                 d.run.settings.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
@@ -99,7 +99,7 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "format",
             letter: Some('f'),
-            help: "Output format, whatever the ending of the file",
+            help: "Output format; overrides file extensions",
             takes: Takes::Word("FORMAT", formats, |d, word| {
                 let name = one_of(word, &formats(), "format")?;
                 d.run.settings.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
@@ -126,8 +126,8 @@ pub(super) const OUTPUT: Group = Group {
         },
         Flag {
             name: "watch",
-            help: "On a terminal, show the maps while the script runs, and draw them again every SECS seconds (1)",
-            more: "q and Ctrl-C end the run. Output other than text, and output to a file or a pipe, is as without this option",
+            help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (1)",
+            more: "q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
             takes: Takes::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
@@ -157,7 +157,7 @@ pub(super) const OUTPUT: Group = Group {
         },
         Flag {
             name: "serve",
-            help: "Serve the maps as metrics for Prometheus, at /metrics; a port alone is one of 127.0.0.1",
+            help: "Serve the maps as metrics for Prometheus, at /metrics; ADDR defaults to 127.0.0.1",
             takes: Takes::Text("[ADDR:]PORT", |d, text| {
                 d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
                 Ok(())
@@ -169,7 +169,7 @@ pub(super) const OUTPUT: Group = Group {
         },
         Flag {
             name: "otlp",
-            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP by HTTP); env takes the address from OTEL_EXPORTER_OTLP_ENDPOINT",
+            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP); `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
             hint: ValueHint::Url,
             takes: Takes::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -240,14 +240,14 @@ pub(super) const OUTPUT: Group = Group {
         },
         Flag {
             name: "strict",
-            help: "Exit with status 1 if anything was lost: events, runs of probes, updates of maps, ends of strings",
+            help: "Exit with status 1 if anything was lost: events, probe runs, map updates, or parts of strings",
             takes: Takes::Nothing(|d| d.run.strict = true),
             at_run: true,
             ..FLAG
         },
         Flag {
             name: "color",
-            help: "Color in messages and pictures: auto, always or never",
+            help: "Color in messages and output: auto, always or never",
             takes: Takes::Word(
                 "WHEN",
                 || COLORS.to_vec(),

@@ -12,7 +12,7 @@ pub(super) const RUN: Group = Group {
     flags: &[
         Flag {
             name: "e",
-            help: "Run this program; the last -e counts",
+            help: "Run this program; if repeated, the last -e applies",
             takes: Takes::Text("PROGRAM", |d, text| {
                 d.program = Some(text.into());
                 Ok(())

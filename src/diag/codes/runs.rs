@@ -24,10 +24,10 @@ pub(super) const CODES: &[Code] = &[
     error("not-expected", "an expectation has a statement or an operator that expectations do not support"),
     error("not-formatted", "rbt fmt --check found a script that is not in canonical form").remedy("`rbt fmt FILE` rewrites it"),
     error("not-merged", "rbt merge leaves something out of the sum: a host, a document, a map"),
-    error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 is any that is free"),
+    error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 selects a free one"),
     error("not-text", "a file that should be text is not UTF-8"),
     error("not-written", "a file cannot be written"),
-    error("too-complex", "a probe has more ways through it than the kernel's verifier follows")
+    error("too-complex", "a probe has more execution paths than the kernel's verifier explores")
         .remedy("split the probe, use fewer iterations, or nest fewer loops and conditions"),
     error("unknown-map", "an expectation names a map that the script does not have"),
     error("unknown-script", "no tool has this name").remedy("`rbt one-liners` lists them"),

@@ -1,4 +1,4 @@
-//! Sends what is known of a code object.
+//! Sends the name, file and line table of a code object to user space.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! Puts Python's frames in the place of those of the interpreter's loop.
+//! Replaces the frames of the interpreter's loop by Python frames.
 //!
 //! The rule of a frame says that it is the loop's ([`INTERPRETER`]): then the walk marks it, and writes down where it ends. When the
 //! walk is over and has found any, Python's frames are walked along as for `pystack` (`emit/python/`), and both are merged: in

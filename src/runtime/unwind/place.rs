@@ -1,4 +1,4 @@
-//! Where unwind tables lie in the kernel's memory: one after the other, never moved.
+//! Allocates space for unwind tables in BPF maps: one after the other. Tables never move.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
