@@ -190,7 +190,8 @@ fn item(term: &str, about: &[String], example: &str) -> String {
 }
 
 fn options(command: &clap::Command) -> String {
-    let mut headings: Vec<&str> = command.get_arguments().filter_map(|a| a.get_help_heading()).collect();
+    let mut headings: Vec<&str> =
+        command.get_arguments().filter_map(|a| a.get_help_heading()).filter(|heading| !heading.is_empty()).collect();
     headings.dedup();
     let mut out = String::new();
     // clap adds two options without a heading at the end.

@@ -76,7 +76,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     ];
     let unable = unable.iter().any(|t| said.contains(t));
     // One builtin inspects programs, which causes a warning; one loop is deprecated.
-    let expected = ["warning[debugging]", "warning[deprecated]"].iter().any(|warning| said.starts_with(warning));
+    let expected = ["warning[debug-output]", "warning[deprecated]"].iter().any(|warning| said.starts_with(warning));
     let fine = said.is_empty() || expected && said.matches("warning[").count() == 1 && !said.contains("\nerror");
     if unable || (out.status.success() && fine) {
         return Ok(Completion::Completed);

@@ -55,12 +55,12 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
 /// Keeps the offsets of `data`, `len` and `data_len`, and the maximum length.
 fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
     let Some(Type::Struct(skb)) = f.sys.type_named(TypeName::Struct, "sk_buff") else {
-        return Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name)));
+        return Err(Diagnostic::error("no-btf", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name)));
     };
     let mut kept = Vec::new();
     for name in ["data", "len", "data_len"] {
         let member = f.sys.member(&skb, name);
-        kept.push(member.ok_or_else(|| Diagnostic::error("no-types", f.span, format!("{} has no `{name}`", Type::Struct(skb.clone()))))?);
+        kept.push(member.ok_or_else(|| Diagnostic::error("no-btf", f.span, format!("{} has no `{name}`", Type::Struct(skb.clone()))))?);
     }
     let mut kept: Vec<i64> = kept.iter().map(|m| m.offset.into()).collect();
     for i in [2, 3] {

@@ -113,8 +113,11 @@ pub(super) const ROWS: &[Builtin] = &[
                         words = true;
                         let word = String::from_utf8_lossy(word);
                         if !FIELDS.contains(&&*word) && layout(&word).is_none() {
-                            let d =
-                                Diagnostic::error("bad-word", f.span(i), format!("`{word}` is neither a layout nor a field to sort by"));
+                            let d = Diagnostic::error(
+                                "invalid-keyword",
+                                f.span(i),
+                                format!("`{word}` is neither a layout nor a field to sort by"),
+                            );
                             let known: Vec<_> = LAYOUTS.iter().map(|l| l.0).chain(FIELDS.iter().copied()).collect();
                             return Err(d.help(format!("it takes {}", known.join(", "))));
                         }
@@ -260,7 +263,7 @@ fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
         }
     }
     let message = format!("{} is a debugging aid: it writes to the kernel's trace buffer, which all programs share", f.name);
-    f.warn(Diagnostic::warning("debugging", f.span, message).help("read the output from trace_pipe in tracefs, or use printf"));
+    f.warn(Diagnostic::warning("debug-output", f.span, message).help("read the output from trace_pipe in tracefs, or use printf"));
     Ok(Type::Void)
 }
 

@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Builtin] = &[
             if task.is_none() && f.sys.types_missing().is_none() {
                 // so it is in the description of a kernel that was made for other scripts
                 let what = format!("the kernel's types (BTF) lack struct task_struct: {} is an integer", f.name);
-                f.warn(Diagnostic::warning("no-types", f.span, what));
+                f.warn(Diagnostic::warning("no-btf", f.span, what));
             }
             Ok(task.map_or(Type::U64, |t| t.ptr(Space::Kernel)))
         }),
@@ -198,7 +198,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             if !f.settings.invocation.has_child {
                 f.warn(
-                    Diagnostic::warning("no-child", f.span, format!("`{}` is 0, because rbt runs no command", f.name))
+                    Diagnostic::warning("no-command-pid", f.span, format!("`{}` is 0, because rbt runs no command", f.name))
                         .help("add -c COMMAND"),
                 );
             }

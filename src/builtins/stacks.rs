@@ -99,7 +99,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
         return Err(Diagnostic::error("arity", f.span(1), "the limit is the last argument, and there is only one"));
     }
     if tag == KERNEL && MODES.get(mode).is_some_and(|(_, m)| *m == StackMode::BuildId) && word.is_some() {
-        return Err(Diagnostic::error("bad-word", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
+        return Err(Diagnostic::error("invalid-keyword", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
     }
     if tag == KERNEL {
         f.warn_of_hidden_symbols();

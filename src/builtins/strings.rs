@@ -107,7 +107,7 @@ fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
         _ if n < 0 => Err(Diagnostic::error("out-of-range", f.span(1), "a length cannot be negative")),
         _ => {
             let message = format!("{} is truncated to {most} bytes by max_strlen = {}", f.name, f.settings.max_strlen);
-            f.warn(Diagnostic::warning("length-reduced", f.span(1), message).help("set RBT_MAX_STRLEN or `config = { max_strlen = … }`"));
+            f.warn(Diagnostic::warning("length-clamped", f.span(1), message).help("set RBT_MAX_STRLEN or `config = { max_strlen = … }`"));
             Ok(Some(most))
         }
     }

@@ -14,7 +14,7 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-function", "probe-gone"),
     ("unknown-tracepoint", "probe-gone"),
     ("unknown-module", "probe-gone"),
-    ("unknown-probe-name", "probe-gone"),
+    ("unknown-iterator", "probe-gone"),
     ("no-match", "probe-gone"),
     ("inlined", "function-inlined"),
     ("not-traceable", "not-traceable"),
@@ -23,7 +23,7 @@ const GONE: &[(&str, &str)] = &[
 ];
 
 /// Codes of other diagnostics that report something missing in the kernel.
-const ABSENT: &[&str] = &["no-kernel-function", "no-kernel-symbol", "no-lsm", "no-probes", "no-types", "not-injectable", "unknown-hook"];
+const ABSENT: &[&str] = &["no-kernel-function", "no-kernel-symbol", "no-lsm", "no-probes", "no-btf", "not-injectable", "unknown-hook"];
 
 /// Does this code report something missing?
 pub fn is_absence(code: &str) -> bool {

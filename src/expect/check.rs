@@ -18,11 +18,8 @@ pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Source
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
-        let diagnostic = Diagnostic::error(
-            "no-comparison",
-            root.span,
-            format!("an expectation must be true or false, but this is {}", root.ty.phrase()),
-        );
+        let diagnostic =
+            Diagnostic::error("not-boolean", root.span, format!("an expectation must be true or false, but this is {}", root.ty.phrase()));
         let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
         return Err(diagnostic.help(format!("compare it: `{text} {bound}`")));
     }
@@ -99,7 +96,7 @@ impl Checker<'_> {
             | ExprKind::Typeinfo(_)
             | ExprKind::Comptime(_) => {
                 let message = "this is not allowed in an expectation";
-                return Err(Diagnostic::error("not-expected", e.span, message).help(
+                return Err(Diagnostic::error("unsupported-expectation", e.span, message).help(
                     "use maps, numbers, strings, arithmetic, comparisons, `&&`, `||`, `!` and functions; compute the rest in the script",
                 ));
             }

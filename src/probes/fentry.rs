@@ -198,7 +198,7 @@ impl ProbeKind for Fentry {
         // BTF may describe a place by either of its names
         let described = [what, &home.function].into_iter().find_map(|n| Some((n, env.sys.prototype(Some(&home.module), n)?)));
         let Some((function, prototype)) = described else {
-            let d = Diagnostic::error("not-described", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
+            let d = Diagnostic::error("not-in-btf", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
             return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
         };
         if let Some(why) = unserved(&prototype, env.sys) {

@@ -135,7 +135,7 @@ impl ProbeKind for Iter {
             return Ok(sites);
         }
         if context_struct(what, env.sys).is_none() {
-            let d = Diagnostic::error("unknown-probe-name", point.span, format!("this kernel has no iterator `{what}`"));
+            let d = Diagnostic::error("unknown-iterator", point.span, format!("this kernel has no iterator `{what}`"));
             let names = names(env);
             let d = d.suggest(what, names.iter().map(String::as_str));
             return Err(if d.help.is_some() { d } else { d.help("`rbt -l 'iter:*'` lists what is available") });

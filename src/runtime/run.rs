@@ -1,5 +1,6 @@
 //! The main loop: processes records and everything that can end the run. A separate thread empties the ring buffer (`collect`).
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
-use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, redraw, removed_cgroup, unhit};
+use super::{Child, Exit, Options, Session, SessionCx, child, grace, iter, load, raw, redraw, removed_cgroup, unhit};
 use crate::host::Host;
 use crate::output::Output;
 use crate::probes::Attach;
@@ -34,20 +35,7 @@ impl Session<'_> {
         let waits = self.waits();
 
         let mut context = RunContext::new(&self.cx, renderer, out, err);
-        context.buffering = self.options.buffering;
-        context.verbose = self.options.verbose;
-        if let Some(wanted) = &self.options.on_end {
-            context.kept = Kept::new(self.cx.manifest, &wanted.maps);
-        }
-        if self.options.state.is_some() {
-            let names: Vec<String> = self.cx.manifest.maps.iter().map(|m| m.name.clone()).collect();
-            context.saved = Kept::new(self.cx.manifest, &names);
-        }
-        context.past = self.options.scrapes.is_some().then(Default::default);
-        if let Some(wanted) = self.options.watched.take() {
-            context.watch = Watch::begin(wanted, self.cx.manifest);
-        }
-        context.hear = self.options.hear.take();
+        configure(&mut context, &mut self.options);
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -143,19 +131,7 @@ impl Session<'_> {
             context.notes.extend(cgroup.warning(true));
             context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));
             context.close(&mut source.events);
-            let asked = self.options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
-            if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
-                context.rendered.err.extend_from_slice(note.as_bytes());
-                context.flush(true);
-            }
-            if let Some(state) = self.options.state.take() {
-                let state = context.state(state, &self.not_attached)?;
-                context.say(Output::State(state));
-                context.flush(true);
-            }
-            if let Some(wanted) = self.options.on_end.take() {
-                (wanted.tell)(context.last(&self.not_attached)?);
-            }
+            report(&mut context, &mut self.options, &self.not_attached, status)?;
         }
         // what is still at work has nobody who would hear of it, and keeps its probe from being detached
         self.cx.loaded.state.interrupt(true);
@@ -208,6 +184,43 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Prepares the context for what the options ask of the run.
+fn configure(context: &mut RunContext, options: &mut Options) {
+    context.buffering = options.buffering;
+    context.verbose = options.verbose;
+    if let Some(wanted) = &options.on_end {
+        context.kept = Kept::new(context.manifest, &wanted.maps);
+    }
+    if options.state.is_some() {
+        let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
+        context.saved = Kept::new(context.manifest, &names);
+    }
+    context.past = options.scrapes.is_some().then(Default::default);
+    if let Some(wanted) = options.watched.take() {
+        context.watch = Watch::begin(wanted, context.manifest);
+    }
+    context.hear = options.hear.take();
+}
+
+/// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations. `status` is
+/// the script's, from before `end`.
+fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeSet<String>, status: Option<u8>) -> anyhow::Result<()> {
+    let asked = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
+    if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
+        context.rendered.err.extend_from_slice(note.as_bytes());
+        context.flush(true);
+    }
+    if let Some(state) = options.state.take() {
+        let state = context.state(state, not_attached)?;
+        context.say(Output::State(state));
+        context.flush(true);
+    }
+    if let Some(wanted) = options.on_end.take() {
+        (wanted.tell)(context.last(not_attached)?);
+    }
+    Ok(())
 }
 
 /// The result of [`Session::begin`].

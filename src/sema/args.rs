@@ -200,12 +200,12 @@ impl BodyChecker<'_> {
             ast::ExprKind::Ident(name) if words.contains(&name.as_str()) => CallArg::Word(name.clone()),
             ast::ExprKind::Ident(name) => {
                 let message = format!("`{name}` is not a {} of {}, which takes {}", param.name, row.name, words.join(", "));
-                self.report(Diagnostic::error("bad-word", e.span, message).suggest(name, words.iter().copied()));
+                self.report(Diagnostic::error("invalid-keyword", e.span, message).suggest(name, words.iter().copied()));
                 CallArg::Value(poison(e.span))
             }
             _ => {
                 let message = format!("{} takes one of {} as its `{}`", row.name, words.join(", "), param.name);
-                CallArg::Value(self.fail("bad-word", e.span, message))
+                CallArg::Value(self.fail("invalid-keyword", e.span, message))
             }
         }
     }

@@ -64,7 +64,7 @@ impl BodyChecker<'_> {
     pub fn binary_of(&mut self, op: BinOp, a: Expr, b: Expr, span: Span) -> Expr {
         // of a literal there is nothing to wait for; another dividend is told of at run time
         if matches!(op, BinOp::Div | BinOp::Mod) && fold::number(&a).is_some() && fold::number(&b) == Some(0) {
-            return self.fail("zero-division", b.span, format!("`{}` by zero", op.symbol()));
+            return self.fail("division-by-zero", b.span, format!("`{}` by zero", op.symbol()));
         }
         if let Some(folded) = self.constants(op, &a, &b, span) {
             return folded;

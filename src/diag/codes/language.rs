@@ -32,9 +32,9 @@ pub(super) const CODES: &[Code] = &[
     error("bad-unroll", "the number of iterations of unroll() is not a constant from 1 to 100")
         .remedy("write unroll(10) { … }; for more, `while` or `for $i : 0..n`")
         .example("begin { unroll(101) { @ = count(); } }", "begin { unroll(100) { @ = count(); } }"),
-    error("bad-word", "an argument is not one of the words that the function takes")
+    error("invalid-keyword", "an argument is not one of the words that the function takes")
         .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
-    warning("debugging", "debugf() writes to the kernel's trace_pipe, not to the output")
+    warning("debug-output", "debugf() writes to the kernel's trace_pipe, not to the output")
         .example(r#"begin { debugf("%d\n", pid); }"#, r#"begin { printf("%d\n", pid); }"#),
     warning("deprecated", "the script uses a form that bpftrace has removed or will remove")
         .example("begin { if (pid) { $a = 1; } print($a); }", "begin { let $a; if (pid) { $a = 1; } print($a); }"),
@@ -54,7 +54,7 @@ pub(super) const CODES: &[Code] = &[
     error("key-too-long", "a map's key is longer than this kernel allows"),
     warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
-    warning("length-reduced", "the length argument of a function exceeds max_strlen and is reduced to it")
+    warning("length-clamped", "the length argument of a function exceeds max_strlen and is reduced to it")
         .example("uprobe:libc:puts { print(str(arg0, 100000)); }", "uprobe:libc:puts { print(str(arg0, 64)); }"),
     error("map-key-conflict", "a map is used both with and without a key")
         .example("begin { @a[1] = 1; @a = 2; }", "begin { @a[1] = 1; @b = 2; }"),
@@ -69,7 +69,7 @@ pub(super) const CODES: &[Code] = &[
         "fn f($x: int64): int64 { if ($x > 0) { return 1; } return 0; } begin { print(f(1)); }",
     ),
     error("no-address", "& is only possible on a map or a variable").example("begin { print(&pid); }", "begin { $x = pid; print(&$x); }"),
-    warning("no-child", "`cpid` is 0, because there is no command (-c)"),
+    warning("no-command-pid", "`cpid` is 0, because there is no command (-c)"),
     warning("no-effect", "a statement has no effect").example("begin { 1; }", "begin { print(1); }"),
     error("not-assignable", "the left side of an assignment is neither a variable nor a map")
         .remedy("only `$variable`, `@map` and `@map[key]` can be assigned to")
@@ -162,7 +162,7 @@ pub(super) const CODES: &[Code] = &[
     warning("unused-map", "a map is declared but not used")
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
     warning("useless-cast", "a cast has no effect, because the value already has this type"),
-    error("zero-division", "a constant divisor is zero")
+    error("division-by-zero", "a constant divisor is zero")
         .remedy("divide by something else, or test the divisor first")
         .example("begin { print(1 / 0); }", "begin { print(1 / 2); }"),
 ];

@@ -21,8 +21,8 @@ pub(super) const CODES: &[Code] = &[
     error("no-match", "a wildcard matches nothing")
         .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
     error("no-probes", "the script has no probe that can be attached"),
-    error("no-types", "the kernel's types (BTF) lack what a builtin needs"),
-    error("not-described", "the kernel's types (BTF) do not describe the function"),
+    error("no-btf", "the kernel's types (BTF) lack what a builtin needs"),
+    error("not-in-btf", "the kernel's types (BTF) do not describe the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection"),
     error("only-trials", "the script has test or bench probes only, and neither --test nor --bench is given")
         .status(255)
@@ -46,7 +46,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-probe", "there is no such kind of probe")
         .remedy("`rbt info` lists the kinds of probes")
         .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),
-    error("unknown-probe-name", "this kernel has no iterator of this name"),
+    error("unknown-iterator", "this kernel has no iterator of this name"),
     error("unknown-register", "the machine has no register of this name")
         .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { print(reg("ip")); }"#),
     error("unknown-symbol", "a binary has no symbol of this name")
