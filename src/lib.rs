@@ -210,7 +210,7 @@ pub mod list;
 pub mod merge;
 pub mod metrics;
 pub mod otlp;
-pub mod outputs;
+pub mod output_files;
 pub mod repl;
 pub mod runner;
 pub mod scripts;

@@ -12,7 +12,7 @@ use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::{self, Given, Launch, Stopped};
-use crate::outputs::Destinations;
+use crate::output_files::Destinations;
 use crate::runtime;
 use crate::settings::Settings;
 use crate::startup;

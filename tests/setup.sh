@@ -13,7 +13,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
 release='binutils rpm'
-test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go chromium-headless-shell prometheus curl musl-tools nodejs npm python3-pip'
+test='python3 bash gdb clang groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go chromium-headless-shell prometheus curl musl-tools nodejs python3-pip'
 arm64='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
@@ -80,6 +80,8 @@ duckdb() {
 speedscope() {
     to=${RBT_SPEEDSCOPE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-speedscope}
     [ -d "$to" ] || {
+        # Debian's npm conflicts with a Node.js that brings its own
+        command -v npm >/dev/null || install npm || return
         npm=$(command -v npm) || return
         mkdir -p "$to.part" && (cd "$to.part" && "$npm" pack --silent speedscope@1.25.0 >/dev/null && tar xzf speedscope-*.tgz --strip-components 1) && mv "$to.part" "$to"
     }

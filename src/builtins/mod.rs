@@ -24,6 +24,7 @@ mod probe;
 mod process;
 mod python;
 mod python_frames;
+mod sampling;
 mod search;
 mod series;
 mod shell;
@@ -33,7 +34,6 @@ mod strings;
 pub mod symbols;
 #[cfg(test)]
 mod tests;
-mod thinning;
 mod time;
 mod user_side;
 
@@ -606,7 +606,7 @@ const FAMILIES: &[&[Builtin]] = &[
     series::ROWS,
     span::ROWS,
     heatmap::ROWS,
-    thinning::ROWS,
+    sampling::ROWS,
     options::ROWS,
     meta::ROWS,
 ];

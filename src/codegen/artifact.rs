@@ -37,7 +37,7 @@ pub struct Manifest {
     pub followers: Vec<(String, String)>,
     /// Which runs of each probe a limit may drop; empty where nothing limits the run.
     #[serde(default)]
-    pub thinning: Vec<Thinning>,
+    pub sampling: Vec<Sampling>,
     /// How many [`Tally`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
@@ -48,7 +48,7 @@ pub struct Manifest {
 
 /// How a limit may drop runs of a probe: see `codegen/gates.rs`. Probes are named by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Thinning {
+pub enum Sampling {
     /// Not at all.
     Exempt,
     /// By themselves.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::Gen;
-use super::artifact::Thinning;
+use super::artifact::Sampling;
 use crate::builtins::MapId;
 use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir::{self, ExprKind, StmtKind};
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::types::Type;
 
 /// By probe; empty where nothing limits the run.
-pub(super) fn thinning(script: &hir::Script, settings: &Settings) -> Vec<Thinning> {
+pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Sampling> {
     if settings.max_events == 0 && settings.max_overhead.is_none() {
         return Vec::new();
     }
@@ -53,15 +53,15 @@ pub(super) fn thinning(script: &hir::Script, settings: &Settings) -> Vec<Thinnin
     }
     let of = |(i, probe): (usize, &hir::Probe)| {
         if runs_freely(probe) {
-            return Thinning::Exempt;
+            return Sampling::Exempt;
         }
         let own = group.get(i).copied().unwrap_or(i);
         let members = group.iter().filter(|g| **g == own).count();
         match (members, pair(i)) {
-            (1, _) => Thinning::Alone,
-            (2, Some(entry)) if returns(i) => Thinning::Return { entry },
-            (2, Some(_)) => Thinning::Entry,
-            _ => Thinning::Coupled { group: own },
+            (1, _) => Sampling::Alone,
+            (2, Some(entry)) if returns(i) => Sampling::Return { entry },
+            (2, Some(_)) => Sampling::Entry,
+            _ => Sampling::Coupled { group: own },
         }
     };
     probes.iter().enumerate().map(of).collect()
@@ -118,25 +118,25 @@ fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
 }
 
 impl Gen<'_, '_> {
-    fn thinning(&self) -> Thinning {
-        self.cx.thinning.get(self.program).copied().unwrap_or(Thinning::Exempt)
+    fn sampling(&self) -> Sampling {
+        self.cx.sampling.get(self.program).copied().unwrap_or(Sampling::Exempt)
     }
 
     /// Returns where the limit of the overhead drops the run.
     pub(super) fn pass_gate(&mut self) {
         let gate = self.program as u32;
         let limited = self.cx.env.settings.max_overhead.is_some();
-        match self.thinning() {
-            Thinning::Exempt | Thinning::Coupled { .. } => {}
-            Thinning::Alone if !limited => {}
-            Thinning::Alone => self.e.pass_gate(gate, &|_| ()),
-            Thinning::Entry => {
+        match self.sampling() {
+            Sampling::Exempt | Sampling::Coupled { .. } => {}
+            Sampling::Alone if !limited => {}
+            Sampling::Alone => self.e.pass_gate(gate, &|_| ()),
+            Sampling::Entry => {
                 if limited {
                     self.e.pass_gate(gate, &|e| e.unmark_call(gate));
                 }
                 self.e.mark_call(gate);
             }
-            Thinning::Return { entry } => self.e.pass_marked_call(entry as u32),
+            Sampling::Return { entry } => self.e.pass_marked_call(entry as u32),
         }
     }
 
@@ -146,10 +146,10 @@ impl Gen<'_, '_> {
             return;
         }
         let gate = self.program as u32;
-        match self.thinning() {
-            Thinning::Exempt | Thinning::Coupled { .. } | Thinning::Return { .. } => {}
-            Thinning::Alone => self.e.pass_event(&|_| ()),
-            Thinning::Entry => self.e.pass_event(&|e| e.unmark_call(gate)),
+        match self.sampling() {
+            Sampling::Exempt | Sampling::Coupled { .. } | Sampling::Return { .. } => {}
+            Sampling::Alone => self.e.pass_event(&|_| ()),
+            Sampling::Entry => self.e.pass_event(&|e| e.unmark_call(gate)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Compiled;
-use super::artifact::Manifest;
+use super::artifact::{Artifact, Manifest};
 use crate::diag::{Diagnostic, Span};
 use crate::sema::hir::{self, Node, Stmt, StmtKind};
 use crate::system::kernel::object_limits::{Limited, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
@@ -29,8 +29,9 @@ fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
 }
 
 /// Analyzes the programs of an object, with the stack as this kernel counts it. The kernel is asked only if that matters.
-pub(super) fn analyze(elf: &[u8], sys: &dyn TargetInfo) -> Vec<Limited> {
-    let by = |rule| match limited(elf, rule) {
+pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<Limited> {
+    let private = |name: &str| artifact.manifest.programs.iter().any(|p| p.function == name && p.ty.row().private_stack);
+    let by = |rule| match limited(&artifact.elf, rule, &private) {
         Ok(programs) => programs,
         Err(e) => crate::bug!("our own object cannot be read: {e}"),
     };
@@ -41,7 +42,7 @@ pub(super) fn analyze(elf: &[u8], sys: &dyn TargetInfo) -> Vec<Limited> {
 /// Probes that need more stack, or more functions that call one another, than the kernel allows.
 pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn TargetInfo) -> Vec<Diagnostic> {
     let mut told: Vec<Diagnostic> = Vec::new();
-    for program in analyze(&compiled.artifact.elf, sys) {
+    for program in analyze(&compiled.artifact, sys) {
         let span = probe_of(&program, &compiled.artifact.manifest, script).map_or_else(Span::default, |p| p.span);
         let said = if program.stack > MOST_STACK {
             let message = format!("this probe needs {} bytes of the BPF stack; the kernel allows {MOST_STACK}", program.stack);

@@ -41,7 +41,7 @@ use crate::value::Pos;
 pub use lower::lower;
 pub use unwind::{Limit, Unwinding};
 
-use artifact::{Artifact, Event, Hits, Manifest, Program, Thinning};
+use artifact::{Artifact, Event, Hits, Manifest, Program, Sampling};
 
 /// A compiled script, and the requested dumps.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct ScriptCx<'a, 'c> {
     env: Env<'a>,
     hits: HitBytes,
     /// By probe.
-    thinning: Vec<Thinning>,
+    sampling: Vec<Sampling>,
 }
 
 /// Bytes that say which probes were hit.
@@ -219,7 +219,7 @@ fn compile_in_rooms(
         match compile_within((room, how), script, settings, sys, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
-                let programs = limits::analyze(&compiled.artifact.elf, sys);
+                let programs = limits::analyze(&compiled.artifact, sys);
                 let told = limits::too_large(&programs, &compiled.artifact.manifest, script);
                 if !told.is_empty() {
                     return Err(told.into());
@@ -260,12 +260,12 @@ fn compile_within(
     declare_maps(&cx, script, &env);
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, settings.verbose);
-    let thinning = gates::thinning(script, settings);
-    let script_cx = ScriptCx { cx, script, sources, lines, env, hits, thinning };
+    let sampling = gates::sampling(script, settings);
+    let script_cx = ScriptCx { cx, script, sources, lines, env, hits, sampling };
     let made = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();
-    let ScriptCx { cx, lines, thinning, .. } = script_cx;
+    let ScriptCx { cx, lines, sampling, .. } = script_cx;
     let stacks = cx.stack_limits();
     let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
         name: m.name.clone(),
@@ -289,7 +289,7 @@ fn compile_within(
     }
     events.sort_by_key(|(i, _)| *i);
     let events = events.into_iter().map(|(_, e)| e).collect();
-    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, thinning };
+    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, sampling };
     let artifact = Artifact { elf: built.elf, manifest };
     Ok(Compiled {
         artifact,

@@ -13,7 +13,7 @@ use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Found, NoSum, Refused, Sum, read};
 use crate::output::Output;
-use crate::outputs::{Destinations, about};
+use crate::output_files::{Destinations, about};
 use crate::render::{Base, RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
 use crate::value::Value;

@@ -62,6 +62,8 @@ pub struct ProgramRow {
     /// How the kernel's function is called that stands for the target, without the target's own name: libbpf puts this before
     /// that. Otherwise a target is named by its module and function.
     pub target_prefix: Option<&'static str>,
+    /// Its programs have a stack of their own on kernels with such (`bpf_enable_priv_stack` of kernel/bpf/verifier.c).
+    pub private_stack: bool,
     /// It traces kernel functions, which some machines do not permit.
     pub of_kernel_functions: bool,
 }
@@ -80,6 +82,7 @@ const PLAIN: ProgramRow = ProgramRow {
     returns_fixed: false,
     has_target: false,
     target_prefix: None,
+    private_stack: true,
     of_kernel_functions: false,
 };
 
@@ -146,6 +149,7 @@ impl ProgramType {
             // 0 leaves the decision to the other modules
             ProgramType::Lsm => &ProgramRow {
                 sections: ["lsm", "lsm"],
+                private_stack: false,
                 constants: &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
                 target_prefix: Some("bpf_lsm_"),
                 by_trampoline: true,
@@ -158,6 +162,7 @@ impl ProgramType {
             // with any other result, the kernel shows the same object again, endlessly
             ProgramType::Iter => &ProgramRow {
                 sections: ["iter", "iter"],
+                private_stack: false,
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
                 overlaps: true,
                 returns_fixed: true,

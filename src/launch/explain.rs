@@ -54,7 +54,7 @@ impl Explainer<'_> {
             return Failure::new("No probes to attach").code("no-probes").status(REFUSED);
         }
         if let Some(runtime::NotWritten(why)) = error.downcast_ref::<runtime::NotWritten>() {
-            let place = crate::outputs::place_of(self.run);
+            let place = crate::output_files::place_of(self.run);
             return not_written(&place, why);
         }
         let code = if error.to_string().starts_with("-c:") { "no-command" } else { "kernel" };

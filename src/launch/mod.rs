@@ -13,7 +13,7 @@ use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::metrics::{Metrics, Names};
 use crate::otlp::Export;
-use crate::outputs::{self, Destinations};
+use crate::output_files::{self, Destinations};
 use crate::render::{self, Base, RenderOptions};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, OnEnd, Options, Scrapes, Watched};
@@ -161,7 +161,7 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
         commands: launch.commands,
         key_parts: artifact.manifest.maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
         base: launch.base.clone(),
-        about: Arc::new(outputs::about(launch.script.shown.clone(), launch.script.text.clone())),
+        about: Arc::new(output_files::about(launch.script.shown.clone(), launch.script.text.clone())),
         ..RenderOptions::default()
     };
     let to_file = to.file.is_some();

@@ -18,7 +18,7 @@ use crate::failure::{Failure, reason};
 use crate::frontend::entry::Text;
 use crate::input;
 use crate::list;
-use crate::outputs::{self, Outputs};
+use crate::output_files::{self, Outputs};
 use crate::probes::{self, Env};
 use crate::render::{RenderOptions, Renderer};
 use crate::runtime::cost::{self, Cost};
@@ -540,7 +540,7 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let options = RenderOptions {
         trunc_trailer: prompt.world.run.settings.str_trunc_trailer.clone(),
         key_parts: maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
-        about: Arc::new(outputs::about("prompt".into(), script)),
+        about: Arc::new(output_files::about("prompt".into(), script)),
         ..RenderOptions::default()
     };
     let mut outputs = Outputs::only(Path::new(file), &options)?;

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::frontend::entry::{Entry, EntryContext, Text, warn};
 use crate::frontend::require::require_privileges;
 use crate::input;
-use crate::outputs::Destinations;
+use crate::output_files::Destinations;
 use crate::probes::Attach;
 use crate::runtime::Parts;
 use crate::sema::hir;

@@ -18,7 +18,7 @@ use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use crate::diag::visible;
 use crate::system::binary::elf::{self, Segment};
-use crate::system::{Function, binary::debug_files, binary::mangled};
+use crate::system::{Function, binary::debug_files, binary::demangle};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -218,8 +218,8 @@ impl State {
     /// With names as in the source in place of symbols.
     fn named(&mut self, options: Options, object: Option<&Object>, mut frames: Vec<Frame>) -> Vec<Frame> {
         for symbol in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| options.demangle) {
-            let instance = mangled::before_hash(symbol).filter(|before| object.is_some_and(|o| self.several(o).contains(*before)));
-            let name = instance.and_then(|_| mangled::readable_instance(symbol)).or_else(|| mangled::readable(symbol));
+            let instance = demangle::before_hash(symbol).filter(|before| object.is_some_and(|o| self.several(o).contains(*before)));
+            let name = instance.and_then(|_| demangle::readable_instance(symbol)).or_else(|| demangle::readable(symbol));
             *symbol = name.unwrap_or_else(|| std::mem::take(symbol));
         }
         frames
@@ -232,7 +232,7 @@ impl State {
             let functions =
                 object.reach().and_then(|path| quietly(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
             let mut first: HashMap<&str, u64> = HashMap::new();
-            let known = functions.iter().filter_map(|f| Some((mangled::before_hash(&f.name)?, f.offset)));
+            let known = functions.iter().filter_map(|f| Some((demangle::before_hash(&f.name)?, f.offset)));
             known.filter(|(name, offset)| *first.entry(name).or_insert(*offset) != *offset).map(|(name, _)| name.to_owned()).collect()
         })
     }
@@ -341,7 +341,7 @@ impl State {
         }
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
             Symbolizer::builder()
-                .enable_demangling(false) // it takes C names for C++ types: see `mangled`
+                .enable_demangling(false) // it takes C names for C++ types: see `demangle`
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)
                 .build()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::attach::{self, Links};
 use super::cost::{self, Cost};
 use super::{SessionCx, entry_cost, maps};
-use crate::codegen::artifact::Thinning;
+use crate::codegen::artifact::Sampling;
 use crate::output::{Limited, Step};
 use crate::system::TargetInfo;
 
@@ -72,7 +72,7 @@ impl Throttle {
     /// None if nothing limits the run.
     pub fn of(cx: &SessionCx, cpus: usize) -> Option<Self> {
         let (settings, manifest) = (cx.settings, cx.manifest);
-        if manifest.thinning.is_empty() {
+        if manifest.sampling.is_empty() {
             return None;
         }
         let budget = settings.max_overhead.map(|limit| {
@@ -80,12 +80,12 @@ impl Throttle {
             f64::from(limit.millipercent) / 100_000.0 * cpus
         });
         let mut groups: Vec<(usize, Group)> = Vec::new();
-        for (probe, thinning) in manifest.thinning.iter().enumerate() {
-            let (of, gate) = match thinning {
-                Thinning::Exempt => continue,
-                Thinning::Alone | Thinning::Entry => (probe, Some(probe)),
-                Thinning::Return { entry } => (*entry, Some(*entry)),
-                Thinning::Coupled { group } => (*group, None),
+        for (probe, sampling) in manifest.sampling.iter().enumerate() {
+            let (of, gate) = match sampling {
+                Sampling::Exempt => continue,
+                Sampling::Alone | Sampling::Entry => (probe, Some(probe)),
+                Sampling::Return { entry } => (*entry, Some(*entry)),
+                Sampling::Coupled { group } => (*group, None),
             };
             let programs: Vec<usize> =
                 manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();

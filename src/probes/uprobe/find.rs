@@ -9,7 +9,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Abi, Binary, Function, Inlined, Line, binary::instructions, binary::mangled};
+use crate::system::{Abi, Binary, Function, Inlined, Line, binary::demangle, binary::instructions};
 
 /// The parts of an attach point.
 pub(super) struct Wanted {
@@ -43,14 +43,14 @@ impl Found {
         Self { function: function.clone(), by, shown: format!(":{}{plus}", function.name) }
     }
 
-    fn plain(function: &Function, name: &mangled::Name, by: u64) -> Self {
+    fn plain(function: &Function, name: &demangle::Name, by: u64) -> Self {
         let plus = if by == 0 { String::new() } else { format!("+{by}") };
         Self { function: function.clone(), by, shown: format!(":{name}{plus}") }
     }
 
     /// As `-l` lists it.
     fn listed(function: &Function, env: &Env) -> Self {
-        match mangled::name(&function.name).filter(|_| env.settings.cpp_demangle) {
+        match demangle::name(&function.name).filter(|_| env.settings.cpp_demangle) {
             Some(name) => Self::plain(function, &name, 0),
             None => Self::at(function, 0),
         }
@@ -63,7 +63,7 @@ fn told_apart(mut found: Vec<Found>) -> Vec<Found> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     found.iter().for_each(|f| *times.entry(f.shown.clone()).or_default() += 1);
     for f in found.iter_mut().filter(|f| times.get(&f.shown).is_some_and(|n| *n > 1)) {
-        *f = match mangled::name(&f.function.name).and_then(|name| name.exact()) {
+        *f = match demangle::name(&f.function.name).and_then(|name| name.exact()) {
             Some(exact) => Found::plain(&f.function, &exact, f.by),
             None => Found::at(&f.function, f.by),
         };
@@ -79,11 +79,11 @@ impl Wanted {
         let wanted = match *parts {
             // a name such as `a::b`, without the quotes
             [binary, ref name @ ..] if name.iter().skip(1).any(|part| part.is_empty()) => match name.split_first() {
-                Some((first, rest)) if !rest.starts_with(&[""]) => plain(binary, mangled::language(first)?, &rest.join(":")),
+                Some((first, rest)) if !rest.starts_with(&[""]) => plain(binary, demangle::language(first)?, &rest.join(":")),
                 _ => symbol(binary, &name.join(":")),
             },
-            [binary, language, what] => plain(binary, mangled::language(language)?, what),
-            [first, what] => match mangled::language(first).filter(|_| of_process) {
+            [binary, language, what] => plain(binary, demangle::language(language)?, what),
+            [first, what] => match demangle::language(first).filter(|_| of_process) {
                 Some(language) => plain("", language, what),
                 None => symbol(first, what),
             },
@@ -122,7 +122,7 @@ impl Target {
             places.entry(name).or_default().insert(f.offset);
         });
         let mut told = BTreeSet::new();
-        let exact = |f: &Function| mangled::name(&f.name)?.exact().map(|name| name.to_string());
+        let exact = |f: &Function| demangle::name(&f.name)?.exact().map(|name| name.to_string());
         let several = |name: &str| places.get(name).is_some_and(|p| p.len() > 1);
         let names = found.iter().map(|(f, name)| if several(name) { exact(f).unwrap_or_else(|| name.clone()) } else { name.clone() });
         names.filter(|name| told.insert(name.clone())).collect()
@@ -130,14 +130,14 @@ impl Target {
 
     /// Does a pattern of `-l` match this function by one of its names? The result is the name to list.
     fn listed(&self, f: &Function, env: &Env) -> Option<String> {
-        let plain = || mangled::name(&f.name);
+        let plain = || demangle::name(&f.name);
         match self {
             Target::Line(..) => None,
-            Target::Plain(_, pattern) if !mangled::may_be(&f.name, pattern) => None,
+            Target::Plain(_, pattern) if !demangle::may_be(&f.name, pattern) => None,
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
                 let by_symbol = matches(pattern, &f.name);
-                let may_be = by_symbol || mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern);
+                let may_be = by_symbol || demangle::looks_plain(pattern) && demangle::may_be(&f.name, pattern);
                 if !may_be {
                     return None;
                 }
@@ -163,7 +163,7 @@ impl Uprobe {
         if what.contains('*') && binary.functions_named(what).next().is_none() {
             let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::listed(f, env)).collect();
             let all = told_apart(all);
-            return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
+            return if all.is_empty() && demangle::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
         if let Some(addr) = whole_number(what) {
             return Ok(vec![self.at_address(binary, addr, point, env)?]);
@@ -208,9 +208,9 @@ impl Uprobe {
     /// Functions by what their authors called them, of one language or any: overloads and instances are many of one name.
     fn plain(&self, binary: &Binary, language: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
         let (name, by) = if what.contains('*') { (what, 0) } else { self.split(what, point)? };
-        let possible = binary.functions.iter().filter(|f| mangled::may_be(&f.name, name));
+        let possible = binary.functions.iter().filter(|f| demangle::may_be(&f.name, name));
         let mut found: Vec<Found> = possible
-            .filter_map(|f| Some((f, mangled::name(&f.name)?)))
+            .filter_map(|f| Some((f, demangle::name(&f.name)?)))
             .filter(|(_, n)| language.is_none_or(|l| l == n.language) && n.is(name))
             .map(|(f, n)| Found::plain(f, &n, by))
             .collect();
@@ -236,9 +236,9 @@ impl Uprobe {
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{shown} has no function `{name}`"));
         let symbols = binary.functions.iter().map(|f| f.name.as_str()).filter(|_| language.is_none());
         let near = crate::diag::nearest(name, symbols).map(str::to_owned).or_else(|| {
-            let all = binary.functions.iter().filter_map(|f| mangled::name(&f.name));
-            let plain: Vec<mangled::Name> = all.filter(|n| language.is_none_or(|l| l == n.language)).collect();
-            crate::diag::nearest(name, plain.iter().map(mangled::Name::short)).map(str::to_owned)
+            let all = binary.functions.iter().filter_map(|f| demangle::name(&f.name));
+            let plain: Vec<demangle::Name> = all.filter(|n| language.is_none_or(|l| l == n.language)).collect();
+            crate::diag::nearest(name, plain.iter().map(demangle::Name::short)).map(str::to_owned)
         });
         Err(match near {
             Some(near) => error.help(format!("did you mean `{near}`?")),

@@ -12,7 +12,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::machine::arch::Arch;
-use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::mangled};
+use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::demangle};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -207,9 +207,8 @@ impl ProbeKind for Uprobe {
         let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
             if let [_, language, _] = *parts.as_slice() {
                 let error = Diagnostic::error("bad-probe", point.span, format!("`{language}` is not a supported language"));
-                return Err(
-                    error.help(format!("one of {}; or quote a name that has a colon", mangled::languages().collect::<Vec<_>>().join(", ")))
-                );
+                return Err(error
+                    .help(format!("one of {}; or quote a name that has a colon", demangle::languages().collect::<Vec<_>>().join(", "))));
             }
             let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
             return Err(error.help(format!("write {}", self.usage())));

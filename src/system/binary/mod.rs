@@ -1,6 +1,7 @@
 //! Programs and libraries: how to find them, ELF files, debug information and code.
 
 pub mod debug_files;
+pub mod demangle;
 pub mod dwarf;
 pub mod elf;
 pub(in crate::system) mod file;
@@ -9,7 +10,6 @@ pub mod instructions;
 pub mod interpreters;
 pub(in crate::system) mod ldcache;
 pub mod locate;
-pub mod mangled;
 pub mod needed;
 pub mod python;
 pub(in crate::system) mod root;

@@ -15,8 +15,6 @@ pub const MOST_FUNCTIONS: usize = 256;
 
 /// From this size on, a function has a stack of its own where there are such (`BPF_PRIV_STACK_MIN_SIZE`).
 const PRIVATE_FROM: u32 = 64;
-/// Sections of the programs that may have such (`bpf_enable_priv_stack` of kernel/bpf/verifier.c), up to a dot or a slash.
-const PRIVATE: [&str; 9] = ["fentry", "fexit", "kprobe", "kretprobe", "perf_event", "raw_tp", "tracepoint", "uprobe", "uretprobe"];
 /// Size of an instruction in bytes; a 64-bit load takes two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
 const INSTRUCTION: usize = 8;
 const WIDE_LOAD: u8 = 0x18;
@@ -70,18 +68,19 @@ struct Function {
     calls: BTreeSet<String>,
     maps: BTreeSet<String>,
     tail_call: bool,
-    /// The section of a program.
-    program: Option<String>,
+    /// It is a program.
+    program: bool,
 }
 
-/// Analyzes each program of an object that rbt compiled. Error: it is not such an object.
-pub fn limited(elf: &[u8], rule: StackRule) -> Result<Vec<Limited>, String> {
+/// Analyzes each program of an object that rbt compiled. `private` tells of a program, by name, whether its type may have a stack of
+/// its own. Error: it is not such an object.
+pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> Result<Vec<Limited>, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
         let Ok(code) = section.data() else { continue };
         // libbpf puts functions that are not programs into this section.
-        let program = section.name().ok().filter(|n| *n != ".text");
+        let programs = section.name().is_ok_and(|n| n != ".text");
         let symbols: Vec<_> = file
             .symbols()
             .filter(|s| s.section_index() == Some(section.index()) && s.kind() == SymbolKind::Text && s.size() > 0)
@@ -93,7 +92,7 @@ pub fn limited(elf: &[u8], rule: StackRule) -> Result<Vec<Limited>, String> {
             let Some(body) = code.get(*from as usize..(*from + *size) as usize) else { continue };
             let function = functions.entry(name.clone()).or_default();
             function.stack = stack(body);
-            function.program = program.filter(|_| *global).map(str::to_owned);
+            function.program = programs && *global;
             function.tail_call = has_tail_call(body);
             // Calls within a section need no relocation.
             function.calls.extend(calls(body, *from).into_iter().filter_map(at));
@@ -130,8 +129,13 @@ pub fn limited(elf: &[u8], rule: StackRule) -> Result<Vec<Limited>, String> {
             }
         }
     }
-    let programs = functions.iter().filter(|(_, f)| f.program.is_some()).map(|(name, _)| name.clone());
-    Ok(programs.map(|name| reach(&functions, name, rule)).collect())
+    let programs = functions.iter().filter(|(_, f)| f.program).map(|(name, _)| name.clone());
+    Ok(programs
+        .map(|name| {
+            let rule = StackRule { private: rule.private && private(&name), ..rule };
+            reach(&functions, name, rule)
+        })
+        .collect())
 }
 
 /// Combines a program with all functions that it calls.
@@ -147,9 +151,7 @@ fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) 
             largest = largest.max(f.stack);
         }
     }
-    let section = functions.get(&found.name).and_then(|f| f.program.as_deref()).unwrap_or_default();
-    let kind = section.split(['.', '/']).next().unwrap_or_default();
-    let private = rule.private && !tail_call && PRIVATE.contains(&kind);
+    let private = rule.private && !tail_call;
     let (stack, frames) = deepest(functions, &found.name, StackRule { private, ..rule }, 0);
     (found.stack, found.frames) = (stack.max(largest), frames);
     found.functions = all.len();
@@ -255,7 +257,7 @@ mod tests {
             ..Function::default()
         };
         let mut functions: BTreeMap<String, Function> = [
-            ("p".to_string(), Function { program: Some("uprobe.multi".into()), ..function(33, &["a", "b"], &["m"]) }),
+            ("p".to_string(), Function { program: true, ..function(33, &["a", "b"], &["m"]) }),
             ("a".to_string(), function(200, &[], &["n"])),
             ("b".to_string(), function(0, &["c"], &[])),
             ("c".to_string(), function(256, &[], &["m", "o"])),

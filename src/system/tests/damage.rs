@@ -6,7 +6,7 @@ use std::process::Command;
 use object::{Object, ObjectSection};
 
 use crate::system::machine::live::Live;
-use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::elf, binary::instructions, binary::mangled, binary::python};
+use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::demangle, binary::elf, binary::instructions, binary::python};
 
 /// A fixed-seed generator (xorshift), so that a failure repeats.
 struct Random(u64);
@@ -53,7 +53,7 @@ fn ask(path: &Path) -> usize {
     said(python::of_file(path, path).is_some());
     let Ok(binary) = live.binary(path) else { return answers };
     for f in binary.functions.iter().take(200) {
-        said(mangled::name(&f.name).is_some());
+        said(demangle::name(&f.name).is_some());
         said(live.arguments(path, f).is_ok_and(|a| a.is_some()));
         said(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
         said(instructions::returns(path, f.offset, f.size).is_some());
