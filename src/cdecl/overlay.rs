@@ -173,6 +173,7 @@ impl TargetInfo for Declarations<'_> {
         types_missing() -> Option<Missing>;
         types_identity() -> Option<String>;
         file(path: &Path) -> Option<String>;
+        file_unread(path: &Path) -> Option<String>;
         header_folders() -> Vec<HeaderFolder>;
         tracepoints() -> Result<&[(String, String)], Missing>;
         is_dynamic_tracepoint(category: &str, name: &str) -> bool;

@@ -518,6 +518,7 @@ impl TargetInfo for Recorder<'_> {
         c_macro(name: &str) -> Option<CMacro>;
         why_unknown(name: &str) -> Option<String>;
         file(path: &Path) -> Option<String>;
+        file_unread(path: &Path) -> Option<String>;
         header_folders() -> Vec<HeaderFolder>;
         kernel_types() -> Option<&KernelTypes>;
         hidden_symbols() -> Option<String>;

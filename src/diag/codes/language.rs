@@ -32,12 +32,13 @@ pub(super) const CODES: &[Code] = &[
     error("bad-unroll", "the number of iterations of unroll() is not a constant from 1 to 100")
         .remedy("write unroll(10) { … }; for more, `while` or `for $i : 0..n`")
         .example("begin { unroll(101) { @ = count(); } }", "begin { unroll(100) { @ = count(); } }"),
-    error("invalid-keyword", "an argument is not one of the words that the function takes")
-        .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
     warning("debug-output", "debugf() writes to the kernel's trace_pipe, not to the output")
         .example(r#"begin { debugf("%d\n", pid); }"#, r#"begin { printf("%d\n", pid); }"#),
     warning("deprecated", "the script uses a form that bpftrace has removed or will remove")
         .example("begin { if (pid) { $a = 1; } print($a); }", "begin { let $a; if (pid) { $a = 1; } print($a); }"),
+    error("division-by-zero", "a constant divisor is zero")
+        .remedy("divide by something else, or test the divisor first")
+        .example("begin { print(1 / 0); }", "begin { print(1 / 2); }"),
     error("env-only-setting", "a setting can only be set in the environment")
         .example("config = { btf = \"/tmp/btf\" } begin { exit(); }", "config = { max_strlen = 64 } begin { exit(); }"),
     error("format", "a format string does not match its arguments; a warning if bpftrace ignores the difference")
@@ -51,6 +52,8 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { for $i : 0..3 { exit(); } }", "begin { for $i : 0..3 { print($i); } exit(); }"),
     error("in-macro", "a statement is not possible within a macro")
         .example("macro m() { return; } begin { m(); }", "macro m() { print(1); } begin { m(); }"),
+    error("invalid-keyword", "an argument is not one of the words that the function takes")
+        .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
     error("key-too-long", "a map's key is longer than this kernel allows"),
     warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
@@ -162,7 +165,4 @@ pub(super) const CODES: &[Code] = &[
     warning("unused-map", "a map is declared but not used")
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
     warning("useless-cast", "a cast has no effect, because the value already has this type"),
-    error("division-by-zero", "a constant divisor is zero")
-        .remedy("divide by something else, or test the divisor first")
-        .example("begin { print(1 / 0); }", "begin { print(1 / 2); }"),
 ];

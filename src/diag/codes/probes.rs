@@ -13,6 +13,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("attach to a function that calls it, or to a source line: `uprobe:BINARY@FILE:LINE`"),
     error("missing", "a binary, its symbols or its debug information cannot be found")
         .example("uprobe:/nonexistent/program:main { exit(); }", "uprobe:libc:malloc { exit(); }"),
+    error("no-btf", "the kernel's types (BTF) lack what a builtin needs"),
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
     warning("no-kfunc", "this kernel lacks a BPF function that a value needs; the value prints as [unknown]"),
@@ -21,7 +22,6 @@ pub(super) const CODES: &[Code] = &[
     error("no-match", "a wildcard matches nothing")
         .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
     error("no-probes", "the script has no probe that can be attached"),
-    error("no-btf", "the kernel's types (BTF) lack what a builtin needs"),
     error("not-in-btf", "the kernel's types (BTF) do not describe the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection"),
     error("only-trials", "the script has test or bench probes only, and neither --test nor --bench is given")
@@ -40,13 +40,13 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`man rbt-language` lists the functions")
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),
     error("unknown-hook", "the kernel's security modules have no hook of that name").remedy("`rbt -l 'lsm:*'` lists the hooks"),
+    error("unknown-iterator", "this kernel has no iterator of this name"),
     error("unknown-line", "no code belongs to this source line").remedy("`objdump -dl` shows which lines have code"),
     error("unknown-module", "the kernel has no module of this name")
         .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),
     error("unknown-probe", "there is no such kind of probe")
         .remedy("`rbt info` lists the kinds of probes")
         .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),
-    error("unknown-iterator", "this kernel has no iterator of this name"),
     error("unknown-register", "the machine has no register of this name")
         .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { print(reg("ip")); }"#),
     error("unknown-symbol", "a binary has no symbol of this name")
