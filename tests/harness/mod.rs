@@ -118,23 +118,28 @@ fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let sent: Vec<_> = cases.iter().filter(|case| travel::is_sent(case)).cloned().collect();
     for case in cases.into_iter().filter(|c| c.host) {
-        trials.push(Trial::ignorable_test(case.full_name(), move || match times::take(&case.full_name(), || run::run(&case)) {
-            // Not a failure even if nothing may be skipped, because the case runs elsewhere.
-            Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
-                Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine, by `cargo test --test vm`")))
-            }
-            ran @ (Verdict::Pass | Verdict::Skip(_) | Verdict::Fail(_)) => verdict(ran),
-        }));
+        trials.push(Trial::ignorable_test(case.full_name(), move || on_host(&case, times::take(&case.full_name(), || run::run(&case)))));
     }
     trials.extend(sent.into_iter().map(|case| {
         let name = format!("travel::{}", case.full_name());
-        Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || run::travel(&case))))
+        Trial::ignorable_test(name.clone(), move || on_host(&case, times::take(&name, || run::travel(&case))))
     }));
     for file in files("check", "bt") {
         let name = format!("check::{}", stem(&file));
         trials.push(Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || check::check(&file)))));
     }
     trials
+}
+
+/// The result of a case on this machine.
+fn on_host(case: &case::Case, ran: Verdict) -> Result<Completion, Failed> {
+    match ran {
+        // Not a failure even if nothing may be skipped, because the case runs elsewhere.
+        Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
+            Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine, by `cargo test --test vm`")))
+        }
+        ran @ (Verdict::Pass | Verdict::Skip(_) | Verdict::Fail(_)) => verdict(ran),
+    }
 }
 
 /// The result of a case.
@@ -257,6 +262,7 @@ impl Shown {
             }
             Self::Command(c) if c.contains(" --help") => "EXPECT_RE ^Usage: rbt\n",
             Self::Command(c) if c.contains("| jq ") => "EXPECT_RE ^[^ ].* [0-9]+$\n",
+            Self::Command(c) if c.starts_with("build ") => "ERR_RE ^Wrote \n",
             Self::Command(c) if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
             Self::Command(_) | Self::Script(_) => "ERR_RE ^Attached [0-9]+ probe\n",
         }
