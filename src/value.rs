@@ -364,6 +364,22 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The numbers that documents show, each with its name.
+    pub fn numbers(&self) -> [(&'static str, u64); 9] {
+        let Self { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = *self;
+        [
+            ("sent", sent),
+            ("dropped", dropped),
+            ("missed", missed),
+            ("refused", refused),
+            ("unstored", unstored),
+            ("cut", cut),
+            ("unkept", unkept),
+            ("thinned", thinned),
+            ("detached", detached),
+        ]
+    }
+
     /// Is all of it there?
     pub fn complete(&self) -> bool {
         let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = self;

@@ -1,5 +1,5 @@
-//! The table of subcommands. The parser, the synopsis, help, completions and the manual come from it. The action of a subcommand
-//! is an arm of its [`Command`] in `driver`.
+//! The table of subcommands. The parser, help, completions and the options in the manual come from it. The action of a subcommand
+//! is an arm of its [`Command`] in `driver`, and the manual's SYNOPSIS is written by hand.
 
 use std::ffi::OsString;
 

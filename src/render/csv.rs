@@ -98,19 +98,7 @@ impl Csv {
     }
 
     fn counts(&self, table: &mut Writer<&mut Vec<u8>>, of: &Counts) -> io::Result<()> {
-        let Counts { probe, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = of;
-        let numbers = [
-            ("sent", sent),
-            ("dropped", dropped),
-            ("missed", missed),
-            ("refused", refused),
-            ("unstored", unstored),
-            ("cut", cut),
-            ("unkept", unkept),
-            ("thinned", thinned),
-            ("detached", detached),
-        ];
-        numbers.into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", probe], &[], Row::number(field, *n)))
+        of.numbers().into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", &of.probe], &[], Row::number(field, n)))
     }
 
     fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {

@@ -49,17 +49,10 @@ impl Renderer for Folded {
             | Output::Limited(_)
             | Output::Counts(_)
             | Output::Span(_)
-            | Output::Trial(_)
-                if self.beside => {}
-            Output::Text { .. }
-            | Output::Value(_)
-            | Output::Problem { .. }
-            | Output::Attached { .. }
-            | Output::Lost { .. }
-            | Output::Limited(_)
-            | Output::Counts(_)
-            | Output::Span(_)
             | Output::Trial(_) => {
+                if self.beside {
+                    return;
+                }
                 let mut plain = Rendered::default();
                 self.text.render(output, &mut plain);
                 to.err.extend_from_slice(&plain.out);

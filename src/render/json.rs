@@ -142,19 +142,7 @@ fn limited(of: &Limited, to: &mut Vec<u8>) {
 fn counts_of(of: &Counts, to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"probe\": ");
     string(of.probe.as_bytes(), to);
-    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = *of;
-    let numbers = [
-        ("sent", sent),
-        ("dropped", dropped),
-        ("missed", missed),
-        ("refused", refused),
-        ("unstored", unstored),
-        ("cut", cut),
-        ("unkept", unkept),
-        ("thinned", thinned),
-        ("detached", detached),
-    ];
-    for (name, n) in numbers {
+    for (name, n) in of.numbers() {
         field(name, to, |to| decimal(to, n));
     }
     to.push(b'}');
