@@ -121,7 +121,8 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     binary(&format!("-L{}", binaries.display()));
     let late = out.join("late.ld");
     fs::write(&late, LATE)?;
-    binary(&format!("-Wl,-T,{}", late.display()));
+    // rbt-run has no LLVM, and an empty section there would be amid those that become read-only
+    println!("cargo::rustc-link-arg-bin=rbt=-Wl,-T,{}", late.display());
     // for a linker that does not look back at archives: these need each other
     binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");
     if env::var_os("PROFILE").is_some_and(|p| p == "release") {
