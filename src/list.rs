@@ -130,7 +130,7 @@ impl Page<'_> {
 }
 
 fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
-    let wanted = Wanted::new(pattern)?;
+    let wanted = ListPattern::new(pattern)?;
     let rest = wanted.rest();
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
@@ -157,7 +157,7 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
 }
 
 /// What a pattern asks for.
-enum Wanted {
+enum ListPattern {
     /// This kind, and segments for it to match.
     Kind(&'static dyn ProbeKind, Vec<String>),
     /// Any kind that matches the first pattern, and segments for it.
@@ -166,22 +166,22 @@ enum Wanted {
     Name(String),
 }
 
-impl Wanted {
+impl ListPattern {
     fn new(pattern: &str) -> Result<Self, Failure> {
         let segments = segments(pattern);
         let (first, rest) = match segments.split_first() {
-            None => return Ok(Wanted::Kinds("*".into(), Vec::new())),
-            Some((first, [])) if first == "*" => return Ok(Wanted::Kinds("*".into(), Vec::new())),
+            None => return Ok(ListPattern::Kinds("*".into(), Vec::new())),
+            Some((first, [])) if first == "*" => return Ok(ListPattern::Kinds("*".into(), Vec::new())),
             Some((first, [])) => {
                 return Ok(match probes::find(first) {
-                    Some(kind) => Wanted::Kind(kind, Vec::new()),
-                    None => Wanted::Name(format!("*:{first}")),
+                    Some(kind) => ListPattern::Kind(kind, Vec::new()),
+                    None => ListPattern::Name(format!("*:{first}")),
                 });
             }
             Some((first, rest)) => (first, rest.to_vec()),
         };
         if first.contains('*') {
-            return Ok(Wanted::Kinds(first.clone(), rest));
+            return Ok(ListPattern::Kinds(first.clone(), rest));
         }
         let unknown = || {
             let failure = Failure::new(format!("there is no probe kind `{first}`")).code("unknown-probe").status(0);
@@ -190,27 +190,27 @@ impl Wanted {
                 None => failure.help(format!("one of {}", kind_names())),
             }
         };
-        probes::find(first).map(|kind| Wanted::Kind(kind, rest)).ok_or_else(unknown)
+        probes::find(first).map(|kind| ListPattern::Kind(kind, rest)).ok_or_else(unknown)
     }
 
     fn any_kind(&self) -> bool {
-        !matches!(self, Wanted::Kind(..))
+        !matches!(self, ListPattern::Kind(..))
     }
 
     /// For [`ProbeKind::list`].
     fn rest(&self) -> Vec<String> {
         match self {
-            Wanted::Kind(_, rest) | Wanted::Kinds(_, rest) if !rest.is_empty() => rest.clone(),
-            Wanted::Kind(..) | Wanted::Kinds(..) | Wanted::Name(_) => vec!["*".into()],
+            ListPattern::Kind(_, rest) | ListPattern::Kinds(_, rest) if !rest.is_empty() => rest.clone(),
+            ListPattern::Kind(..) | ListPattern::Kinds(..) | ListPattern::Name(_) => vec!["*".into()],
         }
     }
 
     /// Kinds within user-space binaries are left out where no binary is named: there would be no end of them.
     fn kinds(&self, env: &Env) -> Vec<&'static dyn ProbeKind> {
         let (first, rest) = match self {
-            Wanted::Kind(kind, _) => return vec![*kind],
-            Wanted::Kinds(first, rest) => (first.as_str(), rest.as_slice()),
-            Wanted::Name(_) => ("*", [].as_slice()),
+            ListPattern::Kind(kind, _) => return vec![*kind],
+            ListPattern::Kinds(first, rest) => (first.as_str(), rest.as_slice()),
+            ListPattern::Name(_) => ("*", [].as_slice()),
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
@@ -223,7 +223,7 @@ impl Wanted {
 
     /// What to write where a kind's probes are no list.
     fn endless(&self, env: &Env) -> Option<String> {
-        let Wanted::Kind(kind, rest) = self else { return None };
+        let ListPattern::Kind(kind, rest) = self else { return None };
         let nothing_named = rest.iter().all(|part| part == "*") && env.settings.pid.is_none();
         if kind.offers().contains(ContextFeatures::BINARY) && nothing_named {
             let name = kind.name();
@@ -236,8 +236,8 @@ impl Wanted {
 
     fn matches(&self, name: &str) -> bool {
         match self {
-            Wanted::Kind(..) | Wanted::Kinds(..) => true,
-            Wanted::Name(pattern) => matches(pattern, name),
+            ListPattern::Kind(..) | ListPattern::Kinds(..) => true,
+            ListPattern::Name(pattern) => matches(pattern, name),
         }
     }
 }
@@ -253,7 +253,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
             (None, None) => failure,
         };
     }
-    let Ok(wanted) = Wanted::new(pattern) else { return failure };
+    let Ok(wanted) = ListPattern::new(pattern) else { return failure };
     if let Some(help) = wanted.endless(env) {
         return failure.help(help);
     }
@@ -272,8 +272,8 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         let _ = kind.list(&everything, env, &mut |n| names.push(full_name(canonical, n)));
     }
     let whole = match &wanted {
-        Wanted::Kind(kind, rest) => format!("{}:{}", kind.name(), rest.join(":")),
-        Wanted::Kinds(..) | Wanted::Name(_) => pattern.to_string(),
+        ListPattern::Kind(kind, rest) => format!("{}:{}", kind.name(), rest.join(":")),
+        ListPattern::Kinds(..) | ListPattern::Name(_) => pattern.to_string(),
     };
     // A name without its kind is compared with what follows the last colon.
     let last = |n: &str| n.rsplit(':').next().unwrap_or("").to_string();
@@ -454,7 +454,7 @@ fn reason(missing: &Missing) -> String {
 }
 
 fn failure(missing: Missing) -> Failure {
-    Failure { help: missing.help, ..Failure::new(missing.what).code("missing") }
+    Failure { help: missing.help, ..Failure::new(missing.what).code("unavailable") }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub enum Output {
     /// A span of a timeline begins, or ends, or is left open.
     Span(Span),
     /// Of a script's tests and benchmarks.
-    Trial(Trial),
+    Test(TestEvent),
 }
 
 /// What is known of the moment in which a script said something.
@@ -83,7 +83,7 @@ impl Output {
             Output::Text { kind, .. } => *kind != "time",
             Output::Map(view) => view.tells(),
             Output::Span(span) => span.phase != Phase::Begin,
-            Output::Value(_) | Output::Problem { .. } | Output::Trial(_) => true,
+            Output::Value(_) | Output::Problem { .. } | Output::Test(_) => true,
             Output::Attached { .. } | Output::Lost { .. } | Output::Limited(_) | Output::Counts(_) | Output::End | Output::State(_) => {
                 false
             }
@@ -142,7 +142,7 @@ pub struct Last {
 
 /// What is said of a script's tests and benchmarks (`--test`, `--bench`), in the order in which it happens.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trial {
+pub enum TestEvent {
     /// Tests are about to be run.
     Tests {
         /// How many.
@@ -180,7 +180,7 @@ pub enum Trial {
     Benched {
         /// Its name.
         name: String,
-        /// See [`Trial::Benches`].
+        /// See [`TestEvent::Benches`].
         widest: usize,
         /// Nanoseconds a time.
         average: u64,
@@ -191,14 +191,14 @@ pub enum Trial {
     BenchSkipped {
         /// Its name.
         name: String,
-        /// See [`Trial::Benches`].
+        /// See [`TestEvent::Benches`].
         widest: usize,
     },
     /// One reported an error, or asked for the end.
     BenchFailed {
         /// Its name.
         name: String,
-        /// See [`Trial::Benches`].
+        /// See [`TestEvent::Benches`].
         widest: usize,
         /// What it said.
         output: Vec<u8>,

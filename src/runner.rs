@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bundle::Bundle;
-use crate::cli::build::{Asked, compiled, parse_run};
+use crate::cli::build::{RunnerCommand, compiled, parse_run};
 use crate::cli::{self, Run};
 use crate::diag;
 use crate::failure::{Failure, reason};
@@ -24,9 +24,9 @@ use crate::terminal::{self, paint};
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
     let (result, color) = match asked(args) {
-        Ok((Asked::Run(asked, path), own)) => (run(&asked, &Place { path, own }), asked.color),
-        Ok((Asked::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
-        Ok((Asked::Explain(path), own)) => (explain(&Place { path, own }), cli::color_by_default()),
+        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &Place { path, own }), asked.color),
+        Ok((RunnerCommand::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
+        Ok((RunnerCommand::Explain(path), own)) => (explain(&Place { path, own }), cli::color_by_default()),
         Err(failure) => (Err(failure), cli::color_by_default()),
     };
     result.unwrap_or_else(|failure| {
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(Asked, Option<Own>), Failure> {
+fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Option<Own>), Failure> {
     startup::stack::raise()?;
     let mut args = args.into_iter().peekable();
     let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());

@@ -1,5 +1,5 @@
 //! The example of every row works: those of builtins and probe kinds attach to this kernel without complaint; the wrong script
-//! of each diagnostic code is reported with that code, and the corrected one causes no report.
+//! or command of each diagnostic code is reported with that code, and the corrected one is not.
 //!
 //! Unsafe: a system call that has no safe wrapper here.
 
@@ -7,7 +7,8 @@
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rbt::diag::codes::Example;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 fn main() -> ExitCode {
     let mut args = Arguments::from_args();
@@ -22,24 +23,41 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args, rows.chain(codes).collect()).exit_code()
 }
 
-/// The wrong script is reported with its code, and the corrected one without any report.
+/// The wrong script or command is reported with its code, and the corrected one is not.
 fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
     if let Some(skipped) = needs_root()? {
         return Ok(skipped);
     }
-    let compile = |script: &str| {
-        let out = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "-e", script]).output();
-        out.map(|out| (out.status, String::from_utf8_lossy(&out.stderr).into_owned())).map_err(|e| e.to_string())
-    };
-    let (_, said) = compile(example.wrong)?;
-    if !said.contains(&format!("[{code}] ")) {
+    let run = |text: &str| if example.commands { in_shell(text) } else { compile(text) };
+    let (_, said) = run(example.wrong)?;
+    let names_it = |said: &str| said.contains(&format!("[{code}] ")) || said.contains(&format!("[{code}]: "));
+    if !names_it(&said) {
         return Err(format!("not reported as {code}:\n{}\n{said}", example.wrong).into());
     }
-    let (status, said) = compile(example.right)?;
-    if !status.success() || !said.is_empty() {
+    let (status, said) = run(example.right)?;
+    // a command may have something to say
+    let reported = if example.commands { names_it(&said) } else { !said.is_empty() };
+    if !status.success() || reported {
         return Err(format!("{status}:\n{}\n{said}", example.right).into());
     }
     Ok(Completion::Completed)
+}
+
+/// The status of a compilation, and the reports.
+fn compile(script: &str) -> Result<(ExitStatus, String), Failed> {
+    let out = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "-e", script]).output()?;
+    Ok((out.status, String::from_utf8_lossy(&out.stderr).into_owned()))
+}
+
+/// The status of a command, and its output.
+fn in_shell(command: &str) -> Result<(ExitStatus, String), Failed> {
+    let programs = Path::new(env!("CARGO_BIN_EXE_rbt")).parent().unwrap_or(Path::new("/"));
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    let inside = format!("dir=$(mktemp -d) && cd \"$dir\" && trap 'rm -r \"$dir\"' EXIT && {{ {command}\n}}");
+    shell.args(["-c", &inside]).env("PATH", path).stdin(Stdio::null());
+    let out = shell.output()?;
+    Ok((out.status, String::from_utf8_lossy(&[out.stderr, out.stdout].concat()).into_owned()))
 }
 
 /// The result of a test without root.

@@ -96,12 +96,12 @@ fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     if let Attach::Trampoline { program: None, function, .. } = &f.site.attach
         && !HAVE_PATHS.contains(&function.as_str())
     {
-        let d = Diagnostic::error("not-here", f.span, format!("the kernel does not allow path() in `{function}`"));
+        let d = Diagnostic::error("unsupported-in-probe", f.span, format!("the kernel does not allow path() in `{function}`"));
         return Err(d.help(format!("it allows it in iterators, and in {}", HAVE_PATHS.join(", "))));
     }
     // came in the same version
     if matches!(f.site.attach, Attach::Iter { .. }) && !f.sys.has(Feature::RecursionCheck) {
-        let d = Diagnostic::error("not-here", f.span, "the kernel does not allow path() in iterators before Linux 5.12");
+        let d = Diagnostic::error("unsupported-in-probe", f.span, "the kernel does not allow path() in iterators before Linux 5.12");
         return Err(d.help(format!("it allows it in {}", HAVE_PATHS.join(", "))));
     }
     match f.int(1) {

@@ -279,11 +279,11 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
-        return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe on a user-space binary", f.name)));
+        return Err(Diagnostic::error("unsupported-in-probe", f.span, format!("{} needs a probe on a user-space binary", f.name)));
     };
     if ret && !f.sys.has(Feature::UprobeMulti) {
         // see the uretprobe's own context
-        let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used in return probes on this kernel", f.name));
+        let d = Diagnostic::error("unsupported-in-probe", f.span, format!("{} cannot be used in return probes on this kernel", f.name));
         return Err(d.help("a newer kernel supports it"));
     }
     let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;

@@ -437,7 +437,7 @@ pub enum Arg {
     /// A whole map.
     Map(usize),
     /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
-    Taken {
+    TakenMap {
         /// Which.
         map: usize,
         /// They stay.
@@ -450,7 +450,7 @@ pub enum Arg {
 /// The action of a call on a whole map. A map that is printed and then emptied must show a single moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAction {
-    /// The map is printed; the row's handler also accepts [`Arg::Taken`].
+    /// The map is printed; the row's handler also accepts [`Arg::TakenMap`].
     Shown,
     /// Its elements are removed.
     Cleared,

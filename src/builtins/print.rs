@@ -280,7 +280,7 @@ pub(super) fn formatter(spec: &EventSpec, reader: Reader) -> anyhow::Result<impl
             .skip(1)
             .map(|a| match a {
                 Arg::Value(v) => v.clone(),
-                Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..) => Value::None,
+                Arg::Map(_) | Arg::TakenMap { .. } | Arg::Element(..) => Value::None,
             })
             .collect();
         format::format(&pieces, &values, &|i, v, to| host.text(v, readers.get(i).copied().unwrap_or(reader), to))
@@ -331,7 +331,7 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
-            Some(Arg::Taken { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
+            Some(Arg::TakenMap { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
             Some(Arg::Value(Value::Str { bytes, cut: false })) if own => Output::Text { kind: "value", data: bytes.clone(), newline: true },
             Some(Arg::Value(v)) => Output::Value(v.clone()),

@@ -106,7 +106,7 @@ fn prepare(spec: &EventSpec, kind: Kind) -> anyhow::Result<Handler> {
         let mut sent = sent.iter();
         let mut value = || match sent.next() {
             Some(Arg::Value(value)) => value.clone(),
-            Some(Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..)) | None => Value::None,
+            Some(Arg::Map(_) | Arg::TakenMap { .. } | Arg::Element(..)) | None => Value::None,
         };
         let word = |value: Value| value.number().and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         let (at, ids) = (word(value()), word(value()));

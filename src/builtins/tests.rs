@@ -139,7 +139,7 @@ fn formats_make_text() {
 fn maps_are_printed_cleared_zeroed() {
     let host = call("print", vec![None, Some(Lit::Int(2))], &[Arg::Map(4), Arg::Value(Value::Int(2))]);
     assert!(matches!(&host.said[..], [Output::Map(view)] if view.name == "@4" && view.show.top == Some(2)));
-    let host = call("print", vec![None], &[Arg::Taken { map: 4, keys: true }]);
+    let host = call("print", vec![None], &[Arg::TakenMap { map: 4, keys: true }]);
     assert!(matches!(&host.said[..], [Output::Map(view)] if view.name == "@4") && host.done == ["take 4 true"]);
     let host = call("print", vec![None], &[Arg::Element(1, vec![9])]);
     assert_eq!(host.said, [Output::Value(Value::Text("1[9]".into()))]);

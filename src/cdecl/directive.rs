@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
 use super::number;
 use super::preprocess::{Define, Guard, If, Preprocessor};
-use super::search::Found;
+use super::search::HeaderLookup;
 
 impl Preprocessor<'_> {
     fn line(&mut self) -> Vec<Token> {
@@ -306,7 +306,7 @@ impl Preprocessor<'_> {
                         }
                     }
                     let plain = name.trim_matches(['<', '>', '"']);
-                    !matches!(self.search.find(plain, None, 0), Found::Nothing)
+                    !matches!(self.search.find(plain, None, 0), HeaderLookup::NotFound)
                 }
                 _ => {
                     flat.push(token);

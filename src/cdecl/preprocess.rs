@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::Fault;
 use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
-use super::search::{Found, Search};
+use super::search::{HeaderLookup, Search};
 
 /// Maximum depth of nested files.
 const DEPTH: usize = 100;
@@ -154,12 +154,12 @@ impl<'a> Preprocessor<'a> {
         for name in before.iter().rev() {
             let beside = path.parent().unwrap_or(Path::new(""));
             match self.search.find(name, Some(beside), 0) {
-                Found::File { path, folder } => {
+                HeaderLookup::File { path, folder } => {
                     let text = self.search.read(&path).unwrap_or_else(|| "".into());
                     self.enter(path, text, Some(LexPosition::default()), folder);
                 }
-                Found::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
-                Found::Nothing => self.absent.push(Absent { name: name.clone(), angled: false, place: LexPosition::default() }),
+                HeaderLookup::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
+                HeaderLookup::NotFound => self.absent.push(Absent { name: name.clone(), angled: false, place: LexPosition::default() }),
             }
         }
         let mut flow = Flow { pending: Vec::new(), file: true };
@@ -254,7 +254,7 @@ impl<'a> Preprocessor<'a> {
         let from = if next { folder + 1 } else { 0 };
         let beside = if angled || next { None } else { beside };
         match self.search.find(name, beside.as_deref(), from) {
-            Found::File { path, folder } => {
+            HeaderLookup::File { path, folder } => {
                 if let Some((_, Some(guard))) = self.known.get(&path)
                     && self.macro_of(*guard).is_some()
                 {
@@ -268,8 +268,8 @@ impl<'a> Preprocessor<'a> {
                     None => self.fault(place, format!("`{}` cannot be read", path.display())),
                 }
             }
-            Found::Deferred => self.deferred.push((name.to_owned(), place)),
-            Found::Nothing => self.absent.push(Absent { name: name.to_owned(), angled, place }),
+            HeaderLookup::Deferred => self.deferred.push((name.to_owned(), place)),
+            HeaderLookup::NotFound => self.absent.push(Absent { name: name.to_owned(), angled, place }),
         }
     }
 

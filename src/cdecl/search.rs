@@ -39,7 +39,7 @@ pub struct Search<'a> {
 
 /// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum HeaderLookup {
     /// The file; the number of its directory counts from 1.
     File {
         /// Its path.
@@ -50,7 +50,7 @@ pub enum Found {
     /// A kernel header, which is not read yet.
     Deferred,
     /// The header does not exist.
-    Nothing,
+    NotFound,
 }
 
 impl<'a> Search<'a> {
@@ -61,31 +61,35 @@ impl<'a> Search<'a> {
 
     /// Looks for a header: in `beside` first (that of the file which asks, for names in quotes), then in the folders after the
     /// first `from - 1`.
-    pub fn find(&mut self, name: &str, beside: Option<&Path>, from: usize) -> Found {
+    pub fn find(&mut self, name: &str, beside: Option<&Path>, from: usize) -> HeaderLookup {
         let name = Path::new(name);
         if let Some(beside) = beside {
             let path = beside.join(name);
             if self.read(&path).is_some() {
                 let kernel = self.folders.iter().position(|f| path.starts_with(&f.path));
-                return Found::File { path, folder: kernel.map_or(0, |i| i + 1) };
+                return HeaderLookup::File { path, folder: kernel.map_or(0, |i| i + 1) };
             }
         }
         if name.is_absolute() {
             let path = name.to_owned();
-            return if self.read(&path).is_some() { Found::File { path, folder: 0 } } else { Found::Nothing };
+            return if self.read(&path).is_some() { HeaderLookup::File { path, folder: 0 } } else { HeaderLookup::NotFound };
         }
         // the compiler's own headers come first
         if from == 0 && name.to_str().is_some_and(|n| builtin::header(n).is_some()) {
-            return Found::File { path: Path::new(builtin::FOLDER).join(name), folder: 0 };
+            return HeaderLookup::File { path: Path::new(builtin::FOLDER).join(name), folder: 0 };
         }
         for i in from.saturating_sub(1)..self.folders.len() {
             let Some(folder) = self.folders.get(i) else { break };
             let (path, owner) = (folder.path.join(name), folder.owner);
             if self.read(&path).is_some() {
-                return if owner == Owner::Kernel && self.defer { Found::Deferred } else { Found::File { path, folder: i + 1 } };
+                return if owner == Owner::Kernel && self.defer {
+                    HeaderLookup::Deferred
+                } else {
+                    HeaderLookup::File { path, folder: i + 1 }
+                };
             }
         }
-        Found::Nothing
+        HeaderLookup::NotFound
     }
 
     /// Does a header in this folder (counted from 0) come from the kernel? Those of its user-space interface do, too.

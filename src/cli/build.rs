@@ -133,13 +133,13 @@ fn stem(program: &Program) -> String {
     match program {
         Program::Saved(script) => script.name.into(),
         Program::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-        Program::Made(_) | Program::Text(_) | Program::Stdin => "script".into(),
+        Program::Composed(_) | Program::Text(_) | Program::Stdin => "script".into(),
     }
 }
 
 /// What `rbt-run` is asked for.
 #[derive(Debug)]
-pub enum Asked {
+pub enum RunnerCommand {
     /// Run this bundle, or the one in the program itself.
     Run(Box<Run>, Option<PathBuf>),
     /// Say this.
@@ -190,7 +190,7 @@ pub fn compiled(name: &str) -> clap::Command {
 ///
 /// # Errors
 /// Wrong usage.
-pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) -> Result<Asked, Failure> {
+pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) -> Result<RunnerCommand, Failure> {
     let args = split::with_numbers(args.into_iter().skip(1), flags::long_at_run);
     let name = own.unwrap_or("rbt-run");
     let command = own.map_or_else(run_command, compiled);
@@ -201,16 +201,16 @@ pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) ->
             let failure = super::usage::usage_error_of(name, &e, &words);
             return Err(failure.help(format!("`{name} --help` lists the options; the options of the script are those of the build")));
         }
-        Err(e) => return Ok(Asked::Say(e.render().to_string())),
+        Err(e) => return Ok(RunnerCommand::Say(e.render().to_string())),
     };
     let bundle = if own.is_some() { None } else { found.get_one::<PathBuf>("bundle").cloned() };
     let help = found.get_flag("help");
     match bundle {
-        None if own.is_some() && help => Ok(Asked::Explain(None)),
-        None if own.is_some() => Ok(Asked::Run(Box::new(flags::read_at_run(&found)?.run), None)),
-        None if help => Ok(Asked::Say(run_command().render_long_help().to_string())),
+        None if own.is_some() && help => Ok(RunnerCommand::Explain(None)),
+        None if own.is_some() => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), None)),
+        None if help => Ok(RunnerCommand::Say(run_command().render_long_help().to_string())),
         None => Err(Failure::new("rbt-run needs a bundle").help("`rbt build SCRIPT -o FILE` writes one")),
-        Some(path) if help => Ok(Asked::Explain(Some(path))),
-        Some(path) => Ok(Asked::Run(Box::new(flags::read_at_run(&found)?.run), Some(path))),
+        Some(path) if help => Ok(RunnerCommand::Explain(Some(path))),
+        Some(path) => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), Some(path))),
     }
 }

@@ -30,7 +30,7 @@ use crate::probes::KINDS;
 use crate::runtime::Buffering;
 use crate::scripts::{self, Script};
 use crate::settings::{ENV_ONLY, Mode, SETTINGS, Settings};
-use crate::verbs::{self as table, Made};
+use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
 pub use completions::completions;
 use flags::Draft;
@@ -117,7 +117,7 @@ pub enum Program {
     /// One that is part of rbt.
     Saved(&'static Script),
     /// The request to a verb.
-    Made(Box<Made>),
+    Composed(Box<ComposedScript>),
     /// `-`
     Stdin,
 }

@@ -81,26 +81,26 @@ pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
 }
 
 /// What an argument is that is one of our options, or several short ones.
-struct Found {
+struct OptionShape {
     /// Its value is the next argument.
     wants_value: bool,
     /// It is `-e`.
     program: bool,
 }
 
-fn option(text: &str) -> Option<Found> {
+fn option(text: &str) -> Option<OptionShape> {
     if let Some(long) = text.strip_prefix("--") {
         let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-        return Some(Found { wants_value: flags::long(name)?.valued() && value.is_none(), program: false });
+        return Some(OptionShape { wants_value: flags::long(name)?.valued() && value.is_none(), program: false });
     }
     let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
     while let Some(letter) = letters.next() {
         let flag = flags::short(letter)?;
         if flag.valued() {
-            return Some(Found { wants_value: letters.next().is_none(), program: flag.is_program() });
+            return Some(OptionShape { wants_value: letters.next().is_none(), program: flag.is_program() });
         }
     }
-    Some(Found { wants_value: false, program: false })
+    Some(OptionShape { wants_value: false, program: false })
 }
 
 /// The options whose value may be the next argument.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::{Command, Program, flags, require_run, usage};
 use crate::failure::Failure;
 use crate::system::events::tracefs::Tracefs;
-use crate::verbs::{Asked, Verb, VerbOption};
+use crate::verbs::{Verb, VerbArgs, VerbOption};
 
 const WORDS: &str = "words";
 const OURS: &str = "Options of rbt";
@@ -71,13 +71,13 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     let draft = flags::read(&found)?;
     require_run(&draft)?;
     let mut run = Box::new(draft.run);
-    run.program = Program::Made(Box::new(made));
+    run.program = Program::Composed(Box::new(made));
     // who counts what a command does means the command's own
     run.settings.follow |= run.settings.invocation.has_child;
     Ok(Command::Run(run))
 }
 
-fn asked(verb: &Verb, found: &ArgMatches) -> Asked {
+fn asked(verb: &Verb, found: &ArgMatches) -> VerbArgs {
     let value = |o: &VerbOption| match o.value {
         Some(_) => found.get_one::<String>(o.name).cloned(),
         None => found.get_flag(o.name).then(String::new),
@@ -86,5 +86,5 @@ fn asked(verb: &Verb, found: &ArgMatches) -> Asked {
     let words = found.get_many::<String>(WORDS).unwrap_or_default().cloned().collect();
     // its folder is there for whoever may trace
     let category = |word: &str| Tracefs::open().is_ok_and(|t| t.read(&format!("events/{word}/enable")).is_ok());
-    Asked { words, options, category }
+    VerbArgs { words, options, category }
 }

@@ -76,7 +76,7 @@ impl Manifest {
             | EventArg::Text(_)
             | EventArg::Word(_)
             | EventArg::Map(_)
-            | EventArg::Taken { .. }
+            | EventArg::TakenMap { .. }
             | EventArg::Element { .. } => None,
         });
         self.maps.iter().flat_map(|map| map.key.iter().chain([&map.value])).chain(fields)
@@ -218,7 +218,7 @@ pub enum EventArg {
     /// A whole map.
     Map(usize),
     /// A whole map, which is emptied thereby, in one moment.
-    Taken {
+    TakenMap {
         /// Which map.
         map: usize,
         /// Its keys stay, with zeros.

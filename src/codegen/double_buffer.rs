@@ -9,7 +9,7 @@ use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind
 
 /// Two statements of a list that are done as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct PrintAndEmpty {
     /// The statement that shows the map: the last before the other.
     pub shows: usize,
     /// The statement that empties it, which has nothing left to do.
@@ -32,14 +32,14 @@ pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
 
 /// The pairs in a list of statements: execution reaches the second statement after the first, and no statement in between
 /// uses the map.
-pub(super) fn taken(stmts: &[Stmt]) -> Vec<Taken> {
-    let mut found: Vec<Taken> = Vec::new();
+pub(super) fn taken(stmts: &[Stmt]) -> Vec<PrintAndEmpty> {
+    let mut found: Vec<PrintAndEmpty> = Vec::new();
     for (ends, s) in stmts.iter().enumerate() {
         let Some((map, how @ (MapAction::Cleared | MapAction::Zeroed))) = whole(s) else { continue };
         let Some(shows) = stmts.iter().take(ends).rposition(|s| whole(s) == Some((map, MapAction::Shown))) else { continue };
         let between = stmts.get(shows + 1..ends).unwrap_or_default();
         if passes(between, map) && found.iter().all(|t| t.shows != shows) {
-            found.push(Taken { shows, ends, map, keys: how == MapAction::Zeroed });
+            found.push(PrintAndEmpty { shows, ends, map, keys: how == MapAction::Zeroed });
         }
     }
     found

@@ -52,7 +52,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                         }
                         CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
                         CallArg::Map(m) => layout.args.push(match self.taking {
-                            Some(t) if t.map == *m => EventArg::Taken { map: *m, keys: t.keys },
+                            Some(t) if t.map == *m => EventArg::TakenMap { map: *m, keys: t.keys },
                             _ => EventArg::Map(*m),
                         }),
                         CallArg::Element(m, key) => {

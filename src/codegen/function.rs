@@ -12,14 +12,14 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 /// A function as a program has it.
 #[derive(Clone)]
-pub(super) struct Made<'c> {
+pub(super) struct CompiledFunction<'c> {
     code: Subprogram<'c>,
     /// The location of each parameter in the frame; none for those in registers.
     params: Vec<Option<u32>>,
     /// The location of the result in the frame; none for numbers.
     result: Option<u32>,
-    /// The location of the pace of its loops in the frame, if it has any.
-    pace: Option<u32>,
+    /// The location of the state of its loops' limit in the frame, if it has loops.
+    loop_state: Option<u32>,
 }
 
 /// The function under construction.
@@ -79,13 +79,13 @@ impl<'a, 'c> Gen<'a, 'c> {
             let zero = self.e.int(0);
             self.e.store(at, 0, 8, zero);
         }
-        let pace = made.pace.zip(frame).map(|(offset, frame)| frame + offset);
-        if let Some(pace) = pace {
-            self.e.copy_pace(self.body.pace, Some(pace));
+        let loop_state = made.loop_state.zip(frame).map(|(offset, frame)| frame + offset);
+        if let Some(loop_state) = loop_state {
+            self.e.copy_loop_state(self.body.loop_state, Some(loop_state));
         }
         let value = self.e.call_subprogram(&made.code, frame, &numbers);
-        if let Some(pace) = pace {
-            self.e.copy_pace(Some(pace), self.body.pace);
+        if let Some(loop_state) = loop_state {
+            self.e.copy_loop_state(Some(loop_state), self.body.loop_state);
         }
         if let (true, Some(frame)) = (stops, frame) {
             let at = self.e.scratch_at(frame);
@@ -103,7 +103,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// Makes a function's subprogram, in the middle of the one that calls it.
-    fn make(&mut self, id: hir::FunctionId, f: &'a hir::Function) -> Made<'c> {
+    fn make(&mut self, id: hir::FunctionId, f: &'a hir::Function) -> CompiledFunction<'c> {
         let name = format!("fn_{}_{id}_{}", self.program, f.name);
         let mut registers = 0;
         let in_register: Vec<bool> = f
@@ -141,8 +141,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             g.block(&f.body);
         });
-        let pace = std::mem::replace(&mut self.body, around).pace;
-        Made { code: builder.end_subprogram(), params, result, pace }
+        let loop_state = std::mem::replace(&mut self.body, around).loop_state;
+        CompiledFunction { code: builder.end_subprogram(), params, result, loop_state }
     }
 
     /// The result of `return`: a number, or nothing after the value was stored where the caller expects it.

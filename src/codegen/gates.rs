@@ -69,17 +69,17 @@ pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Samplin
 
 /// Is it part of the run itself, or does the user say how often it fires?
 fn exempt(attach: &Attach) -> bool {
-    let traits = attach.traits();
-    traits.rare || traits.runs_after || matches!(attach, Attach::Iter { .. } | Attach::Trial { .. })
+    let properties = attach.properties();
+    properties.rare || properties.runs_after || matches!(attach, Attach::Iter { .. } | Attach::Test { .. })
 }
 
 /// The calls on whose returns (or entries) all sites of a probe are.
 fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
     let of = |site: &ProbeSite| match &site.attach {
         _ if syscall::of_site(site).is_some() => syscall::of_site(site).map(|call| (!call.enter, format!("syscall {}", call.name))),
-        Attach::Kprobe { module, function, place: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
+        Attach::Kprobe { module, function, offset: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
         Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
-        Attach::Uprobe { path, function, ret, by: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
+        Attach::Uprobe { path, function, ret, function_offset: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
         Attach::Tracepoint { event, .. } if event == "sys_enter" || event == "sys_exit" => Some((event == "sys_exit", "syscall".into())),
         Attach::RawTracepoint { name } if name == "sys_enter" || name == "sys_exit" => Some((name == "sys_exit", "syscall".into())),
         _ => None,

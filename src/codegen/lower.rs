@@ -121,7 +121,7 @@ fn at_end(function: &str, ret: bool) -> String {
 /// Where probes of different mechanisms may meet.
 fn place(attach: &Attach) -> Option<String> {
     match attach {
-        Attach::Kprobe { function, place: 0, ret, .. } => Some(at_end(function, *ret)),
+        Attach::Kprobe { function, offset: 0, ret, .. } => Some(at_end(function, *ret)),
         Attach::Tracepoint { event, .. } => Some(event.clone()),
         _ => None,
     }

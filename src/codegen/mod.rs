@@ -114,10 +114,10 @@ struct Gen<'a, 'c> {
     /// What the program returns where the script does not say.
     default: u64,
     /// The copy of a double-buffered map that the current statement uses.
-    taking: Option<double_buffer::Taken>,
+    taking: Option<double_buffer::PrintAndEmpty>,
     /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
-    made: Vec<Option<function::Made<'c>>>,
+    made: Vec<Option<function::CompiledFunction<'c>>>,
     body: Body<'c>,
 }
 
@@ -129,8 +129,8 @@ struct Body<'c> {
     loops: Option<stmt::Loops<'c>>,
     /// Offset in scratch memory of the counter of iterations of all `while` loops.
     iterations: Option<u32>,
-    /// Offset in scratch memory of what [`Builder::out_of_pace`](crate::emit::Builder::out_of_pace) needs, if there are loops.
-    pace: Option<u32>,
+    /// Offset in scratch memory of what [`Builder::loop_limit_reached`](crate::emit::Builder::loop_limit_reached) needs, if there are loops.
+    loop_state: Option<u32>,
     /// Nesting depth of the functions of loops.
     depth: u32,
     /// Set for a long body, which is cut into functions.

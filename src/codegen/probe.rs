@@ -166,7 +166,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `-p` for what cannot be attached to a process.
     fn only_our_pid(&mut self, attach: &Attach) {
         let Some(pid) = self.cx.env.settings.only_pid() else { return };
-        if attach.traits().pid {
+        if attach.properties().pid {
             let both = self.e.own_ids();
             let tgid = self.e.shr(both, self.e.int(32), false);
             let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
@@ -176,17 +176,17 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if self.cx.env.settings.follow && attach.traits().task {
+        if self.cx.env.settings.follow && attach.properties().task {
             let followed = self.e.followed();
             let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
             self.e.if_(other, |e| e.ret(None));
         }
     }
 
-    /// Events of rbt itself: see [`crate::probes::Traits::own`].
+    /// Events of rbt itself: see [`crate::probes::AttachProperties::own`].
     fn not_own(&mut self, attach: &Attach) {
         let settings = self.cx.env.settings;
-        if attach.traits().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
+        if attach.properties().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
             self.e.leave_own();
         }
     }
@@ -195,7 +195,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// at, not at who reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
         let Some(within) = &self.cx.env.settings.invocation.cgroup else { return };
-        if !attach.traits().task {
+        if !attach.properties().task {
             return;
         }
         // the helper came to all these programs with Linux 5.14
@@ -219,7 +219,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
-        if !attach.traits().runs_after {
+        if !attach.properties().runs_after {
             self.e.leave_when_stopped();
         }
     }

@@ -3,7 +3,7 @@
 use super::artifact::{Hits, Program};
 use super::{CompiledProgram, HitBytes, ScriptCx};
 use crate::emit::{ProgramType, Section, Session};
-use crate::probes::{ArgRef, Attach, ContextFeatures, Unhit};
+use crate::probes::{ArgRef, Attach, ContextFeatures, NoHitNote};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::Feature;
@@ -19,10 +19,10 @@ pub(super) fn number_hits(probes: &[hir::Probe], verbose: bool) -> HitBytes {
     let mut total = 0;
     let mut of = Vec::new();
     for probe in probes {
-        let wanted = probe.sites.iter().all(|s| match s.attach.traits().unhit {
-            Unhit::Always => true,
-            Unhit::Verbose => verbose,
-            Unhit::Never => false,
+        let wanted = probe.sites.iter().all(|s| match s.attach.properties().no_hit_note {
+            NoHitNote::Always => true,
+            NoHitNote::Verbose => verbose,
+            NoHitNote::Never => false,
         });
         let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
         let sites = several.then_some(probe.sites.len() as u32);
@@ -45,7 +45,7 @@ impl ScriptCx<'_, '_> {
                 continue; // made with its entry
             }
             programs.push(match pairs.get(i).copied().flatten().and_then(|j| Some((j, probes.get(j)?))) {
-                None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Trial { bench: true })) => {
+                None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Test { bench: true })) => {
                     let mut made = self.program(i, probe, true);
                     let part = std::mem::replace(&mut made.program.function, format!("bench_of_{i}"));
                     self.cx.bench(&made.program.function, Section::of(ProgramType::RawTracepoint), &part);
@@ -112,7 +112,7 @@ fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
     }
     let mut all = Vec::new();
     for site in &probe.sites {
-        let Attach::Kprobe { module: None, function, place: 0, ret, .. } = &site.attach else { return None };
+        let Attach::Kprobe { module: None, function, offset: 0, ret, .. } = &site.attach else { return None };
         if *ret != returns || function.is_empty() {
             return None;
         }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, MOST_WALKED_ITERATIONS, Operand, Pace, PointerValue};
+use crate::emit::{
+    BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, LoopLimit, MOST_WALKED_ITERATIONS, Operand, PointerValue,
+};
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
@@ -47,11 +49,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
         if self.nesting(body) > 0 {
-            let pace = self.e.alloc_pace();
+            let loop_state = self.e.alloc_loop_state();
             if self.body.function.is_none() {
-                self.e.copy_pace(None, Some(pace));
+                self.e.copy_loop_state(None, Some(loop_state));
             }
-            self.body.pace = Some(pace);
+            self.body.loop_state = Some(loop_state);
         }
         if has_while(body) {
             let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
@@ -424,15 +426,15 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn leave_loop(&mut self) {
         let interrupted = self.e.interrupted();
         self.if_else(interrupted, |g| g.stop(), |_| ());
-        let Some(offset) = self.body.pace else { crate::bug!("loops were counted") };
+        let Some(offset) = self.body.loop_state else { crate::bug!("loops were counted") };
         let attach = &self.site.attach;
-        let ours = attach.traits().runs_after || attach.objects().is_some();
-        let pace = if ours { Pace::Signals(super::follow::signal_offsets(self.cx.env.sys)) } else { Pace::Clock };
-        let over = self.e.out_of_pace(offset, pace);
+        let ours = attach.properties().runs_after || attach.objects().is_some();
+        let limit = if ours { LoopLimit::Signals(super::follow::signal_offsets(self.cx.env.sys)) } else { LoopLimit::Clock };
+        let over = self.e.loop_limit_reached(offset, limit);
         self.if_else(
             over,
             |g| {
-                if matches!(pace, Pace::Clock) {
+                if matches!(limit, LoopLimit::Clock) {
                     g.e.problem("loops stopped, because a probe may take no more than a second");
                 }
                 g.stop();

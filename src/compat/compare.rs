@@ -5,7 +5,7 @@ use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 use crate::verdict::{self, Finding, Level};
 
-use super::seen::Seen;
+use super::script_check::ScriptCheck;
 use super::uses::{TypeUse, What};
 
 /// Codes of diagnostics that become a rule if the other kernel has the thing.
@@ -31,7 +31,7 @@ pub fn is_absence(code: &str) -> bool {
 }
 
 /// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.
-pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn TargetInfo) {
+pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     if !matches!(earlier.state, verdict::State::Checked) {
         return;
     }
@@ -49,7 +49,7 @@ pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn TargetInfo
 }
 
 /// Tells of a thing that is not there what it is on the other kernel.
-fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn TargetInfo) {
+fn gone(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.place else { return };
     // it was wrong there too

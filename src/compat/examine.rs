@@ -24,7 +24,7 @@ use crate::verdict::{self, Finding, Level, SourceLocation, State};
 use super::config::Config;
 use super::exceptions::Exceptions;
 use super::location::place;
-use super::seen::Seen;
+use super::script_check::ScriptCheck;
 use super::subjects::Subject;
 use super::uses;
 use super::{compare, needs};
@@ -50,9 +50,9 @@ const UNSAFE: &str = "unsafe";
 const NO_CALL: &str = "no-kfunc";
 
 /// Takes a script through the stages.
-pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
+pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> ScriptCheck {
     let began = Instant::now();
-    let mut seen = Seen { exceptions: config.exceptions(subject), ..Seen::new() };
+    let mut seen = ScriptCheck { exceptions: config.exceptions(subject), ..ScriptCheck::new() };
     let cannot = |why: &str| State::Unknown(why.into());
     match subject.program.clone() {
         Err(why) => seen.state = cannot(&why),
@@ -63,7 +63,7 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
                 work.all();
                 // what seems wrong may follow from an ignored probe that the description lacks
                 if !work.is_described() && work.seems_wrong() {
-                    work.seen = Seen { exceptions, ..Seen::new() };
+                    work.seen = ScriptCheck { exceptions, ..ScriptCheck::new() };
                     work.sources = vec![source];
                     work.tells_missing = true;
                     work.all();
@@ -91,7 +91,7 @@ struct Work<'a> {
     ground: &'a Ground<'a>,
     program: Program,
     sources: Vec<Source>,
-    seen: Seen,
+    seen: ScriptCheck,
     /// Missing probes are told, also where the script ignores them.
     tells_missing: bool,
 }
@@ -253,12 +253,12 @@ impl Work<'_> {
             let (sys, name) = (self.ground.sys, &site.name);
             let finding = if let Some((rule, message, help)) = unknown_condition(&site.attach, sys) {
                 finding(rule, Level::Note, message, Some(help.into()))
-            } else if let Attach::Perf { ty, config, every, .. } = &site.attach {
+            } else if let Attach::Perf { ty, config, period, .. } = &site.attach {
                 let counted = sys.counts(*ty, *config);
                 let most = sys.most_samples();
-                match (every, most, counted) {
+                match (*period, most, counted) {
                     (_, _, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
-                    (SamplePeriod::Frequency(rate), Some(most), _) if *rate > most => {
+                    (SamplePeriod::Frequency(rate), Some(most), _) if rate > most => {
                         let message = format!("{name} exceeds this machine's limit, kernel.perf_event_max_sample_rate = {most}");
                         finding("rate-too-high", level, message, remedy("rate-too-high").map(str::to_owned))
                     }
@@ -412,7 +412,7 @@ impl Work<'_> {
     fn find_all(&mut self, diags: Diagnostics) {
         for d in diags.brief().0 {
             // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
-            if d.code == "missing" && !self.in_binary(d.span) {
+            if d.code == "unavailable" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
                 self.seen.state = State::Unknown(without_os_error(&why));
             } else if d.code == NO_CALL && !self.ground.tells_callable {
@@ -501,15 +501,15 @@ fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static 
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
         // a module's events are of its name as a rule
         Attach::Tracepoint { category, .. } => category,
-        Attach::Kprobe { module: None, function, place, .. } => {
-            let unknown = *place != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *place) == Ok(Placed::Unknown);
-            let message = format!("cannot determine whether an instruction of `{function}` starts at offset {place}");
+        Attach::Kprobe { module: None, function, offset, .. } => {
+            let unknown = *offset != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *offset) == Ok(Placed::Unknown);
+            let message = format!("cannot determine whether an instruction of `{function}` starts at offset {offset}");
             return unknown.then_some(("bad-offset", message, "the kernel rejects a probe within an instruction"));
         }
         Attach::Begin
         | Attach::End
         | Attach::Signal
-        | Attach::Trial { .. }
+        | Attach::Test { .. }
         | Attach::RawTracepoint { .. }
         | Attach::Syscall { .. }
         | Attach::Uprobe { .. }

@@ -9,7 +9,7 @@ use crate::verdict::RULES;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exceptions {
     /// All must hold of a kernel; with what the user wrote.
-    kernels: Vec<(Wanted, String)>,
+    kernels: Vec<(VersionReq, String)>,
     /// Patterns of attach points that may be missing.
     optional: Vec<String>,
     /// Rules, and why.
@@ -18,7 +18,7 @@ pub struct Exceptions {
 
 /// A condition on releases. A shorter number includes all releases that begin with it: 6.6.30 is 6.6.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum VersionReq {
     AtLeast(Vec<u32>),
     Above(Vec<u32>),
     AtMost(Vec<u32>),
@@ -28,17 +28,17 @@ enum Wanted {
     Between(Vec<u32>, Vec<u32>),
 }
 
-impl Wanted {
+impl VersionReq {
     fn holds(&self, release: &[u32]) -> bool {
         let cut = |to: &Vec<u32>| -> Vec<u32> { (0..to.len()).map(|i| release.get(i).copied().unwrap_or(0)).collect() };
         match self {
-            Wanted::AtLeast(v) => cut(v) >= *v,
-            Wanted::Above(v) => cut(v) > *v,
-            Wanted::AtMost(v) => cut(v) <= *v,
-            Wanted::Below(v) => cut(v) < *v,
-            Wanted::Not(v) => cut(v) != *v,
-            Wanted::Only(v) => cut(v) == *v,
-            Wanted::Between(from, to) => cut(from) >= *from && cut(to) <= *to,
+            VersionReq::AtLeast(v) => cut(v) >= *v,
+            VersionReq::Above(v) => cut(v) > *v,
+            VersionReq::AtMost(v) => cut(v) <= *v,
+            VersionReq::Below(v) => cut(v) < *v,
+            VersionReq::Not(v) => cut(v) != *v,
+            VersionReq::Only(v) => cut(v) == *v,
+            VersionReq::Between(from, to) => cut(from) >= *from && cut(to) <= *to,
         }
     }
 }
@@ -102,11 +102,11 @@ impl Exceptions {
         }
         for one in text.split(',') {
             let one = one.trim();
-            let Some(wanted) = wanted(one) else {
+            let Some(wanted) = version_req(one) else {
                 let help = "write, for example, `>= 5.15`, `< 6.6`, `!= 6.1` or `5.10..6.1`; separate conditions by commas";
                 return Err((format!("`{one}` is not a condition on kernels"), help.into()));
             };
-            if let Wanted::Between(from, to) = &wanted
+            if let VersionReq::Between(from, to) = &wanted
                 && from > to
             {
                 let help = "write the older one first: `5.10..6.1`";
@@ -177,20 +177,20 @@ impl Exceptions {
     }
 }
 
-fn wanted(text: &str) -> Option<Wanted> {
+fn version_req(text: &str) -> Option<VersionReq> {
     if let Some((from, to)) = text.split_once("..") {
-        return Some(Wanted::Between(numbers(from.trim())?, numbers(to.trim())?));
+        return Some(VersionReq::Between(numbers(from.trim())?, numbers(to.trim())?));
     }
     let digits = text.find(|c: char| c.is_ascii_digit())?;
     let (sign, number) = text.split_at_checked(digits)?;
     let number = numbers(number.trim())?;
     Some(match sign.trim() {
-        ">=" => Wanted::AtLeast(number),
-        ">" => Wanted::Above(number),
-        "<=" => Wanted::AtMost(number),
-        "<" => Wanted::Below(number),
-        "!=" => Wanted::Not(number),
-        "" | "=" | "==" => Wanted::Only(number),
+        ">=" => VersionReq::AtLeast(number),
+        ">" => VersionReq::Above(number),
+        "<=" => VersionReq::AtMost(number),
+        "<" => VersionReq::Below(number),
+        "!=" => VersionReq::Not(number),
+        "" | "=" | "==" => VersionReq::Only(number),
         _ => return None,
     })
 }

@@ -13,7 +13,7 @@ mod exceptions;
 mod kernels;
 mod location;
 mod needs;
-mod seen;
+mod script_check;
 mod subjects;
 mod uses;
 
@@ -36,7 +36,7 @@ use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 use config::Config;
 use examine::Ground;
 use kernels::Kernel;
-use seen::Seen;
+use script_check::ScriptCheck;
 use subjects::Subject;
 
 /// Runs a check and prints its report. The result is the exit status.
@@ -99,12 +99,12 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
     if run.asked.baseline.is_none() {
         other_way(run, subjects, kernels, &mut seen);
     }
-    let mut seen: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
+    let mut seen: Vec<Option<ScriptCheck>> = seen.into_iter().map(Some).collect();
     let mut outcomes = Vec::with_capacity(seen.len());
     for (i, subject) in subjects.iter().enumerate() {
         for (k, kernel) in kernels.all.iter().enumerate() {
             let Some(seen) = seen.get_mut(k * subjects.len() + i).and_then(Option::take) else { continue };
-            let Seen { state, findings, facts, seconds, .. } = seen;
+            let ScriptCheck { state, findings, facts, seconds, .. } = seen;
             let against = if kernels.named { kernel.name.clone() } else { String::new() };
             outcomes.push(Outcome { subject: subject.name.clone(), against, state, findings, facts, seconds });
         }
@@ -114,17 +114,18 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
 
 /// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one and those that
 /// are not well either are compared with the first on which it is, or which at least has something that is not there.
-fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
+fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [ScriptCheck]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
     for (i, subject) in subjects.iter().enumerate() {
         let of = |kernel: usize| kernel * subjects.len() + i;
         let Some(of_first) = seen.get(of(first)).filter(|s| s.state == State::Checked && !s.is_well()) else { continue };
-        let with = |fine: &dyn Fn(&Seen) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(fine));
-        let Some((n, other)) = with(&Seen::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.lacks_more_than(s))) else {
+        let with = |fine: &dyn Fn(&ScriptCheck) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(fine));
+        let Some((n, other)) = with(&ScriptCheck::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.lacks_more_than(s)))
+        else {
             continue;
         };
-        let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, Seen::unknown(""))) else { continue };
+        let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, ScriptCheck::unknown(""))) else { continue };
         let unwell = |k: &usize| *k != n && seen.get(of(*k)).is_some_and(|s| s.state == State::Checked && !s.is_well());
         let unwell: Vec<(usize, Kernel)> = kernels.all.iter().cloned().enumerate().filter(|(k, _)| unwell(k)).collect();
         let earlier = [earlier];
@@ -132,7 +133,7 @@ fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels
         let again = examined(run, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
         let [earlier] = earlier;
         // what differs is told of the other one already
-        let again: Vec<Seen> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
+        let again: Vec<ScriptCheck> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
         for (at, one) in unwell.into_iter().map(|(k, _)| k).zip(again).chain([(n, earlier)]) {
             if let Some(slot) = seen.get_mut(of(at)) {
                 *slot = one;
@@ -166,7 +167,7 @@ impl Count {
 
 /// Every subject on every kernel: kernel by kernel. Threads share the work, each with kernels that it opened itself: what answers
 /// questions remembers its answers, and is not to be shared.
-fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
+fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[ScriptCheck])>) -> Vec<ScriptCheck> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8);
     // a kernel's types take a while to be indexed: few scripts are not worth a second time
     let pieces = if kernels.len() >= threads || subjects.len() < 8 { 1 } else { threads.div_ceil(kernels.len().max(1)) };
@@ -175,7 +176,7 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
         .iter()
         .flat_map(|kernel| (0..subjects.len()).step_by(size).map(move |from| Part { kernel, from, to: (from + size).min(subjects.len()) }))
         .collect();
-    let results: Vec<Mutex<Vec<Seen>>> = parts.iter().map(|_| Mutex::default()).collect();
+    let results: Vec<Mutex<Vec<ScriptCheck>>> = parts.iter().map(|_| Mutex::default()).collect();
     let next = AtomicUsize::new(0);
     let count = Count { begun: AtomicUsize::new(0), of: subjects.len() * kernels.len() };
     let work = || {
@@ -198,14 +199,20 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
     results.into_iter().flat_map(|r| r.into_inner().unwrap_or_default()).collect()
 }
 
-fn one_part(run: &Examination, subjects: &[Subject], part: &Part, baseline: Option<(&str, &[Seen])>, count: &Count) -> Vec<Seen> {
+fn one_part(
+    run: &Examination,
+    subjects: &[Subject],
+    part: &Part,
+    baseline: Option<(&str, &[ScriptCheck])>,
+    count: &Count,
+) -> Vec<ScriptCheck> {
     let Examination { asked, config, progress } = *run;
     let numbers = part.from..part.to;
     let sys = match part.kernel.open(asked) {
         Ok(sys) => sys,
         Err(missing) => {
             let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
-            return numbers.map(|_| Seen::unknown(&without_os_error(&why))).collect();
+            return numbers.map(|_| ScriptCheck::unknown(&without_os_error(&why))).collect();
         }
     };
     let load = asked.load && part.kernel.place == kernels::KernelSource::Here;

@@ -196,7 +196,7 @@ fn memory(map: &NeededMap, cpus: u64) -> u64 {
 fn mechanism(program: &Program) -> Option<(String, String)> {
     let first: &Site = program.sites.first()?;
     let by = match (&first.attach, program.ty) {
-        (Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }, _) => return None,
+        (Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }, _) => return None,
         (_, ProgramType::KprobeMulti) => "kprobe.multi",
         (_, ProgramType::KprobeSession) => "kprobe.session",
         (Attach::Kprobe { ret: false, .. }, _) => "kprobe",

@@ -53,7 +53,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
         found.push(match Program::of(word.clone()) {
             Program::File(path) => of_file(path),
             Program::Saved(script) => Subject { name: script.name.into(), program: Ok(Program::Saved(script)) },
-            program @ (Program::Stdin | Program::Text(_) | Program::Made(_)) => {
+            program @ (Program::Stdin | Program::Text(_) | Program::Composed(_)) => {
                 Subject { name: crate::diag::PROGRAM_NAME.into(), program: Ok(program) }
             }
         });

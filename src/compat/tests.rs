@@ -35,14 +35,14 @@ fn config() -> Config {
     Config::default()
 }
 
-fn seen_on(script: &str, sys: &Fake, release: &str) -> Seen {
+fn seen_on(script: &str, sys: &Fake, release: &str) -> ScriptCheck {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
     let mut seen = examine::examine(&subject, &Ground { sys, release, scripts: None, tells_callable: true, load: false }, &config());
     seen.settle();
     seen
 }
 
-fn seen(script: &str, text: &str) -> Seen {
+fn seen(script: &str, text: &str) -> ScriptCheck {
     seen_on(script, &kernel(text), "6.1.0")
 }
 
@@ -282,7 +282,7 @@ fn what_cannot_be_known_is_not_the_scripts_fault() {
     assert!(matches!(&none.state, verdict::State::Unknown(why) if why.contains("tracefs")), "{none:?}");
     // a binary is the script's to name
     let binary = seen("uprobe:/no/such:main { }", KERNEL);
-    assert_eq!(binary.findings.iter().map(|f| f.rule).collect::<Vec<_>>(), ["missing"]);
+    assert_eq!(binary.findings.iter().map(|f| f.rule).collect::<Vec<_>>(), ["unavailable"]);
     assert_eq!(binary.state, verdict::State::Checked);
     assert!(matches!(seen("kprobe:helper {", KERNEL).findings.as_slice(), [f] if f.level == Level::Error && f.place.is_some()));
 }

@@ -11,7 +11,7 @@ use crate::cli::Run;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
-use crate::merge::{Found, NoSum, Refused, Sum, read};
+use crate::merge::{Document, NoSum, Refused, Sum, read};
 use crate::output::Output;
 use crate::output_files::{Destinations, about};
 use crate::render::{Base, RenderOptions, Rendered, Renderer};
@@ -64,10 +64,10 @@ pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
 
 fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failure> {
     let mut refused = None;
-    let mut each = |found: Found| match found {
+    let mut each = |found: Document| match found {
         _ if refused.is_some() => {}
-        Found::Problem(what) => problems.tell(&what),
-        Found::State(state, place) => match sum.add(*state, &place) {
+        Document::Problem(what) => problems.tell(&what),
+        Document::State(state, place) => match sum.add(*state, &place) {
             Ok(()) => {}
             Err(Refused::Document(what)) => problems.tell(&what),
             Err(Refused::Script(what)) => refused = Some(what),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::rewrite::place;
 use crate::cli::Program;
-use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as Asked, Task};
+use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as SnapshotArgs, Task};
 use crate::codegen;
 use crate::diag::{self, Diagnostics, Source};
 use crate::emit::Dumps;
@@ -22,7 +22,7 @@ use crate::system::{Missing, TargetInfo, kernel_files};
 use crate::terminal::{self, paint};
 
 /// Gives the exit status.
-pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
+pub fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
     match &asked.task {
         Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, asked.color),
         Task::Show(files) => {

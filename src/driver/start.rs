@@ -83,7 +83,7 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
         title: match &run.program {
             Program::Saved(script) => format!("rbt {}", script.name),
             Program::File(path) => format!("rbt {}", path.display()),
-            Program::Made(_) => first.map(|source| source.name.clone()).unwrap_or_default(),
+            Program::Composed(_) => first.map(|source| source.name.clone()).unwrap_or_default(),
             Program::Text(_) | Program::Stdin => "rbt".into(),
         },
         shown: first.map_or_else(String::new, |source| {
@@ -155,7 +155,7 @@ fn filters(run: &Run, checked: &Checked) -> Option<Vec<String>> {
             };
             Some(checked.settings.invocation.options.iter().map(option).collect())
         }
-        Program::Made(made) => Some(made.condition().map(|text| format!("--if '{text}'")).into_iter().collect()),
+        Program::Composed(made) => Some(made.condition().map(|text| format!("--if '{text}'")).into_iter().collect()),
         Program::Text(_) | Program::File(_) | Program::Stdin => None,
     }
 }

@@ -7,7 +7,7 @@
 use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::callback::{Finished, Seen};
+use super::callback::{Finished, SubprogramKind};
 use super::mem::U64;
 use super::{Builder, Cmp, Operand, ok};
 use crate::bug;
@@ -33,7 +33,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     pub fn begin_subprogram(&self, name: &str, numbers: usize) -> (Self, Vec<IntValue<'c>>) {
         let mut kinds = vec![false, false];
         kinds.resize(2 + numbers, true);
-        let mut inner = self.begin_inner(name, &kinds, Seen::WithCaller);
+        let mut inner = self.begin_inner(name, &kinds, SubprogramKind::Static);
         let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(frame)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
             bug!("a subprogram gets a frame and the context")
@@ -122,7 +122,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let function = match self.module.get_function(name) {
             Some(f) => f,
             None => {
-                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
+                let mut inner = self.begin_inner(name, &vec![true; args.len()], SubprogramKind::Global);
                 let params = inner.fun.function.get_params();
                 let numbers: Vec<IntValue<'c>> =
                     params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
@@ -148,8 +148,8 @@ impl<'a, 'c> Builder<'a, 'c> {
             None => {
                 let types = args.map(|(_, size)| self.debug.bytes_at(size));
                 // The kernel accepts pointers in such functions since Linux 5.12, which also brought atomics that fetch.
-                let seen = if self.target.fetches { Seen::OfMemory(types) } else { Seen::WithCaller };
-                let mut inner = self.begin_inner(name, &[false, false], seen);
+                let kind = if self.target.fetches { SubprogramKind::GlobalWithMemory(types) } else { SubprogramKind::Static };
+                let mut inner = self.begin_inner(name, &[false, false], kind);
                 let params = inner.fun.function.get_params();
                 let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {
                     bug!("it gets two pointers")
@@ -223,7 +223,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             Some(f) => f,
             None => {
                 let numbers: Vec<bool> = args.iter().map(|arg| arg.is_int_value()).collect();
-                let mut inner = self.begin_inner(name, &numbers, Seen::WithCaller);
+                let mut inner = self.begin_inner(name, &numbers, SubprogramKind::Static);
                 self.never_inline(inner.fun.function);
                 let params = inner.fun.function.get_params();
                 let value = inner.scoped(|s| s.outlining = true, |e| body(e, &params));

@@ -18,15 +18,15 @@ pub const CALLBACK_ARGUMENTS: u32 = 24;
 
 /// How the verifier checks a function.
 #[derive(Clone, Copy)]
-pub(super) enum Seen<'c> {
+pub(super) enum SubprogramKind<'c> {
     /// At each call, with the state at that call ("static").
-    WithCaller,
+    Static,
     /// Once, with no knowledge of its parameters except that they are numbers ("global").
-    ByItself,
+    Global,
     /// The same, with a type for the first parameter.
-    WithContext(DIType<'c>),
+    GlobalWithContext(DIType<'c>),
     /// Once, with the pointer types of its two parameters.
-    OfMemory([DIType<'c>; 2]),
+    GlobalWithMemory([DIType<'c>; 2]),
 }
 
 /// A finished function.
@@ -55,7 +55,7 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Starts a function that a helper calls. The result is the function with its parameters.
     pub fn begin_callback(&self, name: &str, numbers: &[bool]) -> (Self, Vec<BasicValueEnum<'c>>) {
-        let inner = self.begin_inner(name, numbers, Seen::WithCaller);
+        let inner = self.begin_inner(name, numbers, SubprogramKind::Static);
         let params = inner.fun.function.get_params();
         (inner, params)
     }
@@ -95,26 +95,26 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Starts a function for the use of this one: it belongs to the same program and has the same properties.
-    pub(super) fn begin_inner(&self, name: &str, numbers: &[bool], seen: Seen<'c>) -> Self {
+    pub(super) fn begin_inner(&self, name: &str, numbers: &[bool], kind: SubprogramKind<'c>) -> Self {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
-        let linkage = match seen {
-            Seen::WithCaller => Linkage::Internal,
-            Seen::ByItself | Seen::WithContext(_) | Seen::OfMemory(_) => Linkage::External,
+        let linkage = match kind {
+            SubprogramKind::Static => Linkage::Internal,
+            SubprogramKind::Global | SubprogramKind::GlobalWithContext(_) | SubprogramKind::GlobalWithMemory(_) => Linkage::External,
         };
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
-        let scope = match seen {
+        let scope = match kind {
             // Without parameters, because the kernel would require names for them.
-            Seen::WithCaller => self.describe_function(function, name, true, &[]),
-            Seen::ByItself => {
+            SubprogramKind::Static => self.describe_function(function, name, true, &[]),
+            SubprogramKind::Global => {
                 self.never_inline(function);
                 let types = vec![self.debug.long(); numbers.len()];
                 self.describe_function(function, name, false, &types)
             }
-            Seen::OfMemory(types) => {
+            SubprogramKind::GlobalWithMemory(types) => {
                 self.never_inline(function);
                 self.describe_function(function, name, false, &types)
             }
-            Seen::WithContext(context) => {
+            SubprogramKind::GlobalWithContext(context) => {
                 self.never_inline(function);
                 let mut types = vec![self.debug.long(); numbers.len()];
                 if let Some(first) = types.first_mut() {

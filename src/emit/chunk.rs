@@ -9,7 +9,7 @@ use inkwell::debug_info::DIType;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue};
 
 use super::builder::FunctionCx;
-use super::callback::{Finished, Seen};
+use super::callback::{Finished, SubprogramKind};
 use super::mem::U64;
 use super::{Builder, ok};
 use crate::bug;
@@ -26,7 +26,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Starts a chunk.
     pub fn begin_chunk(&self, name: &str) -> Chunk<'a, 'c> {
         let first = self.debug.undecided();
-        let mut inner = self.begin_inner(name, &[false, true, true], Seen::WithContext(first));
+        let mut inner = self.begin_inner(name, &[false, true, true], SubprogramKind::GlobalWithContext(first));
         let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(ctx)), Some(BasicValueEnum::IntValue(slot)), Some(BasicValueEnum::IntValue(site))) =
             (params.first(), params.get(1), params.get(2))

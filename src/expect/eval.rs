@@ -1,7 +1,7 @@
 //! Evaluates an expectation over the final maps of a run.
 
 use super::range::{Range, Undefined};
-use super::value::{Element, Val, Wanted, seen};
+use super::value::{CallArgs, Element, Val, seen};
 use super::{Constant, Expr, Kind, Of, Ty};
 use crate::output::Last;
 use crate::value::{MapView, Value};
@@ -36,7 +36,7 @@ impl Eval<'_> {
             Kind::Call { function, of, rest } => {
                 let Some(view) = self.view(of) else { return Err(stop("the map could not be read")) };
                 let elements = elements(view, of);
-                let wanted = Wanted { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy };
+                let wanted = CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy };
                 (function.eval)(&wanted).map_err(|why| stop(&why))?
             }
             Kind::Negate(of) => Val::Number(self.eval(of)?.range().negated().map_err(undefined)?),

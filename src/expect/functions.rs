@@ -4,7 +4,7 @@
 //! percentile: an expectation that needs one is not met.
 
 use super::range::Range;
-use super::value::{Element, Val, Wanted, more};
+use super::value::{CallArgs, Element, Val, more};
 use super::{Constant, Shape, Ty};
 use crate::builtins::Monotonicity;
 use crate::render;
@@ -39,7 +39,7 @@ pub struct Function {
     /// Does the function apply to such values? If not, the message says so.
     pub(super) serves: fn(Shape) -> bool,
     /// The key to look for.
-    pub(super) eval: fn(&Wanted) -> Result<Val, String>,
+    pub(super) eval: fn(&CallArgs) -> Result<Val, String>,
     /// For the manual.
     pub doc: &'static str,
     /// An expectation that uses it.
@@ -210,7 +210,7 @@ fn number(found: Result<Range, String>) -> Result<Val, String> {
 }
 
 /// Elements added up; where it `grows`, what was not seen can only add to it.
-fn total(w: &Wanted, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range, String> {
+fn total(w: &CallArgs, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range, String> {
     let mut sum = 0i128;
     for e in w.elements {
         sum = sum.checked_add(of(e)).ok_or("the total is too large")?;
@@ -222,11 +222,11 @@ fn total(w: &Wanted, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range
     })
 }
 
-fn nothing(w: &Wanted) -> String {
+fn nothing(w: &CallArgs) -> String {
     format!("{} is empty", w.name)
 }
 
-fn extreme(w: &Wanted, greatest: bool) -> Result<Val, String> {
+fn extreme(w: &CallArgs, greatest: bool) -> Result<Val, String> {
     let each = |e: &Element| {
         if e.stats().is_some_and(|s| s.count == 0) {
             None
@@ -249,7 +249,7 @@ fn extreme(w: &Wanted, greatest: bool) -> Result<Val, String> {
     }))
 }
 
-fn average(w: &Wanted) -> Result<Val, String> {
+fn average(w: &CallArgs) -> Result<Val, String> {
     let (mut sum, mut count) = (0i128, 0i128);
     for e in w.elements {
         let (more, of) = match e.stats() {
@@ -263,7 +263,7 @@ fn average(w: &Wanted) -> Result<Val, String> {
 }
 
 /// The n-th percentile over all elements.
-fn percentile(w: &Wanted, percent: i128) -> Result<Val, String> {
+fn percentile(w: &CallArgs, percent: i128) -> Result<Val, String> {
     let mut samples: Vec<(Range, u64)> = Vec::new();
     for e in w.elements {
         if let Value::Percentiles(p) = e.value {

@@ -7,7 +7,7 @@ use super::range::Range;
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Kind, Of, Ty};
 use crate::output::Last;
-use crate::render::{self, Speller};
+use crate::render::{self, TextFormatter};
 use crate::syntax::ast::BinOp;
 use crate::value::Counts;
 use crate::verdict::{Finding, Outcome, State, rule};
@@ -22,7 +22,7 @@ const SHOWN: usize = 5;
 pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
-    let findings = Findings { last, names: Speller::default() };
+    let findings = Findings { last, names: TextFormatter::default() };
     let lost = losses(root, last);
     let lossy = !lost.is_empty();
     let verdict = Eval { last, lossy }.eval(root).map(|found| found.truth());
@@ -138,7 +138,7 @@ fn maps(e: &Expr) -> Vec<&Of> {
 struct Findings<'a> {
     last: &'a Last,
     /// How keys are shown.
-    names: Speller,
+    names: TextFormatter,
 }
 
 impl Findings<'_> {
@@ -225,7 +225,7 @@ impl Findings<'_> {
             .unwrap_or_default()
             .iter()
             .filter(|e| !wanted.iter().any(|key| key.is(e.key)))
-            .map(|e| self.names.spell(e.key))
+            .map(|e| self.names.format(e.key))
             .collect();
         let listed = match strange.len() {
             0 => "but it has no keys".to_string(),
@@ -243,8 +243,8 @@ impl Findings<'_> {
             let mut all: Vec<(Option<i128>, String)> = elements(view, of)
                 .iter()
                 .map(|e| match e.shown() {
-                    Some(n) => (Some(n), format!("[{}] = {n}", self.names.spell(e.key))),
-                    None => (None, format!("[{}]", self.names.spell(e.key))),
+                    Some(n) => (Some(n), format!("[{}] = {n}", self.names.format(e.key))),
+                    None => (None, format!("[{}]", self.names.format(e.key))),
                 })
                 .collect();
             all.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.cmp(y)));

@@ -64,7 +64,7 @@ impl Element<'_> {
 }
 
 /// The argument of a function.
-pub(super) struct Wanted<'a> {
+pub(super) struct CallArgs<'a> {
     /// The map's name.
     pub name: &'a str,
     pub elements: &'a [Element<'a>],

@@ -45,7 +45,7 @@ pub(crate) fn help_of_script(front: &Frontend, tree: &ast::Script) -> Option<Str
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
         Program::Saved(script) => script.name.into(),
-        Program::Made(made) => made.name.clone(),
+        Program::Composed(made) => made.name.clone(),
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
     let text = front.sources.first().map_or("", |s| s.text.as_str());

@@ -113,7 +113,7 @@ impl<'a> Frontend<'a> {
 
     pub(crate) fn read(&mut self, program: &Program) -> Result<(), Failure> {
         self.sources = match program {
-            Program::Made(made) => made.sources(),
+            Program::Composed(made) => made.sources(),
             Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => vec![read(program)?],
         };
         self.program = program.clone();
@@ -123,7 +123,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn parse(&mut self) -> Result<ast::Script, Failure> {
         let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
         let tree = syntax::parse(&source).map_err(|d| match &self.program {
-            Program::Made(made) => self.wrong(made.wrong_expression().unwrap_or(d)),
+            Program::Composed(made) => self.wrong(made.wrong_expression().unwrap_or(d)),
             Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => self.wrong(d),
         })?;
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
@@ -211,7 +211,7 @@ impl<'a> Frontend<'a> {
     /// The text as the user typed it, if the script was composed from words.
     pub(crate) fn in_words(&self, diagnostics: Diagnostics) -> Diagnostics {
         match &self.program {
-            Program::Made(made) => made.in_words(diagnostics),
+            Program::Composed(made) => made.in_words(diagnostics),
             Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => diagnostics,
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
         Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
-        Program::Made(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
+        Program::Composed(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
         Program::Stdin => (PROGRAM_NAME.to_string(), standard_input()?),
         Program::File(path) => (path.display().to_string(), read_file(path)?),
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::builtins;
 use crate::diag::Span;
 use crate::output::Last;
-use crate::render::Speller;
+use crate::render::TextFormatter;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
@@ -376,7 +376,7 @@ fn element(map: &Map, key: &Value) -> String {
 }
 
 fn text(value: &Value) -> String {
-    Speller::default().spell(value)
+    TextFormatter::default().format(value)
 }
 
 #[cfg(test)]

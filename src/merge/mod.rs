@@ -9,4 +9,4 @@ mod add;
 mod read;
 
 pub use add::{NoSum, Refused, Sum};
-pub use read::{Found, read};
+pub use read::{Document, read};

@@ -17,7 +17,7 @@ const LINE: u64 = LIST;
 const SHOWN: usize = 60;
 
 /// What was found, and where: `a.json, line 3`.
-pub enum Found {
+pub enum Document {
     /// A document.
     State(Box<State>, String),
     /// Something else, and why it is left out.
@@ -28,7 +28,7 @@ pub enum Found {
 ///
 /// # Errors
 /// The system's.
-pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Found)) -> io::Result<()> {
+pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Document)) -> io::Result<()> {
     let mut from = io::BufReader::with_capacity(1 << 16, from);
     let (mut line, mut number) = (Vec::new(), 0u64);
     loop {
@@ -39,7 +39,7 @@ pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Found)) -> io::Res
         }
         let place = if number == 1 && at_end(&mut from)? { name.to_string() } else { format!("{name}, line {number}") };
         if line.len() as u64 > LINE {
-            each(Found::Problem(format!("{place}: the line has more than {} megabytes, which is the limit", LINE >> 20)));
+            each(Document::Problem(format!("{place}: the line has more than {} megabytes, which is the limit", LINE >> 20)));
             return Ok(());
         }
         // a newline would be taken for a part of a string that is cut off
@@ -52,7 +52,7 @@ fn at_end(from: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// The documents of a line.
-fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Found)) {
+fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
     let mut at = 0;
     let mut any = false;
     while let Some(begin) = find(line.get(at..).unwrap_or_default()) {
@@ -68,32 +68,32 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Found)) {
         if shown.len() < text.trim().len() {
             shown.push('…');
         }
-        each(Found::Problem(format!("{place}: this is not a state: `{shown}`")));
+        each(Document::Problem(format!("{place}: this is not a state: `{shown}`")));
     }
 }
 
 /// The document at the beginning of a text, and how many bytes it takes.
-fn document(text: &[u8], at: usize, place: &str) -> (Found, usize) {
+fn document(text: &[u8], at: usize, place: &str) -> (Document, usize) {
     let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
     let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
         let what = format!("{place}: the state has version {version}, and this rbt reads version {VERSION}");
-        return (Found::Problem(what), text.len());
+        return (Document::Problem(what), text.len());
     }
-    let mut documents = Deserializer::from_slice(text).into_iter::<Document>();
+    let mut documents = Deserializer::from_slice(text).into_iter::<BoxedState>();
     match documents.next() {
-        Some(Ok(Document(state))) => (Found::State(state, place.to_string()), documents.byte_offset()),
+        Some(Ok(BoxedState(state))) => (Document::State(state, place.to_string()), documents.byte_offset()),
         Some(Err(e)) => {
             let column = at + e.column();
             let what = if e.is_eof() { "the state is cut off".into() } else { format!("the state is damaged: {}", reason(&e)) };
-            (Found::Problem(format!("{place}, column {column}: {what}")), text.len())
+            (Document::Problem(format!("{place}, column {column}: {what}")), text.len())
         }
-        None => (Found::Problem(format!("{place}: the state is cut off")), text.len()),
+        None => (Document::Problem(format!("{place}: the state is cut off")), text.len()),
     }
 }
 
 #[derive(Deserialize)]
-struct Document(Box<State>);
+struct BoxedState(Box<State>);
 
 /// Without the position, which counts from the beginning of the document.
 fn reason(e: &serde_json::Error) -> String {
@@ -111,10 +111,10 @@ mod tests {
 
     fn found(text: &[u8]) -> Vec<String> {
         let mut all = Vec::new();
-        let mut each = |found: Found| {
+        let mut each = |found: Document| {
             all.push(match found {
-                Found::State(state, place) => format!("{} {place}", state.host),
-                Found::Problem(what) => what,
+                Document::State(state, place) => format!("{} {place}", state.host),
+                Document::Problem(what) => what,
             });
         };
         read("f", text, &mut each).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Names;
 use crate::builtins;
-use crate::render::{self, Speller};
+use crate::render::{self, TextFormatter};
 use crate::state::{Counted, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
@@ -135,13 +135,13 @@ impl Metrics {
     fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
         let kind = kind(map)?;
         let metric = self.names.metric(&map.name);
-        let speller = Speller::default();
+        let formatter = TextFormatter::default();
         let mut series: Vec<Series> = Vec::new();
         let mut other: Option<Point> = None;
         let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
         for entry in &map.entries {
             let Some(point) = point(map, kind, entry.value.as_ref(), entry.counted.as_ref()) else { continue };
-            let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| speller.spell(part).trim().to_string()).collect();
+            let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| formatter.format(part).trim().to_string()).collect();
             if known.contains(&values) || known.len() < self.most {
                 known.insert(values.clone());
                 series.push(Series { values, other: false, point });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::protobuf::{Field, Message, fields};
 use crate::metrics::{Family, Kind, Point, Series, scaled};
 use crate::output::{Output, Source};
-use crate::render::Speller;
+use crate::render::TextFormatter;
 use crate::value::Value;
 
 /// A request has at most so many bytes of data points before another is begun; collectors accept 20 MiB.
@@ -229,12 +229,12 @@ fn attribute(to: &mut Message, field: u32, name: &str, value: impl FnOnce(&mut M
 }
 
 fn attributes<'a>(to: &mut Message, field: u32, all: impl Iterator<Item = (&'a str, &'a Value)>) {
-    let speller = Speller::default();
-    all.for_each(|(name, value)| attribute(to, field, name, |to| any(value, &speller, to)));
+    let formatter = TextFormatter::default();
+    all.for_each(|(name, value)| attribute(to, field, name, |to| any(value, &formatter, to)));
 }
 
 /// `AnyValue`
-fn any(value: &Value, speller: &Speller, to: &mut Message) {
+fn any(value: &Value, formatter: &TextFormatter, to: &mut Message) {
     let mut integer = |n: i128| match i64::try_from(n) {
         Ok(n) => to.varint(3, n as u64),
         Err(_) => to.data(1, n.to_string().as_bytes()),
@@ -249,10 +249,10 @@ fn any(value: &Value, speller: &Speller, to: &mut Message) {
         Value::Str { bytes, cut: false } => to.data(1, String::from_utf8_lossy(bytes).as_bytes()),
         Value::Bytes(bytes) => to.data(7, bytes),
         Value::List(parts) | Value::Tuple(parts) => {
-            to.message(5, |to| parts.iter().for_each(|part| to.message(1, |to| any(part, speller, to))));
+            to.message(5, |to| parts.iter().for_each(|part| to.message(1, |to| any(part, formatter, to))));
         }
         Value::Record(fields) => {
-            to.message(6, |to| fields.iter().for_each(|(name, part)| attribute(to, 1, name, |to| any(part, speller, to))));
+            to.message(6, |to| fields.iter().for_each(|(name, part)| attribute(to, 1, name, |to| any(part, formatter, to))));
         }
         Value::Str { .. }
         | Value::Enum { .. }
@@ -264,7 +264,7 @@ fn any(value: &Value, speller: &Speller, to: &mut Message) {
         | Value::Avg(_)
         | Value::Percentiles(_)
         | Value::Series(_)
-        | Value::HeatMap(_) => to.data(1, speller.spell(value).as_bytes()),
+        | Value::HeatMap(_) => to.data(1, formatter.format(value).as_bytes()),
     }
 }
 
@@ -284,7 +284,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         | Output::Counts(_)
         | Output::End
         | Output::State(_)
-        | Output::Trial(_) => return None,
+        | Output::Test(_) => return None,
     };
     to.fixed(1, source.map_or(now, |source| source.time_ns));
     to.fixed(11, now);
@@ -298,10 +298,10 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
             to.message(5, |to| to.data(1, String::from_utf8_lossy(line).as_bytes()));
         }
         Output::Value(value) => {
-            let speller = Speller::default();
-            to.message(5, |to| any(value, &speller, to));
+            let formatter = TextFormatter::default();
+            to.message(5, |to| any(value, &formatter, to));
             if let Value::Record(fields) = value {
-                fields.iter().for_each(|(name, part)| attribute(&mut to, 6, name, |to| any(part, &speller, to)));
+                fields.iter().for_each(|(name, part)| attribute(&mut to, 6, name, |to| any(part, &formatter, to)));
             }
         }
         Output::Problem { msg, pos, .. } => {
@@ -320,7 +320,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         | Output::Counts(_)
         | Output::End
         | Output::State(_)
-        | Output::Trial(_) => {}
+        | Output::Test(_) => {}
     }
     text(&mut to, "rbt.kind", kind);
     if let Some(source) = source {

@@ -25,7 +25,7 @@ pub enum Attach {
     /// This process runs it on a signal.
     Signal,
     /// Run by this process, and by no other: a test, or a benchmark.
-    Trial {
+    Test {
         /// For its time.
         bench: bool,
     },
@@ -56,7 +56,7 @@ pub enum Attach {
         /// Byte offset in it.
         offset: u64,
         /// How many bytes into the function that is.
-        by: u64,
+        function_offset: u64,
         /// The function's name, for `func` and messages.
         function: String,
         /// At the function's return, which the kernel finds.
@@ -71,11 +71,11 @@ pub enum Attach {
         /// Its name; empty for an address.
         function: String,
         /// Offset from the function's start in bytes, or the address if there is no name.
-        place: u64,
+        offset: u64,
         /// At the function's return.
         ret: bool,
         /// Found by a wildcard: others come with it.
-        many: bool,
+        wildcard: bool,
     },
     /// A function of the kernel that BTF describes, or one of a BPF program, by a trampoline.
     Trampoline {
@@ -119,7 +119,7 @@ pub enum Attach {
         /// `PERF_COUNT_…`
         config: u64,
         /// When it fires.
-        every: SamplePeriod,
+        period: SamplePeriod,
         /// Every online CPU, or only the first.
         all_cpus: bool,
     },
@@ -136,7 +136,7 @@ pub enum Attach {
 
 /// What holds for all probes of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits {
+pub struct AttachProperties {
     /// The kernel cannot limit it to a process, so the program compares the process with that of `-p`.
     pub pid: bool,
     /// The event belongs to the current task, so `--cgroup`, `--container` and `--follow` apply to it. They do not if the
@@ -151,12 +151,12 @@ pub struct Traits {
     /// It fires once, or at the ticks of one clock. (`begin` may loop, and nobody reads while it does.)
     pub rare: bool,
     /// Is it reported at the end if it was never hit?
-    pub unhit: Unhit,
+    pub no_hit_note: NoHitNote,
 }
 
 /// The conditions for a note about a probe without hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unhit {
+pub enum NoHitNote {
     /// Always.
     Always,
     /// With `-v`.
@@ -190,24 +190,24 @@ impl Attach {
     }
 
     /// What holds for all probes of this mechanism: one row each.
-    pub fn traits(&self) -> Traits {
+    pub fn properties(&self) -> AttachProperties {
         // run by this process: nothing is left out, and its time is known
-        let own = Traits { pid: false, task: false, own: false, runs_after: true, rare: true, unhit: Unhit::Never };
-        let event = Traits { pid: true, task: true, own: false, runs_after: false, rare: false, unhit: Unhit::Verbose };
+        let own = AttachProperties { pid: false, task: false, own: false, runs_after: true, rare: true, no_hit_note: NoHitNote::Never };
+        let event = AttachProperties { pid: true, task: true, own: false, runs_after: false, rare: false, no_hit_note: NoHitNote::Verbose };
         match self {
-            Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => own,
-            Attach::Tracepoint { category, .. } => Traits { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
-            Attach::RawTracepoint { name } => Traits { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
-            Attach::Syscall { .. } => Traits { own: true, ..event },
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => own,
+            Attach::Tracepoint { category, .. } => AttachProperties { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
+            Attach::RawTracepoint { name } => AttachProperties { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
+            Attach::Syscall { .. } => AttachProperties { own: true, ..event },
             // the kernel attaches them to a process
-            Attach::Uprobe { .. } => Traits { pid: false, own: true, ..event },
-            Attach::Usdt { .. } => Traits { pid: false, own: true, unhit: Unhit::Always, ..event },
-            Attach::Breakpoint { .. } => Traits { pid: false, ..event },
+            Attach::Uprobe { .. } => AttachProperties { pid: false, own: true, ..event },
+            Attach::Usdt { .. } => AttachProperties { pid: false, own: true, no_hit_note: NoHitNote::Always, ..event },
+            Attach::Breakpoint { .. } => AttachProperties { pid: false, ..event },
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
-            Attach::Iter { pin, .. } => Traits { runs_after: pin.is_some(), rare: false, ..own },
+            Attach::Iter { pin, .. } => AttachProperties { runs_after: pin.is_some(), rare: false, ..own },
             // `-p`: the children of the process, where the kernel cannot leave them out
-            Attach::Perf { all_cpus: true, .. } => Traits { unhit: Unhit::Never, ..event },
-            Attach::Perf { all_cpus: false, .. } => Traits { runs_after: false, ..own },
+            Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..event },
+            Attach::Perf { all_cpus: false, .. } => AttachProperties { runs_after: false, ..own },
         }
     }
 
@@ -233,7 +233,7 @@ impl Attach {
 
     /// The kernel's function at whose start or end it is, and the module of that; its types are known.
     pub fn kernel_function(&self) -> Option<(&str, &str)> {
-        if let Attach::Kprobe { module, function, place: 0, .. } = self {
+        if let Attach::Kprobe { module, function, offset: 0, .. } = self {
             return Some((module.as_deref().unwrap_or(KERNEL), function));
         }
         if let Attach::Trampoline { module, program: None, function, .. } = self { Some((module, function)) } else { None }
@@ -264,7 +264,7 @@ impl Attach {
             Attach::Begin
             | Attach::End
             | Attach::Signal
-            | Attach::Trial { .. }
+            | Attach::Test { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }

@@ -90,7 +90,7 @@ impl ProbeKind for Counter {
         };
         let name = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect::<Vec<_>>().join(":");
         let count = count.unwrap_or(*usual);
-        let attach = Attach::Perf { ty: self.ty, config: *config, every: SamplePeriod::Period(count), all_cpus: true };
+        let attach = Attach::Perf { ty: self.ty, config: *config, period: SamplePeriod::Period(count), all_cpus: true };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])
     }
 

@@ -114,13 +114,13 @@ impl ProbeKind for Iter {
             };
             if !of_tasks {
                 let message = format!("{option} limits only iterators over tasks and their resources, not iter:{name}");
-                return Err(Diagnostic::error("not-here", point.span, message).help(format!("remove {option}")));
+                return Err(Diagnostic::error("unsupported-in-probe", point.span, message).help(format!("remove {option}")));
             }
             if let Some(within) = &env.settings.invocation.cgroup
                 && (within.level.is_none() || path_to_cgroup(env.sys).is_none())
             {
                 let message = format!("{option} cannot limit an iterator here: the depth of the cgroup or the layout of tasks is unknown");
-                return Err(Diagnostic::error("not-here", point.span, message).help("use a predicate instead"));
+                return Err(Diagnostic::error("unsupported-in-probe", point.span, message).help("use a predicate instead"));
             }
             Ok(())
         };

@@ -75,7 +75,7 @@ impl Kprobe {
             let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be within an instruction"));
             return Err(d.help("name the function and an offset, or allow it with --unsafe"));
         }
-        let attach = Attach::Kprobe { module: None, function: String::new(), place: address, ret: self.ret, many: false };
+        let attach = Attach::Kprobe { module: None, function: String::new(), offset: address, ret: self.ret, wildcard: false };
         Ok(self.site(address.to_string(), attach, point))
     }
 
@@ -91,7 +91,7 @@ impl Kprobe {
             before = f.name;
             let home = (f.module != KERNEL).then(|| f.module.to_owned());
             let name = if module.is_some() { format!("{}:{}", f.module, f.name) } else { f.name.to_owned() };
-            let attach = Attach::Kprobe { module: home, function: f.name.into(), place: 0, ret: self.ret, many: true };
+            let attach = Attach::Kprobe { module: home, function: f.name.into(), offset: 0, ret: self.ret, wildcard: true };
             sites.push(self.site(name, attach, point));
         }
         Ok(sites)
@@ -117,8 +117,8 @@ fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
     if let Attach::Trampoline { module, function, .. } = &site.attach {
         return (Some(module), function, 0);
     }
-    let Attach::Kprobe { module, function, place, .. } = &site.attach else { crate::bug!("{} takes a function", site.name) };
-    (module.as_deref(), function, *place)
+    let Attach::Kprobe { module, function, offset, .. } = &site.attach else { crate::bug!("{} takes a function", site.name) };
+    (module.as_deref(), function, *offset)
 }
 
 impl ProbeKind for Kprobe {
@@ -137,15 +137,15 @@ impl ProbeKind for Kprobe {
         if let (None, Some(address)) = (module, super::whole_number(what)) {
             return Ok(vec![self.by_address(what, address, point, env)?]);
         }
-        let (function, place) = self.offset(what, point)?;
+        let (function, offset) = self.offset(what, point)?;
         let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
-        if place != 0 && !env.settings.allow_unsafe {
-            let placed = env.sys.kernel_place(&home.module, &home.function, place).map_err(|m| missing(point.span, m))?;
-            super::well_placed(placed, function, place, point.span)?;
+        if offset != 0 && !env.settings.allow_unsafe {
+            let placed = env.sys.kernel_place(&home.module, &home.function, offset).map_err(|m| missing(point.span, m))?;
+            super::well_placed(placed, function, offset, point.span)?;
         }
         let name = if module.is_some() { format!("{}:{what}", module.unwrap_or("")) } else { what.to_owned() };
         let module = (home.module != KERNEL).then_some(home.module);
-        let attach = Attach::Kprobe { module, function: home.function, place, ret: self.ret, many: false };
+        let attach = Attach::Kprobe { module, function: home.function, offset, ret: self.ret, wildcard: false };
         Ok(vec![self.site(name, attach, point)])
     }
 
@@ -191,7 +191,7 @@ impl ProbeKind for Kprobe {
 
     fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
         // those of a wildcard, which are by one link anyway
-        if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
+        if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { offset: 0, wildcard: false, .. })) {
             return Lowering::literal("");
         }
         let [site] = sites else { return by_one_link(sites, needs, env) };
@@ -235,8 +235,8 @@ impl ProbeKind for Kprobe {
         if matches!(site.attach, Attach::Trampoline { .. }) {
             return ProgramType::Tracing;
         }
-        let many = matches!(site.attach, Attach::Kprobe { many: true, .. });
-        if many && !env.settings.refuses(Mechanism::KprobeMulti) && env.sys.has(Feature::KprobeMulti) {
+        let wildcard = matches!(site.attach, Attach::Kprobe { wildcard: true, .. });
+        if wildcard && !env.settings.refuses(Mechanism::KprobeMulti) && env.sys.has(Feature::KprobeMulti) {
             ProgramType::KprobeMulti
         } else {
             ProgramType::Kprobe
@@ -318,16 +318,16 @@ fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
         return Lowering::literal("it needs more than a link provides");
     }
-    let many = |site: &ProbeSite| {
+    let by_wildcard = |site: &ProbeSite| {
         let mut attach = site.attach.clone();
-        if let Attach::Kprobe { many, .. } = &mut attach {
-            *many = true;
+        if let Attach::Kprobe { wildcard, .. } = &mut attach {
+            *wildcard = true;
         }
         attach
     };
     Lowering {
         lowered: Some(Mechanism::KprobeMulti),
-        attaches: sites.iter().map(many).collect(),
+        attaches: sites.iter().map(by_wildcard).collect(),
         why: "one link for several functions".into(),
     }
 }

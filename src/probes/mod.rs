@@ -11,14 +11,14 @@ mod rawtracepoint;
 mod shared;
 mod special;
 pub mod syscall;
+mod test;
 mod timer;
 mod tracepoint;
-mod trial;
 mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{Attach, InFile, SamplePeriod, Traits, Unhit};
+pub use attach::{Attach, AttachProperties, InFile, NoHitNote, SamplePeriod};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 
@@ -301,8 +301,8 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &watchpoint::Watchpoint,
     &iter::Iter,
     &special::SELF,
-    &trial::TEST,
-    &trial::BENCH,
+    &test::TEST,
+    &test::BENCH,
 ];
 
 /// Kinds that are gone, and what to do instead.
@@ -390,7 +390,7 @@ const MIDST: &str =
 
 /// What the machine lacks, as a diagnostic.
 fn missing(span: Span, m: Missing) -> Diagnostic {
-    let d = Diagnostic::error("missing", span, m.what);
+    let d = Diagnostic::error("unavailable", span, m.what);
     match m.help {
         Some(h) => d.help(h),
         None => d,

@@ -38,13 +38,13 @@ pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
         Attach::Syscall { enter, .. } => SharingKey::Syscall(*enter),
         _ if !cookies => return None,
         Attach::Tracepoint { .. } => SharingKey::Tracepoint,
-        Attach::Uprobe { path, by, ret, .. } => SharingKey::Uprobe(path, *by, *ret),
-        Attach::Kprobe { place, many, ret, .. } => SharingKey::Kprobe(*place, *many, *ret),
+        Attach::Uprobe { path, function_offset, ret, .. } => SharingKey::Uprobe(path, *function_offset, *ret),
+        Attach::Kprobe { offset, wildcard, ret, .. } => SharingKey::Kprobe(*offset, *wildcard, *ret),
         Attach::Usdt { path, args, .. } => SharingKey::Usdt(path, args),
         Attach::Begin
         | Attach::End
         | Attach::Signal
-        | Attach::Trial { .. }
+        | Attach::Test { .. }
         | Attach::RawTracepoint { .. }
         | Attach::Trampoline { .. }
         | Attach::Iter { .. }

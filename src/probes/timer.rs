@@ -55,7 +55,7 @@ impl ProbeKind for Timer {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
         let number = super::whole_number;
-        let every = match parts.as_slice() {
+        let period = match parts.as_slice() {
             ["hz", n] => match number(n) {
                 Some(n) if n > 0 => SamplePeriod::Frequency(n),
                 _ => return Err(wrong(format!("`{n}` is not a frequency"))),
@@ -74,14 +74,14 @@ impl ProbeKind for Timer {
             },
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
-        if let SamplePeriod::Period(ns @ ..SHORTEST_NS) = every {
+        if let SamplePeriod::Period(ns @ ..SHORTEST_NS) = period {
             return Err(wrong(format!("{ns} ns is too short: at least {SHORTEST_NS} ns")));
         }
-        let name = match (parts.as_slice(), every) {
+        let name = match (parts.as_slice(), period) {
             ([unit, n], _) => format!("{}:{unit}:{}", self.name(), number(n).unwrap_or_default()),
             (_, SamplePeriod::Period(n) | SamplePeriod::Frequency(n)) => format!("{}:us:{}", self.name(), n / 1000),
         };
-        let attach = Attach::Perf { ty: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK, every, all_cpus: self.all_cpus };
+        let attach = Attach::Perf { ty: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK, period, all_cpus: self.all_cpus };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }])
     }
 

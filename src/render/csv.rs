@@ -76,7 +76,7 @@ impl Csv {
             Output::Lost { events } => self.row(&mut table, ["lost_events", ""], &[], Row::number("", *events))?,
             Output::Counts(counts) => counts.iter().try_for_each(|of| self.counts(&mut table, of))?,
             Output::Span(span) => self.span(&mut table, span)?,
-            Output::Limited(_) | Output::End | Output::State(_) | Output::Trial(_) => {}
+            Output::Limited(_) | Output::End | Output::State(_) | Output::Test(_) => {}
         }
         table.flush()
     }

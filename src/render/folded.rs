@@ -49,7 +49,7 @@ impl Renderer for Folded {
             | Output::Limited(_)
             | Output::Counts(_)
             | Output::Span(_)
-            | Output::Trial(_) => {
+            | Output::Test(_) => {
                 if self.beside {
                     return;
                 }

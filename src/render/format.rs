@@ -117,14 +117,14 @@ fn split(format: &[u8]) -> Result<(Vec<Piece>, Option<String>), FormatError> {
         }
         let start = cursor.at;
         match conversion(&mut cursor)? {
-            Found::Spec(spec) => {
+            Directive::Spec(spec) => {
                 if !literal.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut literal)));
                 }
                 pieces.push(Piece::Spec(spec));
             }
-            Found::Percent => literal.push(b'%'),
-            Found::Nothing => {
+            Directive::Percent => literal.push(b'%'),
+            Directive::Nothing => {
                 let written = format.get(start - 1..cursor.at).unwrap_or_default();
                 lone.get_or_insert_with(|| written.escape_ascii().to_string());
                 literal.push(b'%');
@@ -466,7 +466,7 @@ impl Cursor<'_> {
 }
 
 /// What follows a `%`.
-enum Found {
+enum Directive {
     Spec(Spec),
     /// Another `%`: both are one.
     Percent,
@@ -474,7 +474,7 @@ enum Found {
 }
 
 /// After the `%`.
-fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
+fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     let offset = cursor.at - 1;
     let mut spec = Spec {
         offset,
@@ -521,7 +521,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
     } else {
         cursor.eat(b'L'); // of C's floating-point conversions: no integer is wider by it
     }
-    let Some(letter) = cursor.next() else { return Ok(Found::Nothing) };
+    let Some(letter) = cursor.next() else { return Ok(Directive::Nothing) };
     spec.conversion = match letter {
         b'd' | b'i' => Conversion::Signed,
         b'u' => Conversion::Unsigned,
@@ -545,14 +545,14 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
             return fail(format!("`%{}` is not supported: use `%f` for decimals", char::from(letter)));
         }
         b'n' => return fail("`%n` is not supported".into()),
-        b'%' => return Ok(Found::Percent),
-        _ => return Ok(Found::Nothing),
+        b'%' => return Ok(Directive::Percent),
+        _ => return Ok(Directive::Nothing),
     };
     if spec.width > LIMIT || spec.precision.is_some_and(|p| p > LIMIT) {
         return fail(format!("a width or precision must be a number from 0 to {LIMIT}"));
     }
     spec.source = String::from_utf8_lossy(cursor.bytes.get(offset..cursor.at).unwrap_or_default()).into_owned();
-    Ok(Found::Spec(spec))
+    Ok(Directive::Spec(spec))
 }
 
 /// A floating-point number with so many decimals, as C writes it.

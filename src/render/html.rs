@@ -114,7 +114,7 @@ impl Renderer for Page {
                 self.data.losses.extend(told.lines().filter(|line| !line.trim().is_empty()).map(visible));
             }
             Output::Span(span) => self.span(span),
-            Output::Attached { .. } | Output::End | Output::State(_) | Output::Trial(_) => {}
+            Output::Attached { .. } | Output::End | Output::State(_) | Output::Test(_) => {}
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::diag::misleads;
 use crate::failure::strerror;
 use crate::host::Reader;
-use crate::output::{Limited, MESSAGE, Output, Step, Trial};
+use crate::output::{Limited, MESSAGE, Output, Step, TestEvent};
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{Counts, Hist, MapView, Value};
 
@@ -60,7 +60,7 @@ impl Renderer for JsonRenderer {
             Output::End | Output::State(_) => {}
             Output::Span(span) if span.phase == Phase::Begin => {}
             Output::Span(span) => record("span", to, |to| of_span(span, trailer, to)),
-            Output::Trial(trial) => self::trial(trial, to),
+            Output::Test(event) => test(event, to),
         }
     }
 
@@ -78,22 +78,22 @@ fn record(kind: &str, to: &mut Vec<u8>, data: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// One that ended: by its name, what is known of it.
-fn trial(trial: &Trial, to: &mut Vec<u8>) {
+fn test(event: &TestEvent, to: &mut Vec<u8>) {
     let mut named = |kind: &str, name: &str, fields: &dyn Fn(&mut Vec<u8>)| {
         record(kind, to, |to| object([(name, ())].iter(), to, |(), to| fields(to)));
     };
-    match trial {
-        Trial::Tests { .. } | Trial::Started { .. } | Trial::Over { .. } | Trial::Benches { .. } => {}
-        Trial::Tested { name, passed, took, output } => named("test_result", name, &|to| {
+    match event {
+        TestEvent::Tests { .. } | TestEvent::Started { .. } | TestEvent::Over { .. } | TestEvent::Benches { .. } => {}
+        TestEvent::Tested { name, passed, took, output } => named("test_result", name, &|to| {
             to.extend_from_slice(format!("{{\"duration\": {}, \"passed\": {passed}", took.as_nanos()).as_bytes());
             field("output", to, |to| string(output, to));
             to.push(b'}');
         }),
-        Trial::Benched { name, average, times, .. } => named("benchmark_result", name, &|to| {
+        TestEvent::Benched { name, average, times, .. } => named("benchmark_result", name, &|to| {
             object([("average", *average), ("iters", *times)].iter(), to, |n, to| decimal(to, *n));
         }),
-        Trial::BenchSkipped { name, .. } => named("benchmark_result", name, &|to| to.extend_from_slice(b"{\"skipped\": true}")),
-        Trial::BenchFailed { name, output, .. } => named("benchmark_result", name, &|to| {
+        TestEvent::BenchSkipped { name, .. } => named("benchmark_result", name, &|to| to.extend_from_slice(b"{\"skipped\": true}")),
+        TestEvent::BenchFailed { name, output, .. } => named("benchmark_result", name, &|to| {
             to.extend_from_slice(b"{\"failed\": true");
             field("output", to, |to| string(output, to));
             to.push(b'}');

@@ -42,8 +42,8 @@ mod stack_keys;
 mod state;
 mod style;
 mod table;
+mod test;
 mod text;
-mod trial;
 
 #[cfg(test)]
 mod tests;
@@ -354,17 +354,17 @@ pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {
 }
 
 /// Shows values as text output has them.
-pub struct Speller(Box<dyn Renderer>);
+pub struct TextFormatter(Box<dyn Renderer>);
 
-impl Default for Speller {
+impl Default for TextFormatter {
     fn default() -> Self {
         Self(text::make(&RenderOptions::default()))
     }
 }
 
-impl Speller {
+impl TextFormatter {
     /// A value, as a program reads it.
-    pub fn spell(&self, value: &Value) -> String {
+    pub fn format(&self, value: &Value) -> String {
         let mut shown = Vec::new();
         self.0.text(value, Reader::Program, &mut shown);
         String::from_utf8_lossy(&shown).into_owned()

@@ -183,7 +183,7 @@ impl Renderer for PerfettoRenderer {
             | Output::Lost { .. }
             | Output::Limited(_)
             | Output::Counts(_)
-            | Output::Trial(_) => {
+            | Output::Test(_) => {
                 let mut rendered = Rendered::default();
                 self.others.render(output, &mut rendered);
                 to.err.extend_from_slice(&rendered.out);

@@ -35,7 +35,7 @@ impl Renderer for StateRenderer {
             | Output::Limited(_)
             | Output::Counts(_)
             | Output::Span(_)
-            | Output::Trial(_) => self.others.render(output, to),
+            | Output::Test(_) => self.others.render(output, to),
         }
     }
 

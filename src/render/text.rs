@@ -73,7 +73,7 @@ impl Renderer for TextRenderer {
             Output::State(_) => {}
             Output::End => to.out.extend_from_slice(b"\n\n"),
             Output::Span(of) => span::text(of, style, &mut to.out),
-            Output::Trial(trial) => super::trial::text(trial, &mut to.out),
+            Output::Test(event) => super::test::text(event, &mut to.out),
         }
         if self.options.beside {
             to.err.truncate(told);

@@ -96,15 +96,15 @@ impl Links {
         }
     }
 
-    fn add(&mut self, made: Made) {
-        match made {
-            Made::Fast(link) => self.fast.push((self.program, link)),
-            Made::Slow(fds) => self.slow.extend(fds.into_iter().map(|fd| (self.program, fd))),
-            Made::Perf(events, links) => {
+    fn add(&mut self, fds: LinkFds) {
+        match fds {
+            LinkFds::Fast(link) => self.fast.push((self.program, link)),
+            LinkFds::Slow(fds) => self.slow.extend(fds.into_iter().map(|fd| (self.program, fd))),
+            LinkFds::Perf(events, links) => {
                 self.timers.extend(events.into_iter().map(|fd| (self.program, fd)));
                 self.fast.extend(links.into_iter().map(|fd| (self.program, fd)));
             }
-            Made::Iter(link, pin) => self.iters.push((link, pin)),
+            LinkFds::Iter(link, pin) => self.iters.push((link, pin)),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Drop for Links {
 }
 
 /// Descriptors of an attachment.
-enum Made {
+enum LinkFds {
     Fast(OwnedFd),
     Slow(Vec<OwnedFd>),
     Perf(Vec<OwnedFd>, Vec<OwnedFd>),
@@ -221,7 +221,7 @@ fn functions(
 ) -> anyhow::Result<()> {
     let why = match kprobes(sites, program, how) {
         Ok(link) => {
-            links.add(Made::Slow(vec![link]));
+            links.add(LinkFds::Slow(vec![link]));
             links.sites += sites.len() as u64 * if how == BPF_TRACE_KPROBE_SESSION { 2 } else { 1 };
             return Ok(());
         }
@@ -263,37 +263,37 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
     made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
-fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<Made> {
+fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<LinkFds> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
-        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => Ok(Made::Slow(Vec::new())),
-        Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(Made::Fast),
-        Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(Made::Fast),
+        Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => Ok(LinkFds::Slow(Vec::new())),
+        Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(LinkFds::Fast),
+        Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(LinkFds::Fast),
         Attach::Tracepoint { category, event } => {
             let missing = |m: crate::system::Missing| io::Error::other(m.what);
             let found = sys.tracepoint(category, event).map_err(missing)?;
             let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
-            on_event(perf::tracepoint(id)?, program, *cookie).map(Made::Slow)
+            on_event(perf::tracepoint(id)?, program, *cookie).map(LinkFds::Slow)
         }
         Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::place(&site.attach, settings) {
             Some(place) => in_file(ty, place, sites, program, settings),
             None => crate::bug!("{} is in a file", site.name),
         },
-        Attach::Kprobe { module, function, place, ret, .. } => {
+        Attach::Kprobe { module, function, offset, ret, .. } => {
             let name = match module {
                 Some(module) => format!("{module}:{function}"),
                 None => function.clone(),
             };
             let name = CString::new(name)?;
-            let event = perf::kprobe((!function.is_empty()).then_some(&name), *place, *ret)?;
-            on_event(event, program, *cookie).map(Made::Slow)
+            let event = perf::kprobe((!function.is_empty()).then_some(&name), *offset, *ret)?;
+            on_event(event, program, *cookie).map(LinkFds::Slow)
         }
-        Attach::Trampoline { .. } => trampoline(program).map(|link| Made::Slow(vec![link])),
+        Attach::Trampoline { .. } => trampoline(program).map(|link| LinkFds::Slow(vec![link])),
         Attach::Iter { name, pin, of_tasks } => {
-            iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| Made::Iter(link, pin.clone()))
+            iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| LinkFds::Iter(link, pin.clone()))
         }
-        Attach::Perf { ty, config, every, all_cpus } => {
-            events(scopes(*all_cpus, settings.only_pid(), sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *every, scope))
+        Attach::Perf { ty, config, period, all_cpus } => {
+            events(scopes(*all_cpus, settings.only_pid(), sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *period, scope))
         }
         Attach::Breakpoint { address, length, mode } => {
             events(scopes(true, settings.only_pid(), sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
@@ -302,21 +302,21 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
 }
 
 /// One program on an event for each scope.
-fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) -> io::Result<OwnedFd>) -> io::Result<Made> {
+fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) -> io::Result<OwnedFd>) -> io::Result<LinkFds> {
     let (mut events, mut links) = (Vec::new(), Vec::new());
     for scope in scopes {
         let mut fds = on_event(open(scope)?, program, cookie)?;
         events.extend(fds.pop());
         links.extend(fds);
     }
-    Ok(Made::Perf(events, links))
+    Ok(LinkFds::Perf(events, links))
 }
 
 /// Attaches to places in a file with one link, or to one place with an event: its offset and that of its semaphore.
-fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
+fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<LinkFds> {
     let InFile { path, offset, semaphore, ret } = place;
     match ty {
-        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| Made::Slow(vec![link])),
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| LinkFds::Slow(vec![link])),
         ProgramType::RawTracepoint
         | ProgramType::Tracepoint
         | ProgramType::Uprobe
@@ -328,7 +328,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
         | ProgramType::Lsm
         | ProgramType::Iter => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
-            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.only_pid())?, program, cookie).map(Made::Slow)
+            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.only_pid())?, program, cookie).map(LinkFds::Slow)
         }
     }
 }
@@ -467,9 +467,9 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
             None => "the kernel has no such function, or does not allow probing it".into(),
         },
         (Attach::Kprobe { .. }, libc::EILSEQ) => "not the start of an instruction".into(),
-        (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel does not allow a probe there".into(),
+        (Attach::Kprobe { offset: 0, .. }, libc::EINVAL) => "the kernel does not allow a probe there".into(),
         (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or an instruction that cannot be probed".into(),
-        (Attach::Perf { every: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
+        (Attach::Perf { period: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
             let most = sys.most_samples().map_or(String::new(), |most| format!(" = {most}"));
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate{most}")
         }
@@ -483,7 +483,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
 /// Which mechanism serves a program, for `-v`.
 pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }) => "test run",
+        Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
@@ -493,8 +493,8 @@ pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn Target
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
         Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeSession => "kprobe.session",
         Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeMulti => "kprobe.multi",
-        Some(Attach::Kprobe { many: true, .. }) if sys.has(Feature::KprobeMulti) => "perf kprobe (kprobe.multi is turned off)",
-        Some(Attach::Kprobe { many: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",
+        Some(Attach::Kprobe { wildcard: true, .. }) if sys.has(Feature::KprobeMulti) => "perf kprobe (kprobe.multi is turned off)",
+        Some(Attach::Kprobe { wildcard: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",
         Some(Attach::Kprobe { .. }) => "perf kprobe",
         Some(Attach::Trampoline { .. }) => "trampoline",
         Some(Attach::Iter { .. }) => "iterator",

@@ -8,7 +8,7 @@
 //! records causes one wakeup. After a drain that found records, the thread pauses for [`PAUSE`] and drains again. Only if it
 //! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
 //! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
-//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`NAP`] bounds the wait.
+//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`MAX_WAIT`] bounds the wait.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::poll::{NAP, clear, eventfd, tell, wait};
+use super::poll::{MAX_WAIT, clear, eventfd, tell, wait};
 use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
@@ -201,7 +201,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     loop {
         let mut bytes = {
             let queue = channel.lock();
-            let queue = channel.room.wait_timeout_while(queue, NAP, |d| !d.stop && d.bytes >= limit);
+            let queue = channel.room.wait_timeout_while(queue, MAX_WAIT, |d| !d.stop && d.bytes >= limit);
             let (mut queue, late) = queue.unwrap_or_else(PoisonError::into_inner);
             if queue.stop {
                 return;
@@ -245,7 +245,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
             wait(&[stop], PAUSE);
         } else {
             state.set_sleeps(true);
-            wait(&[ring.fd(), stop], NAP);
+            wait(&[ring.fd(), stop], MAX_WAIT);
             state.set_sleeps(false);
         }
     }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, DynamicClockId};
 use super::events::Events;
 use super::final_maps::{Kept, Past};
 use super::load::{Loaded, MapFd};
-use super::poll::NAP;
+use super::poll::MAX_WAIT;
 use super::problems::Problems;
 use super::signals::Signals;
 use super::stacks::Stacks;
@@ -186,9 +186,9 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Tells of lost events since the last time: every [`NAP`] at most, unless it is the `last` time.
+    /// Tells of lost events since the last time: every [`MAX_WAIT`] at most, unless it is the `last` time.
     pub(super) fn tell_lost(&mut self, last: bool) {
-        if !last && self.counted_at.is_some_and(|at| at.elapsed() < NAP) {
+        if !last && self.counted_at.is_some_and(|at| at.elapsed() < MAX_WAIT) {
             return;
         }
         self.counted_at = Some(Instant::now());

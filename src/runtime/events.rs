@@ -122,7 +122,7 @@ fn type_of(arg: &EventArg) -> Type {
         EventArg::Int(n) => Type::int(if i32::try_from(*n).is_ok() { 4 } else { 8 }),
         EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => ty.clone(),
         EventArg::Text(text) => Type::Str(text.len() as u32 + 1),
-        EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } | EventArg::Element { .. } => Type::Void,
+        EventArg::Word(_) | EventArg::Map(_) | EventArg::TakenMap { .. } | EventArg::Element { .. } => Type::Void,
     }
 }
 
@@ -133,7 +133,7 @@ fn constant(arg: &EventArg) -> Arg {
         EventArg::Text(text) => Arg::Value(Value::Str { bytes: text.clone(), cut: false }),
         EventArg::Word(word) => Arg::Value(Value::Text(word.clone())),
         EventArg::Map(map) => Arg::Map(*map),
-        EventArg::Taken { map, keys } => Arg::Taken { map: *map, keys: *keys },
+        EventArg::TakenMap { map, keys } => Arg::TakenMap { map: *map, keys: *keys },
         EventArg::Element { map, .. } => Arg::Element(*map, Vec::new()),
         EventArg::Field { .. } | EventArg::Var { .. } => Arg::Value(Value::None),
     }
@@ -141,7 +141,7 @@ fn constant(arg: &EventArg) -> Arg {
 
 fn read(value: &mut Arg, arg: &EventArg, record: &[u8], host: &mut dyn Host) {
     match arg {
-        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } => {}
+        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::TakenMap { .. } => {}
         EventArg::Field { ty, offset } => *value = Arg::Value(decoded(ty, bytes(record, *offset, ty.size()), host)),
         EventArg::Var { ty, offset } => {
             let (start, len) = (u32_at(record, *offset), u32_at(record, offset.saturating_add(4)));

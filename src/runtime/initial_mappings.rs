@@ -25,7 +25,7 @@ pub(super) struct Early {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct InitialMappings {
     pub(super) processes: HashMap<u32, Early>,
     /// By path and inode.
     pub(super) held: Vec<((PathBuf, u64), File)>,
@@ -35,7 +35,7 @@ pub(super) struct Found {
 
 /// A look at all processes, under way.
 #[derive(Debug)]
-pub(super) struct Look(JoinHandle<Found>);
+pub(super) struct Look(JoinHandle<InitialMappings>);
 
 impl Look {
     /// Starts the thread; none if it cannot be created.
@@ -49,13 +49,13 @@ impl Look {
     }
 
     /// Waits for its end.
-    pub(super) fn end(self) -> Found {
+    pub(super) fn end(self) -> InitialMappings {
         self.0.join().unwrap_or_default()
     }
 }
 
-fn look() -> Found {
-    let mut found = Found::default();
+fn look() -> InitialMappings {
+    let mut found = InitialMappings::default();
     let mut files = HashSet::new();
     let own = std::process::id();
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -393,7 +393,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
     if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
         return if python { SOME } else { LEAST };
     }
-    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.traits().rare) {
+    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.properties().rare) {
         return SOME;
     }
     let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {

@@ -16,7 +16,7 @@
 //! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
 //! - `throttle`, `cost`, `entry_cost`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
-//! - `iter`: iterators over kernel objects; `trials`: a script's tests and benchmarks
+//! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks
 //! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols
 
 use std::collections::BTreeSet;
@@ -85,8 +85,8 @@ mod stacks;
 mod sweep;
 pub mod symbolize;
 mod test_run;
+mod tests_and_benches;
 mod throttle;
-mod trials;
 mod unhit;
 mod unloadable;
 mod unwind;
@@ -433,7 +433,7 @@ impl Session<'_> {
 
 /// Is it run by us, at its time, rather than by what happens?
 fn run_by_hand(attach: &Attach) -> bool {
-    matches!(attach, Attach::Begin | Attach::End | Attach::Trial { .. })
+    matches!(attach, Attach::Begin | Attach::End | Attach::Test { .. })
 }
 
 /// Reports once that everything is attached, to `--notify-fd`.
@@ -479,9 +479,12 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
     }
     let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
         EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => has(ty, these),
-        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } | EventArg::Element { .. } => {
-            false
-        }
+        EventArg::Int(_)
+        | EventArg::Text(_)
+        | EventArg::Word(_)
+        | EventArg::Map(_)
+        | EventArg::TakenMap { .. }
+        | EventArg::Element { .. } => false,
     });
     sent || manifest.maps.iter().any(|m| has(&m.value, these) || m.key.as_ref().is_some_and(|ty| has(ty, these)))
 }

@@ -22,7 +22,7 @@ const TAIL: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
     /// What was read of it.
-    read: Option<Seen>,
+    read: Option<FileState>,
     /// When it was last looked at.
     looked: Option<Instant>,
     /// The user whose process it is of.
@@ -37,7 +37,7 @@ pub(super) struct PerfMap {
 
 /// A file, as far as it was read.
 #[derive(Debug)]
-struct Seen {
+struct FileState {
     inode: (u64, u64),
     modified: Option<SystemTime>,
     /// Its length then, and up to where it was whole lines.
@@ -110,7 +110,7 @@ impl PerfMap {
         let more = self.read.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.goes_on_in(&mut file));
         let mut seen = more.unwrap_or_else(|| {
             self.symbols.clear();
-            Seen { inode, modified, len: 0, lines: 0, tail: Vec::new() }
+            FileState { inode, modified, len: 0, lines: 0, tail: Vec::new() }
         });
         let mut bytes = Vec::new();
         if file.seek(SeekFrom::Start(seen.lines)).is_err() || file.take(input::LIST).read_to_end(&mut bytes).is_err() {
@@ -147,7 +147,7 @@ impl PerfMap {
     }
 }
 
-impl Seen {
+impl FileState {
     /// Does the file have the same bytes where reading ended?
     fn goes_on_in(&self, file: &mut File) -> bool {
         let mut now = vec![0; self.tail.len()];

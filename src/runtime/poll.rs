@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
 /// The longest wait: what nobody announces is looked at so often.
-pub(super) const NAP: Duration = Duration::from_millis(100);
+pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {

@@ -9,8 +9,8 @@ use anyhow::Context;
 use super::attach::Links;
 use super::context::RunContext;
 use super::final_maps::Kept;
-use super::poll::{NAP, ended};
-use super::signals::{Signals, hurry};
+use super::poll::{MAX_WAIT, ended};
+use super::signals::{Signals, with_loop_deadline};
 use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
@@ -59,21 +59,21 @@ impl Session<'_> {
         let mut refreshed = Instant::now();
         let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
         loop {
-            heed(&self.cx)?;
+            handle_signals(&self.cx)?;
             if let Some(scrapes) = &scrapes {
-                scrapes.heed(&mut context)?;
+                scrapes.answer(&mut context)?;
             }
             let done = source.done(&mut context, &self.cx.loaded.state);
             if context.exit.is_none() {
                 context.exit = done.asked;
             }
-            if self.watched && refreshed.elapsed() >= NAP {
+            if self.watched && refreshed.elapsed() >= MAX_WAIT {
                 self.cx.symbols.refresh();
                 refreshed = Instant::now();
             }
-            context.stacks.tend(&context.loaded.state, done.all);
+            context.stacks.make_room(&context.loaded.state, done.all);
             if let Some(throttle) = &mut throttle {
-                let steps = throttle.tend(&self.cx, &mut self.links, self.sys);
+                let steps = throttle.update(&self.cx, &mut self.links, self.sys);
                 steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
             }
             context.tell_lost(false);
@@ -92,9 +92,9 @@ impl Session<'_> {
                 break;
             }
             if done.all {
-                let nap = context.stacks.nap(&context.loaded.state);
+                let wait = context.stacks.max_wait(&context.loaded.state);
                 source.sleep(
-                    self.cx.signals.patience(throttle.as_ref().map_or(nap, |throttle| throttle.nap(nap))),
+                    self.cx.signals.patience(throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait))),
                     &[
                         self.cx.signals.fd(),
                         raw(child.as_ref().map(|c| c.fd()).as_ref()),
@@ -108,10 +108,10 @@ impl Session<'_> {
 
         redraw::end(&mut context);
         let flags = self.cx.loaded.state.flags();
-        hurry(flags, STRAGGLERS * 10, || self.links.quiet());
+        with_loop_deadline(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
             // nothing is lost where the kernel does not do it but what a program says that is at work just now
-            true => hurry(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
+            true => with_loop_deadline(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
         context.throttle = throttle;
@@ -245,7 +245,7 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
 }
 
 /// Does what the latest signals ask for, other than the end of the run.
-fn heed(cx: &SessionCx) -> anyhow::Result<()> {
+fn handle_signals(cx: &SessionCx) -> anyhow::Result<()> {
     for _ in 0..cx.signals.acknowledge() {
         load::run_all(cx.manifest, &cx.loaded, &Attach::Signal, &cx.signals)?;
     }

@@ -81,7 +81,7 @@ impl Scrapes {
     }
 
     /// Answers the question, if there is one.
-    pub(super) fn heed(&self, context: &mut RunContext) -> anyhow::Result<()> {
+    pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
         if !self.asked.swap(false, Ordering::SeqCst) {
             return Ok(());
         }

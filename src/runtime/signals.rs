@@ -253,7 +253,7 @@ fn block(signals: &[libc::c_int]) -> libc::sigset_t {
 }
 
 /// Runs `f`, which may wait for programs. Their loops end if it takes longer than `patience`.
-pub(super) fn hurry<T>(flags: Flags, patience: Duration, work: impl FnOnce() -> T) -> T {
+pub(super) fn with_loop_deadline<T>(flags: Flags, patience: Duration, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         let watch = || {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::load::{Loaded, MapFd};
-use super::poll::NAP;
+use super::poll::MAX_WAIT;
 use super::shared::Shared;
 use super::{maps, tagged};
 use crate::codegen::artifact::Manifest;
@@ -14,12 +14,12 @@ use crate::codegen::artifact::Manifest;
 /// Number of stacks in memory before unused ones are discarded.
 const ENOUGH: usize = 1 << 16;
 /// Between two looks while a table fills up.
-const HURRY: Duration = Duration::from_millis(10);
+const WAIT_WHILE_FILLING: Duration = Duration::from_millis(10);
 /// A program that has just found a stack in its table may take so long to put its id into a map or a record.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A stack in memory.
-struct Taken {
+struct StoredStack {
     frames: Box<[u64]>,
     when: Instant,
 }
@@ -31,7 +31,7 @@ pub(super) struct Stacks {
     /// The script's maps that may hold ids.
     holders: Vec<MapFd>,
     /// By limit and id.
-    taken: HashMap<(u32, u64), Taken>,
+    taken: HashMap<(u32, u64), StoredStack>,
     /// The counters of [`Shared::stacks`] when the tables were last emptied, and how many more may follow until the next
     /// time.
     at: u64,
@@ -67,14 +67,14 @@ impl Stacks {
         }
     }
 
-    /// How long to wait at most until the next [`Stacks::tend`].
-    pub fn nap(&self, state: &Shared) -> Duration {
+    /// How long to wait at most until the next [`Stacks::make_room`].
+    pub fn max_wait(&self, state: &Shared) -> Duration {
         let filling = state.stacks().wrapping_sub(self.at) > self.room / 4;
-        if filling { HURRY } else { NAP }
+        if filling { WAIT_WHILE_FILLING } else { MAX_WAIT }
     }
 
     /// Makes room in the tables if it is time to. `idle`: all records have been done that there were.
-    pub fn tend(&mut self, state: &Shared, idle: bool) {
+    pub fn make_room(&mut self, state: &Shared, idle: bool) {
         let now = state.stacks();
         if now.wrapping_sub(self.at) < self.room {
             return;
@@ -84,7 +84,7 @@ impl Stacks {
         for (limit, table) in &self.tables {
             // what cannot be taken out stays, and new ones are counted as not kept
             let _ = maps::take_stacks(*table, |id, frames| {
-                self.taken.insert((*limit, id), Taken { frames: frames.into(), when });
+                self.taken.insert((*limit, id), StoredStack { frames: frames.into(), when });
             });
         }
         if idle && self.taken.len() > self.enough {

@@ -216,12 +216,12 @@ fn every_mechanism_counts_and_leaves() {
     let uprobe = Attach::Uprobe {
         path: me.clone(),
         offset: function.offset,
-        by: 0,
+        function_offset: 0,
         function: "probe_me".into(),
         ret: false,
         abi: crate::system::Abi::SystemV,
     };
-    let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, every: SamplePeriod::Period(1_000_000), all_cpus };
+    let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, period: SamplePeriod::Period(1_000_000), all_cpus };
     let number = sys.syscall_number("getpid").unwrap();
     let mut programs = vec![
         program(
@@ -316,7 +316,7 @@ fn order_of_declaration() {
     let uprobe = Attach::Uprobe {
         path: me.clone(),
         offset: function.offset,
-        by: 0,
+        function_offset: 0,
         function: "probe_me".into(),
         ret: false,
         abi: crate::system::Abi::SystemV,

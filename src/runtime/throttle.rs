@@ -134,8 +134,8 @@ impl Throttle {
         Some(throttle)
     }
 
-    /// How long to wait at most until the next [`Throttle::tend`].
-    pub fn nap(&self, longest: Duration) -> Duration {
+    /// How long to wait at most until the next [`Throttle::update`].
+    pub fn max_wait(&self, longest: Duration) -> Duration {
         longest.min(TICK.saturating_sub(self.looked.elapsed()) + Duration::from_millis(1))
     }
 
@@ -145,7 +145,7 @@ impl Throttle {
     }
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
-    pub fn tend(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
+    pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
         let took = self.looked.elapsed();
         if took < TICK {
             return Vec::new();

@@ -185,7 +185,7 @@ impl BodyChecker<'_> {
             Some(how) => return self.with_facts(row, given, span, how.check).is_some(),
         };
         if let Some((message, help)) = fault {
-            self.report(Diagnostic::error("not-here", span, message).help(help));
+            self.report(Diagnostic::error("unsupported-in-probe", span, message).help(help));
         }
         false
     }
@@ -196,12 +196,16 @@ impl BodyChecker<'_> {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
             if self.site.kind.offers().contains(row.needs) {
-                let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {} on this kernel", row.name, self.site.name));
+                let d = Diagnostic::error(
+                    "unsupported-in-probe",
+                    span,
+                    format!("`{}` cannot be used in {} on this kernel", row.name, self.site.name),
+                );
                 let d = self.called_from(d);
                 self.report(d.help(format!("other {kind} probes or a newer kernel support it")));
                 return false;
             }
-            let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
+            let d = Diagnostic::error("unsupported-in-probe", span, format!("`{}` cannot be used in {kind} probes", row.name));
             let d = self.called_from(d);
             self.report(if can.is_empty() { d } else { d.help(format!("it can be used in {}", can.join(", "))) });
             return false;

@@ -347,7 +347,7 @@ pub fn check_unused(
         let mut diags = Vec::new();
         check_all(env, maps, site, context, &mut callees, &mut diags);
         // What a probe does not offer is not this function's fault.
-        all.extend(diags.into_iter().filter(|d| !matches!(d.code, "not-here" | "bad-arg" | "unknown-field")));
+        all.extend(diags.into_iter().filter(|d| !matches!(d.code, "unsupported-in-probe" | "bad-arg" | "unknown-field")));
         let found = State { vars: Vec::new(), callees: callees.finish(), ..State::default() };
         changed |= *state != found;
         *state = found;

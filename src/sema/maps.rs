@@ -18,7 +18,7 @@ const MOST_KEYS: u64 = 1 << 27;
 
 /// What one pass found of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct InferredMap {
     /// Type of its values.
     pub value: Merged,
     /// Type of its keys.
@@ -33,7 +33,7 @@ pub struct Found {
     pub first: Span,
 }
 
-impl Found {
+impl InferredMap {
     fn new(first: Span) -> Self {
         Self { value: Merged::default(), key: Merged::default(), keyed: None, scalar: None, set: false, first }
     }
@@ -77,7 +77,7 @@ fn roomy(ty: &Type, room: u32) -> Type {
 }
 
 /// A predefined map keeps its types.
-fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
+fn disagrees(given: &hir::Map, found: &InferredMap) -> Option<Diagnostic> {
     let (key, value) = (given.key.clone().unwrap_or(Type::Void), &given.value);
     let (what, had, has) = match (*value == found.value.ty, key == found.key.ty) {
         (true, true) => return None,
@@ -95,8 +95,8 @@ fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
 /// All maps, by name without `@`.
 #[derive(Debug, Default)]
 pub struct Maps {
-    known: BTreeMap<String, Found>,
-    next: BTreeMap<String, Found>,
+    known: BTreeMap<String, InferredMap>,
+    next: BTreeMap<String, InferredMap>,
     /// From `let @m = …`.
     pub declared: BTreeMap<String, Declared>,
     /// Maps that are there before the script is, with the types that they have: part of it once it uses them.
@@ -116,10 +116,10 @@ impl Maps {
     }
 
     /// The initial types of a predefined map.
-    fn beforehand(&self, name: &str) -> Option<Found> {
+    fn beforehand(&self, name: &str) -> Option<InferredMap> {
         let map = self.given.get(name)?;
         let settled = |ty: &Type| Merged { ty: ty.clone(), weak: Weak::No, span: EARLIER };
-        Some(Found {
+        Some(InferredMap {
             value: settled(&map.value),
             key: map.key.as_ref().map(settled).unwrap_or_default(),
             keyed: map.key.as_ref().map(|_| EARLIER),
@@ -148,16 +148,16 @@ impl Maps {
     }
 
     /// What this pass has found so far; adds the map.
-    pub fn found(&mut self, name: &str, span: Span) -> &mut Found {
+    pub fn found(&mut self, name: &str, span: Span) -> &mut InferredMap {
         if !self.next.contains_key(name) {
-            let new = self.beforehand(name).map_or_else(|| Found::new(span), |found| Found { first: span, ..found });
+            let new = self.beforehand(name).map_or_else(|| InferredMap::new(span), |found| InferredMap { first: span, ..found });
             self.next.insert(name.to_string(), new);
         }
-        self.next.entry(name.to_string()).or_insert_with(|| Found::new(span))
+        self.next.entry(name.to_string()).or_insert_with(|| InferredMap::new(span))
     }
 
     /// The type of a map: from the previous pass, or else from this one.
-    pub fn get(&self, name: &str) -> Option<&Found> {
+    pub fn get(&self, name: &str) -> Option<&InferredMap> {
         self.known.get(name).filter(|f| f.value.ty != Type::Void).or_else(|| self.next.get(name)).or_else(|| self.known.get(name))
     }
 
@@ -183,7 +183,7 @@ impl Maps {
     }
 
     /// What the pass before found of the map of this index; of a new one, what this pass has found so far.
-    pub fn by_id(&self, id: MapId) -> Option<&Found> {
+    pub fn by_id(&self, id: MapId) -> Option<&InferredMap> {
         self.known.values().chain(self.next.values()).nth(id)
     }
 

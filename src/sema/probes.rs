@@ -90,8 +90,8 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
             Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
         };
-        let trials = env.settings.mode == Mode::Trace && filter.is_none() && lost.is_empty();
-        let code = if trials { "only-trials" } else { "no-probes" };
+        let only_tests = env.settings.mode == Mode::Trace && filter.is_none() && lost.is_empty();
+        let code = if only_tests { "only-tests" } else { "no-probes" };
         diags.push(Diagnostic::error(code, Span::default(), "No probes to attach").help(help));
     }
     limit(&jobs, env.settings, diags);
@@ -102,7 +102,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
 /// Tests are run by themselves, between `begin` and `end`, and so are benchmarks.
 fn wanted(site: &ProbeSite, mode: Mode) -> bool {
     match (&site.attach, mode) {
-        (Attach::Trial { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
+        (Attach::Test { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
         (Attach::Begin | Attach::End, _) => true,
         (_, Mode::Trace) => true,
         (_, Mode::Test | Mode::Bench) => false,
@@ -112,7 +112,7 @@ fn wanted(site: &ProbeSite, mode: Mode) -> bool {
 /// Results of tests and benchmarks appear under their names.
 fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
     let mut seen: BTreeMap<&str, &ProbeSite> = BTreeMap::new();
-    for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
+    for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Test { .. })) {
         match seen.get(site.name.as_str()) {
             Some(first) => {
                 let d = Diagnostic::error("redeclared", site.span, format!("the {} exists already", site.name));

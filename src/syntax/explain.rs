@@ -332,7 +332,7 @@ impl Order {
         let start = base + span.start();
         let place = Span { source: index, start: start as u32, end: (start + first_line) as u32 };
         if stage < self.stage {
-            return Some(Diagnostic::error("order", place, what).help("move it up"));
+            return Some(Diagnostic::error("misplaced-directive", place, what).help("move it up"));
         }
         self.stage = stage;
         None

@@ -243,7 +243,7 @@ impl Reader {
                 Inside::Member(name, value) => {
                     if let Some((first, _)) = members.iter().find(|(n, _)| n.name == name.name) {
                         let message = format!("this record has two members `{}`", name.name);
-                        self.diags.push(Diagnostic::error("duplicate", name.span, message).related(first.span, "the first is here"));
+                        self.diags.push(Diagnostic::error("duplicate-field", name.span, message).related(first.span, "the first is here"));
                     }
                     members.push((name, value));
                 }

@@ -1,9 +1,9 @@
 //! Verbs write a script for a common question: `rbt count 'vfs_*'` becomes a script, which runs like any other.
 //!
 //! A row of [`VERBS`] is a name, its arguments, its help, and a function that turns the arguments into a script. The script contains
-//! the user's words as typed, and [`Made`] records their positions, so that a message can point to the word.
+//! the user's words as typed, and [`ComposedScript`] records their positions, so that a message can point to the word.
 
-mod made;
+mod composed;
 mod probe;
 #[cfg(test)]
 mod tests;
@@ -12,8 +12,8 @@ mod write;
 use std::collections::BTreeMap;
 
 use crate::failure::Failure;
-pub use made::Made;
-use made::Word;
+pub use composed::ComposedScript;
+use composed::Word;
 pub use probe::Category;
 use write::Script;
 
@@ -38,7 +38,7 @@ pub struct Verb {
     least: usize,
     /// Maximum number of arguments.
     most: usize,
-    write: fn(&Asked, &mut Script) -> Result<(), Failure>,
+    write: fn(&VerbArgs, &mut Script) -> Result<(), Failure>,
 }
 
 /// An option of verbs, in addition to rbt's own.
@@ -226,7 +226,7 @@ impl Verb {
     /// # Errors
     /// Too few words or too many, and values of options that mean nothing. What is wrong with an expression is seen when the script is
     /// read.
-    pub fn script(&'static self, asked: Asked) -> Result<Made, Failure> {
+    pub fn script(&'static self, asked: VerbArgs) -> Result<ComposedScript, Failure> {
         let wrong = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
         if asked.words.len() < self.least {
             let missing = self.operands.get(asked.words.len()).or(self.operands.last()).copied().unwrap_or_default();
@@ -255,7 +255,7 @@ const EXPRESSIONS: &[&str] = &["if", "by"];
 
 /// A user's request to a verb.
 #[derive(Debug)]
-pub struct Asked {
+pub struct VerbArgs {
     /// Words that belong to no option.
     pub words: Vec<String>,
     /// Names of the given [`OPTIONS`], with their values.
@@ -264,7 +264,7 @@ pub struct Asked {
     pub category: Category,
 }
 
-impl Asked {
+impl VerbArgs {
     fn has(&self, name: &str) -> bool {
         self.options.contains_key(name)
     }

@@ -5,11 +5,11 @@ use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::syntax;
 
 /// Of a command line after `rbt`; words without a dash or an option's value are the verb's.
-fn script(line: &str) -> Result<Made, Failure> {
+fn script(line: &str) -> Result<ComposedScript, Failure> {
     let words = shlex::split(line).unwrap();
     let verb = find(&words[0]).unwrap();
     let mut asked =
-        Asked { words: Vec::new(), options: BTreeMap::new(), category: |word| ["sched", "syscalls", "raw_syscalls"].contains(&word) };
+        VerbArgs { words: Vec::new(), options: BTreeMap::new(), category: |word| ["sched", "syscalls", "raw_syscalls"].contains(&word) };
     let mut rest = words[1..].iter();
     while let Some(word) = rest.next() {
         let named = |o: &&VerbOption| word == &format!("--{}", o.name) || o.short.is_some_and(|c| word == &format!("-{c}"));

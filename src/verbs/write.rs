@@ -1,19 +1,19 @@
 //! Writes the script of each verb.
 
-use super::Asked;
-use super::made::{Made, Part, Word};
+use super::VerbArgs;
+use super::composed::{ComposedScript, Part, Word};
 use super::probe::{Probe, probes};
 use crate::failure::Failure;
 
 /// A script under construction.
-pub(super) struct Script(Made);
+pub(super) struct Script(ComposedScript);
 
 impl Script {
     pub(super) fn new(name: String, words: Vec<Word>) -> Self {
-        Self(Made { name, words, ..Made::default() })
+        Self(ComposedScript { name, words, ..ComposedScript::default() })
     }
 
-    pub(super) fn made(self) -> Made {
+    pub(super) fn made(self) -> ComposedScript {
         self.0
     }
 
@@ -82,7 +82,7 @@ impl Script {
     }
 
     /// What is done every so often and at the end.
-    fn ends(&mut self, asked: &Asked, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
+    fn ends(&mut self, asked: &VerbArgs, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
         let top = asked.number("top")?;
         if let (Some(n), false) = (top, keyed) {
             let failure = Failure::new(format!("--top {n}: there is only one value"));
@@ -102,7 +102,7 @@ impl Script {
         Ok(())
     }
 
-    fn stop(&mut self, asked: &Asked) -> Result<(), Failure> {
+    fn stop(&mut self, asked: &VerbArgs) -> Result<(), Failure> {
         if let Some(after) = asked.time("duration")? {
             self.put(&format!("\ninterval:{after} {{\n  exit();\n}}\n"));
         }
@@ -111,7 +111,7 @@ impl Script {
 }
 
 /// The attach points of the first `words` words.
-fn points(asked: &Asked, words: usize) -> Vec<(usize, Probe)> {
+fn points(asked: &VerbArgs, words: usize) -> Vec<(usize, Probe)> {
     let words = asked.words.iter().enumerate().take(words);
     words.flat_map(|(i, word)| probes(word, asked.category).into_iter().map(move |p| (i, p))).collect()
 }
@@ -120,7 +120,7 @@ fn several(points: &[(usize, Probe)]) -> bool {
     points.len() > 1 || points.iter().any(|(_, p)| p.is_pattern())
 }
 
-pub(super) fn count(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn count(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let points = points(asked, usize::MAX);
     let own_end = asked.has("top");
     script.own_end(own_end);
@@ -132,7 +132,7 @@ pub(super) fn count(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     script.ends(asked, "@", keyed, own_end)
 }
 
-pub(super) fn hist(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn hist(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let own_end = asked.has("top");
     script.own_end(own_end);
     script.head(&points(asked, 1), true);
@@ -144,11 +144,11 @@ pub(super) fn hist(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     script.ends(asked, "@", keyed, own_end)
 }
 
-fn distribution(asked: &Asked) -> &'static str {
+fn distribution(asked: &VerbArgs) -> &'static str {
     if asked.has("percentiles") { "percentiles" } else { "hist" }
 }
 
-pub(super) fn stack(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn stack(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let points = points(asked, 1);
     let (of_program, samples) = (points.iter().any(|(_, p)| p.of_program()), points.iter().any(|(_, p)| p.samples()));
     let asks = asked.has("kernel") || asked.has("user");
@@ -166,7 +166,7 @@ pub(super) fn stack(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     script.ends(asked, "@", keyed, own_end)
 }
 
-pub(super) fn trace(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn trace(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let points = points(asked, 1);
     let format = asked.words.get(1).filter(|w| w.trim_start().starts_with('"') || w.contains('%'));
     let each = several(&points) || asked.words.len() == 1;
@@ -228,7 +228,7 @@ fn counted(n: usize, what: &str) -> String {
 }
 
 /// A line of values as they are, or of the probe alone.
-fn values(asked: &Asked, each: bool, script: &mut Script) -> Result<(), Failure> {
+fn values(asked: &VerbArgs, each: bool, script: &mut Script) -> Result<(), Failure> {
     if asked.words.len() == 1 {
         script.put("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
         return script.stop(asked);
@@ -278,7 +278,7 @@ fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, us
 /// What the kernel's clock is divided by.
 const UNITS: &[(&str, &str)] = &[("ns", ""), ("us", " / 1000"), ("ms", " / 1000000")];
 
-pub(super) fn latency(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let unit = asked.options.get("unit").map_or("us", String::as_str);
     let Some((unit, divided)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(Failure::new(format!("--unit {unit}: there is no such unit")).help("one of ns, us, ms"));
@@ -318,7 +318,7 @@ type Write = fn(&mut Script);
 /// What the words of `rbt timeline` that are no probes stand for.
 const TIMELINES: &[(&str, Write)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
-pub(super) fn timeline(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     for (word, text) in asked.words.iter().enumerate() {
         if let Some((_, write)) = TIMELINES.iter().find(|(name, _)| name == text) {
             if asked.has("if") && text == SCHEDULING {

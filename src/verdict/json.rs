@@ -35,12 +35,12 @@ struct One<'a> {
     verdict: Cell,
     reason: Option<&'a str>,
     seconds: f64,
-    findings: Vec<Found<'a>>,
+    findings: Vec<JsonFinding<'a>>,
     facts: Vec<Fact<'a>>,
 }
 
 #[derive(Serialize)]
-struct Found<'a> {
+struct JsonFinding<'a> {
     rule: &'a str,
     level: Level,
     message: &'a str,
@@ -83,8 +83,8 @@ fn one<'a>(report: &Report, outcome: &'a Outcome) -> One<'a> {
     }
 }
 
-fn found(finding: &Finding) -> Found<'_> {
+fn found(finding: &Finding) -> JsonFinding<'_> {
     let Finding { rule, level, message, place, related, help } = finding;
     let related = related.iter().map(|(place, message)| Related { place, message }).collect();
-    Found { rule, level: *level, message, place: place.as_ref(), related, help: help.as_deref() }
+    JsonFinding { rule, level: *level, message, place: place.as_ref(), related, help: help.as_deref() }
 }

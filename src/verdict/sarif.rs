@@ -21,7 +21,7 @@ struct Run {
     tool: Tool,
     invocations: [Invocation; 1],
     column_kind: &'static str,
-    results: Vec<Found>,
+    results: Vec<SarifResult>,
 }
 
 #[derive(Serialize)]
@@ -67,7 +67,7 @@ struct Notification {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct SarifResult {
     rule_id: &'static str,
     rule_index: usize,
     level: &'static str,
@@ -155,11 +155,11 @@ pub fn render(report: &Report, style: &Style) -> String {
     super::pretty(&Log { schema: SCHEMA, version: "2.1.0", runs: [run] })
 }
 
-fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Properties, style: &Style) -> Found {
+fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Properties, style: &Style) -> SarifResult {
     if let Some(help) = &finding.help {
         text += &format!("\nhelp: {help}");
     }
-    Found {
+    SarifResult {
         rule_id: finding.rule,
         rule_index,
         level: match finding.level {

@@ -1,7 +1,7 @@
 //! States of runs that are damaged or forged: they have a sum, or a message.
 
 use crate::change;
-use rbt::merge::{Found, Sum, read};
+use rbt::merge::{Document, Sum, read};
 use rbt::output::Output;
 use rbt::render::{FORMATS, RenderOptions, Rendered};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ fn merge(texts: &[&str], by_host: bool) -> bool {
     let mut added = 0;
     for text in texts {
         let mut each = |found| {
-            if let Found::State(state, place) = found {
+            if let Document::State(state, place) = found {
                 added += usize::from(sum.add(*state, &place).is_ok());
             }
         };

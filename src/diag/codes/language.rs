@@ -22,9 +22,13 @@ pub(super) const CODES: &[Code] = &[
     error("bad-condition", "a condition is not a number, a pointer or a bool")
         .remedy("compare it: `x != 0`, `str(p) == \"text\"`")
         .example(r#"begin { if (comm) { exit(); } }"#, r#"begin { if (comm != "") { exit(); } }"#),
-    error("bad-format", "the format of strftime() is not UTF-8"),
+    error("bad-format", "the format of strftime() is not UTF-8")
+        .example(r#"begin { print(strftime("\xff", nsecs)); }"#, r#"begin { print(strftime("%H:%M", nsecs)); }"#),
     error("bad-key", "a map's key has a type that cannot be a key"),
-    error("bad-option", "an option of the script has a wrong value on the command line"),
+    error("bad-option", "an option of the script has a wrong value on the command line").command(
+        r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=x"#,
+        r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=7"#,
+    ),
     error("bad-setting", "a setting has an invalid value")
         .example("config = { missing_probes = perhaps } begin { exit(); }", "config = { missing_probes = warn } begin { exit(); }"),
     error("bad-type", "a type cannot be used at this place")
@@ -72,7 +76,8 @@ pub(super) const CODES: &[Code] = &[
         "fn f($x: int64): int64 { if ($x > 0) { return 1; } return 0; } begin { print(f(1)); }",
     ),
     error("no-address", "& is only possible on a map or a variable").example("begin { print(&pid); }", "begin { $x = pid; print(&$x); }"),
-    warning("no-command-pid", "`cpid` is 0, because there is no command (-c)"),
+    warning("no-command-pid", "`cpid` is 0, because there is no command (-c)")
+        .command("rbt -e 'begin { print(cpid); exit(); }'", "rbt -c true -e 'begin { print(cpid); }'"),
     warning("no-effect", "a statement has no effect").example("begin { 1; }", "begin { print(1); }"),
     error("not-assignable", "the left side of an assignment is neither a variable nor a map")
         .remedy("only `$variable`, `@map` and `@map[key]` can be assigned to")
@@ -80,9 +85,6 @@ pub(super) const CODES: &[Code] = &[
     error("not-constant", "a value must be known when the script is compiled")
         .remedy("write a number or a constant expression")
         .example(r#"begin { print(getopt("a", pid)); }"#, r#"begin { print(getopt("a", 5)); }"#),
-    error("not-here", "the builtin has no value in this kind of probe")
-        .remedy("`rbt help NAME` says in which probes it can be used")
-        .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
     error("not-in-loop", "`break` or `continue` is outside of a loop")
         .remedy("use `return` to leave the probe")
         .example("begin { break; }", "begin { return; }"),
@@ -145,7 +147,8 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-name", "a word is neither a builtin nor a constant")
         .remedy("write variables as `$name`, maps as `@name`, and strings in quotes")
         .example("begin { print(comn); }", "begin { print(comm); }"),
-    error("unknown-option", "an option does not exist, in rbt or in the script"),
+    error("unknown-option", "an option does not exist, in rbt or in the script")
+        .command("rbt -e 'begin { exit(); }' --colour never", "rbt -e 'begin { exit(); }' --color never"),
     error("unknown-setting", "a setting does not exist")
         .remedy("`man rbt` lists the settings")
         .example("config = { max_strlne = 5 } begin { exit(); }", "config = { max_strlen = 5 } begin { exit(); }"),
@@ -162,7 +165,11 @@ pub(super) const CODES: &[Code] = &[
     error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
     error("unsupported", "rbt lacks a feature of bpftrace").example(r#"begin { import "names.bt"; exit(); }"#, "begin { exit(); }"),
+    error("unsupported-in-probe", "the builtin has no value in this kind of probe")
+        .remedy("`rbt help NAME` says in which probes it can be used")
+        .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
     warning("unused-map", "a map is declared but not used")
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
-    warning("useless-cast", "a cast has no effect, because the value already has this type"),
+    warning("useless-cast", "a cast has no effect, because the value already has this type")
+        .example("begin { $x = (uint64)nsecs; print($x); }", "begin { $x = nsecs; print($x); }"),
 ];

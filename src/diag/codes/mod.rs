@@ -47,15 +47,17 @@ pub struct Code {
     pub doc: &'static str,
     /// What to do about it in general. A report that knows better brings its own.
     pub remedy: Option<&'static str>,
-    /// A script that is reported so, and the same script mended. None where a script alone does not bring it about.
+    /// What is reported so, and the same mended. None where it takes a certain kernel, machine or program.
     pub example: Option<Example>,
     /// Exit status of a run that does not start because of it.
     pub status: u8,
 }
 
-/// Two scripts, for a test and for `rbt help CODE`.
+/// Two scripts or commands, for a test and for `rbt help CODE`.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
+    /// They are commands of a shell, in an empty directory. Otherwise they are scripts, which are compiled.
+    pub commands: bool,
     /// It is reported under the code.
     pub wrong: &'static str,
     /// It is not.
@@ -95,7 +97,7 @@ impl Code {
     /// All of the row, as `rbt help CODE` prints it.
     pub fn text(&self) -> String {
         let mut text = format!("{}[{}]\n\n{}\n", self.level.word(), self.name, self.sentence());
-        if let Some(Example { wrong, right }) = self.example {
+        if let Some(Example { wrong, right, .. }) = self.example {
             text += &format!("\nReported:\n\n{}\n\nFixed:\n\n{}\n", indented(wrong), indented(right));
         }
         if let Some(remedy) = self.remedy {
@@ -105,7 +107,12 @@ impl Code {
     }
 
     const fn example(self, wrong: &'static str, right: &'static str) -> Self {
-        Self { example: Some(Example { wrong, right }), ..self }
+        Self { example: Some(Example { commands: false, wrong, right }), ..self }
+    }
+
+    /// As [`Code::example`], where a script alone does not bring it about.
+    const fn command(self, wrong: &'static str, right: &'static str) -> Self {
+        Self { example: Some(Example { commands: true, wrong, right }), ..self }
     }
 }
 

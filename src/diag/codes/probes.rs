@@ -11,8 +11,6 @@ pub(super) const CODES: &[Code] = &[
         .example("interval:fortnights:1 { exit(); }", "interval:s:1 { exit(); }"),
     error("inlined", "the compiler inlined the function everywhere, so there is no code to attach to")
         .remedy("attach to a function that calls it, or to a source line: `uprobe:BINARY@FILE:LINE`"),
-    error("missing", "a binary, its symbols or its debug information cannot be found")
-        .example("uprobe:/nonexistent/program:main { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("no-btf", "the kernel's types (BTF) lack what a builtin needs"),
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
@@ -21,10 +19,11 @@ pub(super) const CODES: &[Code] = &[
         .remedy("use a kernel with CONFIG_BPF_LSM, or a fentry probe on the function security_HOOK"),
     error("no-match", "a wildcard matches nothing")
         .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
-    error("no-probes", "the script has no probe that can be attached"),
+    error("no-probes", "the script has no probe that can be attached")
+        .command("echo '// nothing' > a.bt; rbt a.bt", "echo 'begin { exit(); }' > a.bt; rbt a.bt"),
     error("not-in-btf", "the kernel's types (BTF) do not describe the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection"),
-    error("only-trials", "the script has test or bench probes only, and neither --test nor --bench is given")
+    error("only-tests", "the script has test or bench probes only, and neither --test nor --bench is given")
         .status(255)
         .example("test:one { print(1); }", "begin { print(1); }"),
     error("too-many-probes", "wildcards match more probes than max_probes")
@@ -33,14 +32,18 @@ pub(super) const CODES: &[Code] = &[
             "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_* { exit(); }",
             "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_openat { exit(); }",
         ),
+    error("unavailable", "a binary, its symbols or its debug information cannot be found")
+        .example("uprobe:/nonexistent/program:main { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("unknown-address", "an address is in no section of the binary")
         .remedy("use an address within a section; `readelf -S -s` shows the sections and symbols")
         .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
         .remedy("`man rbt-language` lists the functions")
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),
-    error("unknown-hook", "the kernel's security modules have no hook of that name").remedy("`rbt -l 'lsm:*'` lists the hooks"),
-    error("unknown-iterator", "this kernel has no iterator of this name"),
+    error("unknown-hook", "the kernel's security modules have no hook of that name")
+        .remedy("`rbt -l 'lsm:*'` lists the hooks")
+        .example("lsm:file_opened { exit(); }", "begin { exit(); }"),
+    error("unknown-iterator", "this kernel has no iterator of this name").example("iter:tasks { exit(); }", "iter:task { exit(); }"),
     error("unknown-line", "no code belongs to this source line").remedy("`objdump -dl` shows which lines have code"),
     error("unknown-module", "the kernel has no module of this name")
         .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),

@@ -23,14 +23,14 @@ pub(super) const CODES: &[Code] = &[
     error("c-preprocessor", "a preprocessor directive of the script's C part has an error")
         .status(C_PART)
         .example("#error not on this machine\nbegin { exit(); }", "begin { exit(); }"),
-    error("duplicate", "a record names the same field twice")
+    error("duplicate-field", "a record names the same field twice")
         .remedy("rename one of them, or remove it")
         .example("begin { $r = (a=1, a=2); print($r.a); }", "begin { $r = (a=1, b=2); print($r.a); }"),
-    warning("missing-parameter", "the command line lacks a positional parameter that the script reads; it is 0 or empty")
-        .example("begin { print($3); }", "begin { print(3); }"),
-    error("order", "a directive or a config block follows the first probe")
+    error("misplaced-directive", "a directive or a config block follows the first probe")
         .remedy("move it to the top of the script")
         .example("begin { exit(); } config = { max_strlen = 64 }", "config = { max_strlen = 64 } begin { exit(); }"),
+    warning("missing-parameter", "the command line lacks a positional parameter that the script reads; it is 0 or empty")
+        .example("begin { print($3); }", "begin { print(3); }"),
     error("syntax", "the script does not follow the grammar")
         .remedy("`man rbt-language` and `rbt one-liners NAME` show examples")
         .example(r#"begin { printf("%d\n" 1); }"#, r#"begin { printf("%d\n", 1); }"#),

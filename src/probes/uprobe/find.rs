@@ -12,7 +12,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::{Abi, Binary, Function, Inlined, Line, binary::demangle, binary::instructions};
 
 /// The parts of an attach point.
-pub(super) struct Wanted {
+pub(super) struct UprobeTarget {
     /// As written; empty for the program of `-p`'s process.
     pub(super) binary: String,
     pub(super) target: Target,
@@ -29,23 +29,23 @@ pub(super) enum Target {
 }
 
 /// A place in a binary.
-pub(super) struct Found {
+pub(super) struct UprobeLocation {
     pub(super) function: Function,
     /// Bytes from the function's start.
-    pub(super) by: u64,
+    pub(super) function_offset: u64,
     /// As the probe's name has it after the binary.
-    pub(super) shown: String,
+    pub(super) display: String,
 }
 
-impl Found {
-    fn at(function: &Function, by: u64) -> Self {
-        let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        Self { function: function.clone(), by, shown: format!(":{}{plus}", function.name) }
+impl UprobeLocation {
+    fn at(function: &Function, function_offset: u64) -> Self {
+        let plus = if function_offset == 0 { String::new() } else { format!("+{function_offset}") };
+        Self { function: function.clone(), function_offset, display: format!(":{}{plus}", function.name) }
     }
 
-    fn plain(function: &Function, name: &demangle::Name, by: u64) -> Self {
-        let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        Self { function: function.clone(), by, shown: format!(":{name}{plus}") }
+    fn plain(function: &Function, name: &demangle::Name, function_offset: u64) -> Self {
+        let plus = if function_offset == 0 { String::new() } else { format!("+{function_offset}") };
+        Self { function: function.clone(), function_offset, display: format!(":{name}{plus}") }
     }
 
     /// As `-l` lists it.
@@ -59,23 +59,24 @@ impl Found {
 
 /// Gives functions that share a name one each: instances of a generic function by the hash in their symbols, constructors and
 /// others by their symbols.
-fn told_apart(mut found: Vec<Found>) -> Vec<Found> {
+fn told_apart(mut found: Vec<UprobeLocation>) -> Vec<UprobeLocation> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    found.iter().for_each(|f| *times.entry(f.shown.clone()).or_default() += 1);
-    for f in found.iter_mut().filter(|f| times.get(&f.shown).is_some_and(|n| *n > 1)) {
+    found.iter().for_each(|f| *times.entry(f.display.clone()).or_default() += 1);
+    for f in found.iter_mut().filter(|f| times.get(&f.display).is_some_and(|n| *n > 1)) {
         *f = match demangle::name(&f.function.name).and_then(|name| name.exact()) {
-            Some(exact) => Found::plain(&f.function, &exact, f.by),
-            None => Found::at(&f.function, f.by),
+            Some(exact) => UprobeLocation::plain(&f.function, &exact, f.function_offset),
+            None => UprobeLocation::at(&f.function, f.function_offset),
         };
     }
     found
 }
 
-impl Wanted {
+impl UprobeTarget {
     /// Parts after the kind: `binary:function`, `binary:language:name`; with a process, the binary may be left out.
-    pub(super) fn new(parts: &[&str], of_process: bool) -> Option<Wanted> {
-        let symbol = |binary: &str, what: &str| Wanted { binary: binary.into(), target: Target::Symbol(what.into()) };
-        let plain = |binary: &str, language, what: &str| Wanted { binary: binary.into(), target: Target::Plain(language, what.into()) };
+    pub(super) fn new(parts: &[&str], of_process: bool) -> Option<UprobeTarget> {
+        let symbol = |binary: &str, what: &str| UprobeTarget { binary: binary.into(), target: Target::Symbol(what.into()) };
+        let plain =
+            |binary: &str, language, what: &str| UprobeTarget { binary: binary.into(), target: Target::Plain(language, what.into()) };
         let wanted = match *parts {
             // a name such as `a::b`, without the quotes
             [binary, ref name @ ..] if name.iter().skip(1).any(|part| part.is_empty()) => match name.split_first() {
@@ -94,14 +95,14 @@ impl Wanted {
     }
 
     /// `binary@file:line`, `binary@file:line:column`, and with a process `@file:line`; none if it does not have this form.
-    pub(super) fn line(parts: &[&str], of_process: bool) -> Option<Wanted> {
+    pub(super) fn line(parts: &[&str], of_process: bool) -> Option<UprobeTarget> {
         let (place, line, column) = match *parts {
             [place, line] => (place, line, None),
             [place, line, column] => (place, line, Some(column.parse().ok()?)),
             _ => return None,
         };
         let (binary, file) = place.rsplit_once('@').filter(|(binary, file)| (of_process || !binary.is_empty()) && !file.is_empty())?;
-        Some(Wanted { binary: binary.into(), target: Target::Line(file.into(), line.parse().ok()?, column) })
+        Some(UprobeTarget { binary: binary.into(), target: Target::Line(file.into(), line.parse().ok()?, column) })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -153,7 +154,13 @@ impl Target {
 }
 
 impl Uprobe {
-    pub(super) fn in_binary(&self, binary: &Binary, target: &Target, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
+    pub(super) fn in_binary(
+        &self,
+        binary: &Binary,
+        target: &Target,
+        point: &AttachPoint,
+        env: &Env,
+    ) -> Result<Vec<UprobeLocation>, Diagnostic> {
         let what = match target {
             Target::Plain(language, pattern) => return self.plain(binary, Some(language), pattern, point, env),
             Target::Line(file, line, column) => return self.line(binary, (file, *line, *column), point, env),
@@ -161,40 +168,41 @@ impl Uprobe {
         };
         // Go has functions with a star in their names
         if what.contains('*') && binary.functions_named(what).next().is_none() {
-            let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::listed(f, env)).collect();
+            let all: Vec<UprobeLocation> =
+                binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| UprobeLocation::listed(f, env)).collect();
             let all = told_apart(all);
             return if all.is_empty() && demangle::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
         if let Some(addr) = whole_number(what) {
             return Ok(vec![self.at_address(binary, addr, point, env)?]);
         }
-        let (name, by) = self.split(what, point)?;
+        let (name, function_offset) = self.split(what, point)?;
         // aliases and local functions of one name: one place each
         let mut found: Vec<&Function> = binary.functions_named(name).collect();
         found.dedup_by_key(|f| f.offset);
         if found.is_empty() {
             return self.plain(binary, None, what, point, env);
         }
-        self.checked(binary, found.into_iter().map(|f| Found::at(f, by)).collect(), point, env)
+        self.checked(binary, found.into_iter().map(|f| UprobeLocation::at(f, function_offset)).collect(), point, env)
     }
 
     /// An address, as the binary's sections have it.
-    fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<Found, Diagnostic> {
+    fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<UprobeLocation, Diagnostic> {
         let shown = binary.path.display();
         let Some(offset) = binary.offset_of_addr(addr) else {
             return Err(Diagnostic::error("unknown-address", point.span, format!("{shown} has nothing at address {addr:#x}")));
         };
         let around = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
-        let by = around.map_or(0, |f| addr - f.addr);
+        let function_offset = around.map_or(0, |f| addr - f.addr);
         let function = around.cloned().unwrap_or_else(|| Function { name: format!("{addr:#x}"), addr, size: 0, offset, abi: Abi::SystemV });
-        let found = Found { function, by, shown: format!(":{addr}") };
+        let found = UprobeLocation { function, function_offset, display: format!(":{addr}") };
         if env.settings.allow_unsafe {
             return Ok(found);
         }
         let refused = |message: String, help: &str| Err(Diagnostic::error("bad-offset", point.span, message).help(help));
         match around {
             None => refused(format!("{shown} has no known function at address {addr:#x}"), MIDST),
-            Some(f) if self.ret && by != 0 => {
+            Some(f) if self.ret && function_offset != 0 => {
                 let message = format!("address {addr:#x} is within `{}`, but a return probe needs a function", f.name);
                 refused(message, "name the function, or use uprobe; --unsafe disables this check")
             }
@@ -206,13 +214,20 @@ impl Uprobe {
     }
 
     /// Functions by what their authors called them, of one language or any: overloads and instances are many of one name.
-    fn plain(&self, binary: &Binary, language: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
-        let (name, by) = if what.contains('*') { (what, 0) } else { self.split(what, point)? };
+    fn plain(
+        &self,
+        binary: &Binary,
+        language: Option<&str>,
+        what: &str,
+        point: &AttachPoint,
+        env: &Env,
+    ) -> Result<Vec<UprobeLocation>, Diagnostic> {
+        let (name, function_offset) = if what.contains('*') { (what, 0) } else { self.split(what, point)? };
         let possible = binary.functions.iter().filter(|f| demangle::may_be(&f.name, name));
-        let mut found: Vec<Found> = possible
+        let mut found: Vec<UprobeLocation> = possible
             .filter_map(|f| Some((f, demangle::name(&f.name)?)))
             .filter(|(_, n)| language.is_none_or(|l| l == n.language) && n.is(name))
-            .map(|(f, n)| Found::plain(f, &n, by))
+            .map(|(f, n)| UprobeLocation::plain(f, &n, function_offset))
             .collect();
         // a constructor has two symbols, at one place as a rule
         found.sort_by(|a, b| (a.function.offset, &a.function.name).cmp(&(b.function.offset, &b.function.name)));
@@ -258,7 +273,7 @@ impl Uprobe {
         (file, line, column): (&str, u32, Option<u32>),
         point: &AttachPoint,
         env: &Env,
-    ) -> Result<Vec<Found>, Diagnostic> {
+    ) -> Result<Vec<UprobeLocation>, Diagnostic> {
         if self.ret {
             let error = Diagnostic::error("bad-probe", point.span, "a return probe needs a function, not a line");
             return Err(error.help("use uprobe, or name the function"));
@@ -293,34 +308,48 @@ impl Uprobe {
         let places = addresses.iter().filter_map(|addr| {
             let offset = binary.offset_of_addr(*addr)?;
             let around = binary.functions.iter().find(|f| *addr >= f.addr && addr - f.addr < f.size);
-            let by = around.map_or(0, |f| addr - f.addr);
+            let function_offset = around.map_or(0, |f| addr - f.addr);
             let name = around.map_or_else(|| format!("{addr:#x}"), |f| f.name.clone());
-            let function = Function { name, addr: addr - by, size: 0, offset: offset - by, abi: around.map_or(Abi::SystemV, |f| f.abi) };
-            Some(Found { function, by, shown: format!("@{file}:{line}{column}") })
+            let function = Function {
+                name,
+                addr: addr - function_offset,
+                size: 0,
+                offset: offset - function_offset,
+                abi: around.map_or(Abi::SystemV, |f| f.abi),
+            };
+            Some(UprobeLocation { function, function_offset, display: format!("@{file}:{line}{column}") })
         });
         Ok(places.collect())
     }
 
     /// A name, and the bytes after `+`.
     fn split<'a>(&self, what: &'a str, point: &AttachPoint) -> Result<(&'a str, u64), Diagnostic> {
-        let (name, by) = match what.rsplit_once('+') {
-            Some((name, by)) if !name.ends_with("operator") && !name.ends_with("operator+") => match whole_number(by) {
-                Some(by) => (name, by),
-                None => {
-                    let error = Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset"));
-                    return Err(error.help(format!("write {}", self.usage())));
+        let (name, function_offset) = match what.rsplit_once('+') {
+            Some((name, function_offset)) if !name.ends_with("operator") && !name.ends_with("operator+") => {
+                match whole_number(function_offset) {
+                    Some(function_offset) => (name, function_offset),
+                    None => {
+                        let error = Diagnostic::error("bad-probe", point.span, format!("`{function_offset}` is not an offset"));
+                        return Err(error.help(format!("write {}", self.usage())));
+                    }
                 }
-            },
+            }
             _ => (what, 0),
         };
-        if self.ret && by != 0 {
+        if self.ret && function_offset != 0 {
             return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("remove the offset, or use uprobe"));
         }
-        Ok((name, by))
+        Ok((name, function_offset))
     }
 
     /// Offsets lie within their functions, where instructions start.
-    fn checked(&self, binary: &Binary, found: Vec<Found>, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
+    fn checked(
+        &self,
+        binary: &Binary,
+        found: Vec<UprobeLocation>,
+        point: &AttachPoint,
+        env: &Env,
+    ) -> Result<Vec<UprobeLocation>, Diagnostic> {
         if !env.settings.allow_unsafe {
             found.iter().try_for_each(|f| check(binary, f, point))?;
         }
@@ -328,31 +357,38 @@ impl Uprobe {
     }
 }
 
-fn check(binary: &Binary, Found { function: f, by, .. }: &Found, point: &AttachPoint) -> Result<(), Diagnostic> {
-    well_placed(instructions::placed(&binary.path, f, *by), &f.name, *by, point.span)
+fn check(
+    binary: &Binary,
+    UprobeLocation { function: f, function_offset, .. }: &UprobeLocation,
+    point: &AttachPoint,
+) -> Result<(), Diagnostic> {
+    well_placed(instructions::placed(&binary.path, f, *function_offset), &f.name, *function_offset, point.span)
 }
 
 /// The places where a function of Go returns. The kernel's own way to find its return is to have it come back elsewhere, which
 /// the runtime does not survive: it reads return addresses when it moves a stack.
-pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Result<Vec<Found>, Diagnostic> {
+pub(super) fn returns(binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> Result<Vec<UprobeLocation>, Diagnostic> {
     let f = &found.function;
     let places = instructions::returns(&binary.path, f.offset, f.size).unwrap_or_default();
     if places.is_empty() {
         let error = Diagnostic::error("unknown-symbol", point.span, format!("`{}` does not return", f.name));
         return Err(error.help("rbt traces returns of Go functions at their `ret` instructions, and this function has none: use uprobe"));
     }
-    Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
+    Ok(places
+        .into_iter()
+        .map(|function_offset| UprobeLocation { function: f.clone(), function_offset, display: found.display.clone() })
+        .collect())
 }
 
 /// A file that need not be ELF: with --unsafe, for an address, which is then an offset. A program may have written and mapped
 /// such code.
-pub(super) fn raw(wanted: &Wanted, env: &Env) -> Option<PathBuf> {
+pub(super) fn raw(wanted: &UprobeTarget, env: &Env) -> Option<PathBuf> {
     let by_address = matches!(&wanted.target, Target::Symbol(what) if whole_number(what).is_some());
     let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();
     asked.then(|| env.sys.regular_file(&wanted.binary)).flatten()
 }
 
-pub(super) fn open(env: &Env, path: &Path, wanted: &Wanted, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
+pub(super) fn open(env: &Env, path: &Path, wanted: &UprobeTarget, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
     match (env.sys.binary(path), raw(wanted, env)) {
         (Err(_), Some(path)) => {
             let segments = vec![(0, 0, u64::MAX, true)];

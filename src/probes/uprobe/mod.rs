@@ -14,7 +14,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::machine::arch::Arch;
 use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::demangle};
 use crate::types::{Field, Int, Space, Type};
-use find::{Found, Wanted};
+use find::{UprobeLocation, UprobeTarget};
 
 /// A function's entry, or its return.
 #[derive(Debug)]
@@ -48,13 +48,13 @@ pub static URETPROBE: Uprobe = Uprobe {
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Uprobe {
-    fn site(&self, asked: &str, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
-        let Found { function, by, shown } = found;
-        let name = format!("{}:{}{shown}", self.name(), as_asked(asked, &binary.path));
+    fn site(&self, asked: &str, binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> ProbeSite {
+        let UprobeLocation { function, function_offset, display } = found;
+        let name = format!("{}:{}{display}", self.name(), as_asked(asked, &binary.path));
         let attach = Attach::Uprobe {
             path: binary.path.clone(),
-            offset: function.offset + by,
-            by,
+            offset: function.offset + function_offset,
+            function_offset,
             function: function.name,
             ret: self.ret && function.abi == Abi::SystemV,
             abi: function.abi,
@@ -203,8 +203,8 @@ impl ProbeKind for Uprobe {
         let of_process = env.settings.pid.is_some();
         // a file's name may have an `@` too
         let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
-        let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
-        let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
+        let by_line = if by_line { UprobeTarget::line(&parts, of_process) } else { None };
+        let Some(wanted) = by_line.or_else(|| UprobeTarget::new(&parts, of_process)) else {
             if let [_, language, _] = *parts.as_slice() {
                 let error = Diagnostic::error("bad-probe", point.span, format!("`{language}` is not a supported language"));
                 return Err(error
@@ -315,10 +315,10 @@ impl ProbeKind for Uprobe {
                 e.call(Helper::GetFuncIp, &[ctx.into()])
             }),
             ArgRef::Func => {
-                let by = if let Attach::Uprobe { by, .. } = site.attach { by } else { 0 };
+                let offset = if let Attach::Uprobe { function_offset, .. } = site.attach { function_offset } else { 0 };
                 e.once("func", |e| {
                     let ip = e.load_ctx(env.sys.arch().ip, U64);
-                    e.sub(ip, e.int(by))
+                    e.sub(ip, e.int(offset))
                 })
             }
             ArgRef::Named(f) => return argument(e, f),
@@ -340,7 +340,7 @@ impl ProbeKind for Uprobe {
             [binary] if !of_process => vec![*binary, "*"],
             given => given.to_vec(),
         };
-        let Some(wanted) = Wanted::new(&parts, of_process) else { return Ok(()) };
+        let Some(wanted) = UprobeTarget::new(&parts, of_process) else { return Ok(()) };
         for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
             let b = env.sys.binary(&path)?;
             for name in wanted.target.list(&b, env) {
@@ -357,7 +357,7 @@ fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
     let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;
     let found = binary.functions.iter().find(|f| f.offset == *offset);
     let unknown = || {
-        let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
+        let error = Diagnostic::error("unavailable", site.span, format!("the arguments of {} are not known", site.name));
         error.help("`args` needs the entry of a function that the binary's debug information describes; arg0, arg1, … need neither")
     };
     let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;

@@ -25,28 +25,28 @@ static INFO: Info = Info {
 };
 
 /// The parts of an attach point.
-struct Wanted<'a> {
+struct MarkerPattern<'a> {
     binary: &'a str,
     provider: &'a str,
     name: &'a str,
 }
 
-impl Wanted<'_> {
+impl MarkerPattern<'_> {
     fn has(&self, m: &Marker) -> bool {
         (self.provider.is_empty() || matches(self.provider, &m.provider)) && matches(self.name, &m.name)
     }
 }
 
 /// `binary:provider:name`, `binary:name`, and with a process `name` alone, or an empty binary.
-fn wanted<'a>(parts: &[&'a str], of_process: bool) -> Option<Wanted<'a>> {
+fn marker_pattern<'a>(parts: &[&'a str], of_process: bool) -> Option<MarkerPattern<'a>> {
     let wanted = match *parts {
-        [name] if of_process => Wanted { binary: "*", provider: "", name },
-        [binary, name] => Wanted { binary, provider: "", name },
-        [binary, provider, name] => Wanted { binary, provider, name },
+        [name] if of_process => MarkerPattern { binary: "*", provider: "", name },
+        [binary, name] => MarkerPattern { binary, provider: "", name },
+        [binary, provider, name] => MarkerPattern { binary, provider, name },
         _ => return None,
     };
     let binary = if wanted.binary.is_empty() && of_process { "*" } else { wanted.binary };
-    (!wanted.name.is_empty() && !binary.is_empty()).then_some(Wanted { binary, ..wanted })
+    (!wanted.name.is_empty() && !binary.is_empty()).then_some(MarkerPattern { binary, ..wanted })
 }
 
 impl ProbeKind for Usdt {
@@ -56,7 +56,7 @@ impl ProbeKind for Usdt {
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let Some(wanted) = wanted(&parts, env.settings.pid.is_some()) else {
+        let Some(wanted) = marker_pattern(&parts, env.settings.pid.is_some()) else {
             let error = Diagnostic::error("bad-probe", point.span, "usdt takes a binary, optionally a provider, and the name of a marker");
             return Err(error.help(format!("write {}", self.usage())));
         };
@@ -137,7 +137,7 @@ impl ProbeKind for Usdt {
             [binary] if env.settings.pid.is_none() => vec![*binary, "*"],
             given => given.to_vec(),
         };
-        let Some(wanted) = wanted(&parts, env.settings.pid.is_some()) else { return Ok(()) };
+        let Some(wanted) = marker_pattern(&parts, env.settings.pid.is_some()) else { return Ok(()) };
         for path in env.sys.resolve_binary(wanted.binary, env.settings.pid)? {
             let mut names: Vec<String> = match env.sys.markers(&path) {
                 Ok(markers) => markers.iter().filter(|m| wanted.has(m)).map(|m| format!("{}:{}", m.provider, m.name)).collect(),

@@ -192,7 +192,7 @@ impl ProbeKind for Kind {
                 let attach = Attach::Uprobe {
                     path: part(1).into(),
                     offset: 0,
-                    by: 0,
+                    function_offset: 0,
                     function: part(2),
                     ret: name == "uretprobe",
                     abi: crate::system::Abi::SystemV,
@@ -418,7 +418,7 @@ fn calls_are_checked() {
     assert_eq!(codes("begin { printf(\"%d %d\", 1); }"), ["format"]);
     assert_eq!(codes("begin { printf(\"%d\", comm); }"), ["format"]);
     assert_eq!(codes("begin { printf(\"%d\", nope, 1); }"), ["unknown-name", "format"]);
-    assert_eq!(codes("begin { $x = retval; }"), ["not-here"]);
+    assert_eq!(codes("begin { $x = retval; }"), ["unsupported-in-probe"]);
     assert_eq!(codes("uprobe:x:y { $x = arg1; }"), ["bad-arg"]);
     assert_eq!(codes("begin { system(\"ls\"); }"), ["unsafe"]);
     assert_eq!(codes("begin { $x = kaddr(\"nope\"); }"), ["unknown-symbol"]);
@@ -433,7 +433,7 @@ fn records_have_named_fields() {
     holds("begin { $r = (a = 1, b = comm); $x = $r.b; }", &["let $x: string[16]", "$r = (a = 1, b = comm())"]);
     holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = pid(), b = comm())"]);
     holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int8, b: int8 }]"]);
-    assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate"]);
+    assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate-field"]);
     assert_eq!(codes("begin { $r = (a = 1, b = 2); $x = $r.c; }"), ["unknown-field"]);
     assert_eq!(codes("begin { @r = (a = 1); @r = (b = 1); }"), ["type-conflict"]);
 }

@@ -11,13 +11,13 @@ use crate::system::{Feature, TypeName};
 use crate::types::Type;
 
 /// The sources of evidence.
-pub(super) struct Seen<'a, 'd> {
+pub(super) struct Evidence<'a, 'd> {
     pub(super) image: &'a Image<'d>,
     pub(super) types: &'a KernelTypes,
     pub(super) config: Option<&'a str>,
 }
 
-impl Seen<'_, '_> {
+impl Evidence<'_, '_> {
     /// Is this option set (`=y`)? `None` if the configuration is unknown.
     fn option(&self, name: &str) -> Option<bool> {
         let is = |line: &str| line.strip_prefix("CONFIG_").and_then(|l| l.strip_prefix(name)) == Some("=y");
@@ -44,8 +44,8 @@ impl Seen<'_, '_> {
 }
 
 /// Returns the known features; unknown ones are absent.
-pub(super) fn of(seen: &Seen<'_, '_>) -> BTreeMap<Feature, bool> {
-    ROWS.iter().filter_map(|(feature, shows)| Some((*feature, shows(seen)?))).collect()
+pub(super) fn of(evidence: &Evidence<'_, '_>) -> BTreeMap<Feature, bool> {
+    ROWS.iter().filter_map(|(feature, shows)| Some((*feature, shows(evidence)?))).collect()
 }
 
 /// Are both true? `None` if the second is unknown.
@@ -53,7 +53,7 @@ fn and(first: bool, second: Option<bool>) -> Option<bool> {
     if first { second } else { Some(false) }
 }
 
-type Shows = fn(&Seen<'_, '_>) -> Option<bool>;
+type Shows = fn(&Evidence<'_, '_>) -> Option<bool>;
 
 const ROWS: &[(Feature, Shows)] = &[
     (Feature::Btf, |_| Some(true)),

@@ -30,7 +30,7 @@ use crate::system::kernel_types::KernelTypes;
 use crate::system::machine::arch;
 use crate::system::snapshot::{About, Contents, Event};
 use crate::system::{Feature, Missing};
-use abilities::Seen;
+use abilities::Evidence;
 use code::{Code, Symbols};
 use events::Layout;
 use image::{Image, Symbol};
@@ -189,7 +189,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let events = own.and_then(|own| all_events(own, &modules));
     let config = config(parts, &image)?;
     let features = match &types {
-        Some(types) => abilities::of(&Seen { image: &image, types, config: config.as_deref() }),
+        Some(types) => abilities::of(&Evidence { image: &image, types, config: config.as_deref() }),
         None => BTreeMap::from([(Feature::Btf, false)]),
     };
     let mut btf: Vec<_> = image.btf.map(|btf| (KERNEL.to_owned(), btf.to_vec())).into_iter().collect();

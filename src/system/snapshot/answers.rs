@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::asked::Asked;
+use super::queries::Queries;
 use super::{Snapshot, capture, inferred_features, parts};
 use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
@@ -290,7 +290,7 @@ impl Snapshot {
         name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
     }
 
-    pub(super) fn note(&self, what: impl FnOnce(&mut Asked)) {
+    pub(super) fn note(&self, what: impl FnOnce(&mut Queries)) {
         if let Some(asked) = &self.asked {
             what(&mut asked.borrow_mut());
         }

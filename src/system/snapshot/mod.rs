@@ -4,11 +4,11 @@
 //! cheap: the digest of the file is checked, and a section is unpacked when the first question needs it.
 
 mod answers;
-mod asked;
 pub mod capture;
 mod file;
 pub(in crate::system) mod inferred_features;
 mod parts;
+mod queries;
 #[cfg(test)]
 mod tests;
 
@@ -125,7 +125,7 @@ pub struct Snapshot {
     config: OnceCell<Option<String>>,
     modules: OnceCell<Option<Functions>>,
     /// What was asked, if that is to be known.
-    asked: Option<RefCell<asked::Asked>>,
+    asked: Option<RefCell<queries::Queries>>,
 }
 
 impl Snapshot {

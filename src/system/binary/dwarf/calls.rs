@@ -64,15 +64,16 @@ impl BinaryTypes {
         parameters.retain(|(_, e)| e.attr(DW_AT_variable_parameter).is_none_or(|a| a.value() != AttributeValue::Flag(true)));
         let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
         let frame = self.frame(die, &entry, function)?;
-        let mut wanted: Vec<places::Wanted> = parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
+        let mut wanted: Vec<places::ArgumentSearch> =
+            parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
         places::find(&mut wanted, &frame, self.code(function), function.addr);
-        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(places::Wanted::place).collect();
+        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(places::ArgumentSearch::place).collect();
         places::keep_order(&mut found, &frame);
         if self.is_bound(die, &entry, function) {
             let disagree = |result| {
                 let conventional = self.conventional(result, &parameters, &found).into_iter();
                 let differs = |((found, wanted), by_convention): (
-                    (&Result<ArgumentPlace, NoLocation>, &places::Wanted),
+                    (&Result<ArgumentPlace, NoLocation>, &places::ArgumentSearch),
                     Option<ArgumentPlace>,
                 )| {
                     matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))

@@ -115,7 +115,7 @@ impl ArgumentPlace {
 }
 
 /// The interpretation of a location at one instruction.
-enum Seen {
+enum LocationAt {
     /// Not known yet.
     Nothing,
     /// The place, and whether the location names a register rather than memory.
@@ -124,7 +124,7 @@ enum Seen {
 }
 
 /// An argument whose location is sought.
-pub(super) struct Wanted {
+pub(super) struct ArgumentSearch {
     location: Option<Location>,
     size: u32,
     /// Which bytes are not padding. Empty for a large argument.
@@ -151,7 +151,7 @@ impl BinaryTypes {
         Some(Frame { base, unit, registers, kept_by_caller: function.abi == Abi::Go, settled })
     }
 
-    pub(super) fn wanted(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> Wanted {
+    pub(super) fn wanted(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
         let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
         let constant = entry.attr(DW_AT_const_value).and_then(|v| v.sdata_value().or_else(|| v.udata_value().map(|n| n as i64)));
@@ -168,7 +168,7 @@ impl BinaryTypes {
         if let Some(ty) = self.attribute_type(die, entry) {
             self.mark(ty, 0, 0, &mut matters);
         }
-        Wanted { location, size, matters, boolean, found: found.map(Err), otherwise: None, by: None }
+        ArgumentSearch { location, size, matters, boolean, found: found.map(Err), otherwise: None, by: None }
     }
 
     /// Marks the bytes of a type that are not padding.
@@ -241,7 +241,7 @@ fn widened(raw: RawLocListEntry<Slice>) -> (RawLocListEntry<Slice>, bool) {
 }
 
 /// Finds the locations of a function's remaining arguments.
-pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
+pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry: u64) {
     let mut path = Path::new(code, entry);
     loop {
         for one in all.iter_mut() {
@@ -294,7 +294,7 @@ pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, NoLocation>], frame: &
     }
 }
 
-impl Wanted {
+impl ArgumentSearch {
     pub(super) fn place(&self) -> Result<ArgumentPlace, NoLocation> {
         self.found.clone().unwrap_or(Err(NoLocation::OptimizedAway))
     }
@@ -303,43 +303,43 @@ impl Wanted {
         let Some(expression) = self.location.as_ref().and_then(|l| l.at(path.at())).copied() else { return };
         match &self.found {
             None => match self.seen(expression, path, frame) {
-                Seen::Nothing => {}
-                Seen::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
-                Seen::Place(place, by_register) => {
+                LocationAt::Nothing => {}
+                LocationAt::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
+                LocationAt::Place(place, by_register) => {
                     self.by = Some(expression).filter(|_| by_register);
                     self.found = Some(Ok(place));
                 }
-                Seen::Never(why) => self.found = Some(Err(why)),
+                LocationAt::Never(why) => self.found = Some(Err(why)),
             },
             // A register that receives another argument at once was not the location at the entry.
             Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
-                Seen::Place(other, _) if other != *place => self.found = Some(Err(NoLocation::Later)),
-                Seen::Place(..) | Seen::Nothing | Seen::Never(_) => {}
+                LocationAt::Place(other, _) if other != *place => self.found = Some(Err(NoLocation::Later)),
+                LocationAt::Place(..) | LocationAt::Nothing | LocationAt::Never(_) => {}
             },
             Some(_) => {}
         }
     }
 
-    fn seen(&self, expression: Expression<Slice>, path: &Path, frame: &Frame) -> Seen {
+    fn seen(&self, expression: Expression<Slice>, path: &Path, frame: &Frame) -> LocationAt {
         if expression.0.is_empty() {
-            return Seen::Nothing;
+            return LocationAt::Nothing;
         }
         let mut sum = Sum::new(path.machine(), path.at(), frame);
         let parts = match sum.parts(expression) {
             Ok(parts) => parts,
-            Err(why) => return Seen::Never(why),
+            Err(why) => return LocationAt::Never(why),
         };
         if sum.by_sp && frame.settled.is_some_and(|from| path.at() < from) {
-            return Seen::Nothing;
+            return LocationAt::Nothing;
         }
         if let [(_, Part::Memory(Value::Sum(base, at)))] = *parts.as_slice()
             && path.machine().is_as_entered(base, at, self.size)
             && let Some(from) = frame.source(Byte::Memory(base, at))
         {
-            return Seen::Place(ArgumentPlace::one(self.size, from), false);
+            return LocationAt::Place(ArgumentPlace::one(self.size, from), false);
         }
         if self.size > BYTES {
-            return Seen::Nothing;
+            return LocationAt::Nothing;
         }
         let mut bytes = Vec::new();
         for (size, part) in &parts {
@@ -349,13 +349,13 @@ impl Wanted {
                 Part::Memory(at) => bytes.extend(path.machine().load(*at, size)),
                 Part::Value(value) => bytes.extend((0..size).map(|n| value.bytes().get(n).copied().unwrap_or(Byte::Unknown))),
                 Part::Vector(n) => bytes.extend((0..size).map(|at| path.machine().vector(*n).get(at).copied().unwrap_or(Byte::Unknown))),
-                Part::Constant(value) if parts.len() == 1 => return Seen::Never(NoLocation::Constant(*value)),
-                Part::Constant(_) => return Seen::Never(NoLocation::Computed),
-                Part::Nothing if parts.len() == 1 => return Seen::Nothing,
+                Part::Constant(value) if parts.len() == 1 => return LocationAt::Never(NoLocation::Constant(*value)),
+                Part::Constant(_) => return LocationAt::Never(NoLocation::Computed),
+                Part::Nothing if parts.len() == 1 => return LocationAt::Nothing,
                 Part::Nothing => {
                     let from = bytes.len();
                     if self.matters.get(from..from + size).is_none_or(|some| some.contains(&true)) {
-                        return Seen::Never(NoLocation::Partly);
+                        return LocationAt::Never(NoLocation::Partly);
                     }
                     bytes.extend(std::iter::repeat_n(Byte::Unknown, size));
                 }
@@ -364,20 +364,20 @@ impl Wanted {
         let has = |wanted| bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && *b == wanted);
         let left_by_caller = bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && frame.is_left_by_caller(*b));
         if has(Byte::Unset) || left_by_caller {
-            return Seen::Nothing;
+            return LocationAt::Nothing;
         }
         if has(Byte::Vector) {
-            return Seen::Never(NoLocation::Vector);
+            return LocationAt::Never(NoLocation::Vector);
         }
         // A location shorter than the argument may omit only padding.
         if self.matters.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
-            return Seen::Never(NoLocation::Partly);
+            return LocationAt::Never(NoLocation::Partly);
         }
         bytes.resize(self.size as usize, Byte::Unknown);
         match self.joined(&bytes, frame) {
-            Some(pieces) => Seen::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
-            None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => Seen::Never(NoLocation::Computed),
-            None => Seen::Never(NoLocation::Later),
+            Some(pieces) => LocationAt::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
+            None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => LocationAt::Never(NoLocation::Computed),
+            None => LocationAt::Never(NoLocation::Later),
         }
     }
 

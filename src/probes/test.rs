@@ -8,15 +8,15 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::{Feature, Missing};
 use crate::types::Type;
 
-/// Something that is tried out.
+/// The kind `test`, or `bench`.
 #[derive(Debug)]
-pub struct Trial {
+pub struct TestProbe {
     info: Info,
     bench: bool,
 }
 
 /// Passes or fails.
-pub static TEST: Trial = Trial {
+pub static TEST: TestProbe = TestProbe {
     info: Info {
         names: &["test"],
         usage: "test:NAME",
@@ -27,7 +27,7 @@ pub static TEST: Trial = Trial {
 };
 
 /// Takes some time.
-pub static BENCH: Trial = Trial {
+pub static BENCH: TestProbe = TestProbe {
     info: Info {
         names: &["bench"],
         usage: "bench:NAME",
@@ -37,7 +37,7 @@ pub static BENCH: Trial = Trial {
     bench: true,
 };
 
-impl ProbeKind for Trial {
+impl ProbeKind for TestProbe {
     fn info(&self) -> &Info {
         &self.info
     }
@@ -55,7 +55,7 @@ impl ProbeKind for Trial {
             let what = "this kernel cannot run a program repeatedly (bpf_loop, Linux 5.17)".into();
             return Err(missing(point.span, Missing { what, help: None }));
         }
-        let attach = Attach::Trial { bench: self.bench };
+        let attach = Attach::Test { bench: self.bench };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use crate::output::Trial;
+use crate::output::TestEvent;
 use crate::terminal::{FAILED, OK, paint};
 
 /// Columns of the names at least, and of the time.
@@ -12,12 +12,12 @@ const NAMES: usize = 41;
 const NUMBERS: usize = 15;
 
 /// In text. Colors are always there, as bpftrace has them.
-pub fn text(trial: &Trial, to: &mut Vec<u8>) {
+pub fn text(event: &TestEvent, to: &mut Vec<u8>) {
     let mut say = |text: String| to.extend_from_slice(text.as_bytes());
-    match trial {
-        Trial::Tests { tests } => say(format!("{} Running {tests} tests.\n", tag(OK, "=========="))),
-        Trial::Started { name } => say(format!("{} {name}\n", tag(OK, " RUN      "))),
-        Trial::Tested { name, passed, took, output } => {
+    match event {
+        TestEvent::Tests { tests } => say(format!("{} Running {tests} tests.\n", tag(OK, "=========="))),
+        TestEvent::Started { name } => say(format!("{} {name}\n", tag(OK, " RUN      "))),
+        TestEvent::Tested { name, passed, took, output } => {
             if !passed {
                 to.extend_from_slice(output);
                 if output.last().is_some_and(|b| *b != b'\n') {
@@ -27,7 +27,7 @@ pub fn text(trial: &Trial, to: &mut Vec<u8>) {
             let tag = if *passed { tag(OK, "       OK ") } else { tag(FAILED, "  FAILED  ") };
             to.extend_from_slice(format!("{tag} {name} ({})\n", time(*took)).as_bytes());
         }
-        Trial::Over { tests, failed } => {
+        TestEvent::Over { tests, failed } => {
             say(format!("{} {} ran.\n", tag(OK, "=========="), count(*tests)));
             say(format!("{} {}.\n", tag(OK, "  PASSED  "), count(tests.saturating_sub(failed.len()))));
             if !failed.is_empty() {
@@ -35,13 +35,13 @@ pub fn text(trial: &Trial, to: &mut Vec<u8>) {
                 failed.iter().for_each(|name| say(format!("{} {name}\n", tag(FAILED, "  FAILED  "))));
             }
         }
-        Trial::Benches { widest } => {
+        TestEvent::Benches { widest } => {
             let head = row("Benchmark", *widest, "Time(ns)", "Iterations");
             say(format!("{head}{}\n", "-".repeat(head.trim_end_matches('\n').len())));
         }
-        Trial::Benched { name, widest, average, times } => say(row(name, *widest, &average.to_string(), &times.to_string())),
-        Trial::BenchSkipped { name, widest } => say(row(name, *widest, "skipped", "")),
-        Trial::BenchFailed { name, widest, output } => {
+        TestEvent::Benched { name, widest, average, times } => say(row(name, *widest, &average.to_string(), &times.to_string())),
+        TestEvent::BenchSkipped { name, widest } => say(row(name, *widest, "skipped", "")),
+        TestEvent::BenchFailed { name, widest, output } => {
             say(row(name, *widest, "failed", ""));
             to.extend_from_slice(output);
         }

@@ -6,7 +6,7 @@ use crate::verdict::{self, Finding, Level, State};
 
 /// What became of a script.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ScriptCheck {
     /// How it went.
     pub state: State,
     /// What was found.
@@ -21,7 +21,7 @@ pub struct Seen {
     pub exceptions: Exceptions,
 }
 
-impl Seen {
+impl ScriptCheck {
     /// Nothing is known yet.
     pub fn new() -> Self {
         let exceptions = Exceptions::default();
@@ -34,13 +34,13 @@ impl Seen {
     }
 
     /// Is there an error here that the other has not at that place?
-    pub fn lacks_more_than(&self, other: &Seen) -> bool {
+    pub fn lacks_more_than(&self, other: &ScriptCheck) -> bool {
         let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.place == f.place);
         self.findings.iter().any(|f| f.level == Level::Error && !has(f))
     }
 
     /// Without what the other's findings say from their side.
-    pub fn without_changes_of(mut self, other: &Seen) -> Self {
+    pub fn without_changes_of(mut self, other: &ScriptCheck) -> Self {
         let changed = |f: &Finding| f.level < Level::Error && other.findings.iter().any(|o| (o.rule, &o.place) == (f.rule, &f.place));
         self.findings.retain(|f| !(verdict::rule(f.rule).is_some() && changed(f)));
         self

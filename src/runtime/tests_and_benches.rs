@@ -9,7 +9,7 @@ use super::context::RunContext;
 use super::problems::Problems;
 use super::{Exit, Session, load, test_run};
 use crate::host::Host;
-use crate::output::{Output, Trial};
+use crate::output::{Output, TestEvent};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 
@@ -59,19 +59,19 @@ impl Session<'_> {
     ) -> anyhow::Result<Exit> {
         let manifest = self.cx.manifest;
         let sites = manifest.programs.iter().zip(self.cx.loaded.programs.clone());
-        let trials: Vec<(&str, bool, i32)> = sites
+        let tests: Vec<(&str, bool, i32)> = sites
             .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
             .filter_map(|(site, fd)| {
-                let Attach::Trial { bench } = site.attach else { return None };
+                let Attach::Test { bench } = site.attach else { return None };
                 Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd?))
             })
             .collect();
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
-        if trials.is_empty() {
+        if tests.is_empty() {
             self.all_of(&Attach::Begin, renderer, out, err)?;
-            return self.end_trials(0, renderer, out, err);
+            return self.end_tests(0, renderer, out, err);
         }
         // what `begin` says is a part of what the first one says
         let mut first = Some(self.begun(listener)?);
@@ -81,26 +81,26 @@ impl Session<'_> {
             let told = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
             told.map_err(|why| super::NotWritten(why).into())
         };
-        let widest = trials.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
-        let benches = trials.iter().any(|(_, bench, _)| *bench);
-        say(Output::Trial(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } }))?;
+        let widest = tests.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+        let benches = tests.iter().any(|(_, bench, _)| *bench);
+        say(Output::Test(if benches { TestEvent::Benches { widest } } else { TestEvent::Tests { tests: tests.len() } }))?;
         let (mut failed, mut tried) = (Vec::new(), 0);
-        for (name, bench, fd) in &trials {
+        for (name, bench, fd) in &tests {
             if self.cx.signals.end().is_some() {
                 break;
             }
             tried += 1;
             let name = name.to_string();
             let passed = if *bench {
-                let trial = self.bench(&name, *fd, widest, listener)?;
-                let passed = !matches!(trial, Trial::BenchFailed { .. });
-                say(Output::Trial(trial))?;
+                let result = self.bench(&name, *fd, widest, listener)?;
+                let passed = !matches!(result, TestEvent::BenchFailed { .. });
+                say(Output::Test(result))?;
                 passed
             } else {
-                say(Output::Trial(Trial::Started { name: name.clone() }))?;
+                say(Output::Test(TestEvent::Started { name: name.clone() }))?;
                 let ran = self.once(*fd, 0, listener)?.after(first.take());
                 let passed = ran.returned == 0 && !ran.failed;
-                say(Output::Trial(Trial::Tested { name: name.clone(), passed, took: ran.took, output: ran.output }))?;
+                say(Output::Test(TestEvent::Tested { name: name.clone(), passed, took: ran.took, output: ran.output }))?;
                 passed
             };
             if !passed {
@@ -109,9 +109,9 @@ impl Session<'_> {
         }
         let status = u8::from(!failed.is_empty());
         if !benches {
-            say(Output::Trial(Trial::Over { tests: tried, failed }))?;
+            say(Output::Test(TestEvent::Over { tests: tried, failed }))?;
         }
-        self.end_trials(status, renderer, out, err)
+        self.end_tests(status, renderer, out, err)
     }
 
     /// Runs `begin`; its result.
@@ -123,7 +123,7 @@ impl Session<'_> {
     }
 
     /// Runs `end`, whose output is the run's.
-    fn end_trials(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+    fn end_tests(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         self.all_of(&Attach::End, renderer, out, err)?;
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.say(Output::End);
@@ -156,20 +156,20 @@ impl Session<'_> {
     }
 
     /// Runs a benchmark more and more times, until it takes long enough.
-    fn bench(&mut self, name: &str, fd: i32, widest: usize, listener: &mut dyn Renderer) -> anyhow::Result<Trial> {
+    fn bench(&mut self, name: &str, fd: i32, widest: usize, listener: &mut dyn Renderer) -> anyhow::Result<TestEvent> {
         let name = name.to_owned();
         let mut times = 1;
         loop {
             let ran = self.once(fd, times, listener)?;
             if ran.failed {
-                return Ok(Trial::BenchFailed { name, widest, output: ran.output });
+                return Ok(TestEvent::BenchFailed { name, widest, output: ran.output });
             }
             if ran.returned != 0 {
-                return Ok(Trial::BenchSkipped { name, widest });
+                return Ok(TestEvent::BenchSkipped { name, widest });
             }
             // the first run reads into the processor's memory what the others find there
             if times > 1 && (ran.took >= LONG_ENOUGH || times >= MOST_TIMES) || ran.took > 10 * LONG_ENOUGH {
-                return Ok(Trial::Benched { name, widest, average: ran.took.as_nanos() as u64 / times, times });
+                return Ok(TestEvent::Benched { name, widest, average: ran.took.as_nanos() as u64 / times, times });
             }
             times = (times * 2).min(MOST_TIMES);
         }

@@ -5,7 +5,7 @@ use crate::syntax;
 
 /// A script and the words in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct ComposedScript {
     /// What messages call it.
     pub name: String,
     /// The script.
@@ -36,7 +36,7 @@ pub(super) struct Part {
     pub expression: bool,
 }
 
-impl Made {
+impl ComposedScript {
     /// The script, and the words after it.
     pub fn sources(&self) -> Vec<Source> {
         let script = Source { name: self.name.clone(), text: self.text.clone() };
@@ -88,7 +88,7 @@ impl Made {
             let source = Source { name: String::new(), text: format!("{BEFORE}{text}\n] = 1; }}") };
             let diags = syntax::parse(&source).err()?;
             let part = Part { at: BEFORE.len() as u32, ..*p };
-            Some((Made { parts: vec![part], ..Made::default() }, diags))
+            Some((ComposedScript { parts: vec![part], ..ComposedScript::default() }, diags))
         });
         let (made, mut diags) = alone?;
         // one that is noticed after the expression is about its end

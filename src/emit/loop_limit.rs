@@ -36,7 +36,7 @@ pub struct SignalOffsets {
 
 /// When the loops of a program must end, other than by the flag.
 #[derive(Clone, Copy, Debug)]
-pub enum Pace {
+pub enum LoopLimit {
     /// It takes too long.
     Clock,
     /// rbt runs the program itself, and has a signal to handle. The offsets are unknown without BTF.
@@ -44,13 +44,13 @@ pub enum Pace {
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// Reserves scratch memory for the pace of loops, and returns its offset.
-    pub fn alloc_pace(&mut self) -> u32 {
+    /// Reserves scratch memory for the state of [`Builder::loop_limit_reached`], and returns its offset.
+    pub fn alloc_loop_state(&mut self) -> u32 {
         self.alloc_scratch(SIZE)
     }
 
-    /// Takes the pace from one offset in scratch memory to another: a function goes on at that of its caller. At none, it begins.
-    pub fn copy_pace(&mut self, from: Option<u32>, to: Option<u32>) {
+    /// Copies that state from one offset in scratch memory to another: a function goes on at that of its caller. At none, it begins.
+    pub fn copy_loop_state(&mut self, from: Option<u32>, to: Option<u32>) {
         let Some(to) = to else { return };
         for word in [0, END] {
             let value = match from {
@@ -66,7 +66,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Counts an iteration: must the loop end here?
-    pub fn out_of_pace(&mut self, offset: u32, pace: Pace) -> IntValue<'c> {
+    pub fn loop_limit_reached(&mut self, offset: u32, limit: LoopLimit) -> IntValue<'c> {
         let at = self.scratch_at(offset);
         let made = self.load(at, 0, U64);
         let made = self.add(made, self.int(1));
@@ -75,8 +75,8 @@ impl<'c> Builder<'_, 'c> {
         let look = self.cmp(Cmp::Eq, since, self.int(0));
         self.choose(
             look,
-            |e| match pace {
-                Pace::Clock => {
+            |e| match limit {
+                LoopLimit::Clock => {
                     let over = e.overdue(at);
                     // the next iteration, of a loop around this one perhaps, looks again
                     e.if_(over, |e| {
@@ -85,7 +85,7 @@ impl<'c> Builder<'_, 'c> {
                     });
                     over
                 }
-                Pace::Signals(of) => of.map_or(e.int(0), |of| e.signaled(of)),
+                LoopLimit::Signals(of) => of.map_or(e.int(0), |of| e.signaled(of)),
             },
             |e| e.int(0),
         )

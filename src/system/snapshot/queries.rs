@@ -11,7 +11,7 @@ use crate::system::{Feature, Missing, TargetInfo};
 
 /// The queries so far, except for types and lists of functions, which record their own.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct Queries {
     /// Events by category and name, and whether their records were read.
     pub events: BTreeMap<(String, String), bool>,
     pub all_events: bool,
@@ -103,7 +103,7 @@ impl Snapshot {
 }
 
 /// Drops the record of an event if only its name was used.
-fn event(event: Event, asked: &Asked) -> Option<Event> {
+fn event(event: Event, asked: &Queries) -> Option<Event> {
     let key = (event.category.clone(), event.name.clone());
     match asked.events.get(&key) {
         Some(true) => Some(event),
