@@ -1,7 +1,7 @@
 //! Makes what cargo alone does not.
 //!
 //! - The C++ of `src/emit`, compiled.
-//! - The scripts of `one-liners`, as a table that `scripts` includes.
+//! - The tools, `one-liners/*.bt`, as a table that `tools` includes.
 //! - With the feature `static-llvm`, a binary that needs nothing from the machine it runs on: not even a C library.
 //!
 //! rustc can link all of a program statically (`crt-static`), but only for every crate at once, procedural macros
@@ -49,7 +49,7 @@ const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/constructors.cpp", "s
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    scripts(&out);
+    tools(&out);
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
     passes(linked);
     if linked {
@@ -172,8 +172,8 @@ fn linker_takes(arg: &str, out: &Path) -> bool {
     fs::write(&source, "fn main() {}").is_ok() && rustc.output().is_ok_and(|run| run.status.success())
 }
 
-/// Writes the table of scripts: names in order, each with its text.
-fn scripts(out: &Path) {
+/// Writes the table of tools: names in order, each with its text.
+fn tools(out: &Path) {
     let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("one-liners");
     println!("cargo::rerun-if-changed={}", folder.display());
     let files = fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
@@ -181,11 +181,11 @@ fn scripts(out: &Path) {
     files.sort();
     let row = |p: &PathBuf| {
         let name = p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        format!("    Script {{ name: {name:?}, text: include_str!({:?}) }},\n", p.display().to_string())
+        format!("    Tool {{ name: {name:?}, text: include_str!({:?}) }},\n", p.display().to_string())
     };
     let table = format!("&[\n{}]\n", files.iter().map(row).collect::<String>());
-    let to = out.join("scripts.rs");
+    let to = out.join("tools.rs");
     // never into a file that a copy of this folder may share
     let _ = fs::remove_file(&to);
-    fs::write(to, table).unwrap_or_else(|e| panic!("the table of scripts cannot be written: {e}"));
+    fs::write(to, table).unwrap_or_else(|e| panic!("the table of tools cannot be written: {e}"));
 }

@@ -8,10 +8,10 @@ use crate::diag::{Source, codes, nearest};
 use crate::expect::FUNCTIONS;
 use crate::failure::Failure;
 use crate::probes::{ContextFeatures, KINDS};
-use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
 use crate::syntax::KEYWORDS;
 use crate::system::machine::constants::{self, Constant};
+use crate::tools::{self, ELSEWHERE, Header, SUBJECTS, TOOLS};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{sema, syntax};
@@ -70,11 +70,11 @@ pub fn entries() -> Vec<Entry> {
         let text = || format!("Usage: rbt {} {}\n\n{}; `rbt {} --help` has the options.\n", s.name, s.usage, s.doc, s.name);
         Entry::new(vec![s.name.into()], "subcommand", s.doc, text)
     }));
-    all.extend(SCRIPTS.iter().map(|s| {
+    all.extend(TOOLS.iter().map(|s| {
         let text = || {
             let source = Source { name: s.name.into(), text: s.text.into() };
             let options = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
-            scripts::help(s.name, s.text, &options)
+            tools::help(s.name, s.text, &options)
         };
         Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "tool", Header::of(s.text).line(), text)
     }));
@@ -83,7 +83,7 @@ pub fn entries() -> Vec<Entry> {
         Entry::new(vec![(*other).into()], "elsewhere", format!("see {here}"), text)
     }));
     all.extend(SUBJECTS.iter().map(|(subject, doc)| {
-        let text = move || format!("{doc}\n\n{}", scripts::list(Some(subject), false));
+        let text = move || format!("{doc}\n\n{}", tools::list(Some(subject), false));
         Entry::new(vec![(*subject).into()], "tools", *doc, text)
     }));
     all.extend(KINDS.iter().map(|k| {
@@ -189,8 +189,10 @@ fn of_builtin(row: &Builtin) -> String {
 /// `str(address[, length])`, `uint64 pid(init|curr_ns)`.
 pub fn signature(row: &Builtin) -> String {
     let mut text = String::new();
+    // `args` has a type of its own, of the same name
     if let Returns::Always(ty) = &row.returns
         && *ty != Type::Void
+        && ty.to_string() != row.name
     {
         let _ = write!(text, "{ty} ");
     }
@@ -328,9 +330,9 @@ pub fn overview() -> String {
     for v in VERBS {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
     }
-    let _ = writeln!(out, "\nTools (rbt one-liners lists all {}):", SCRIPTS.len());
+    let _ = writeln!(out, "\nTools (rbt one-liners lists all {}):", TOOLS.len());
     let known = ["opensnoop", "execsnoop", "biolatency"];
-    for s in known.iter().filter_map(|name| scripts::find(name)) {
+    for s in known.iter().filter_map(|name| tools::find(name)) {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {}", s.name), Header::of(s.text).line());
     }
     out.push_str(

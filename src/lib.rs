@@ -216,9 +216,9 @@ pub mod otlp;
 pub mod output_files;
 pub mod repl;
 pub mod runner;
-pub mod scripts;
 pub mod serve;
 pub mod startup;
+pub mod tools;
 pub mod verbs;
 
 /// The version, as `rbt --version` prints it.

@@ -11,8 +11,8 @@ use rbt::expect::FUNCTIONS;
 use rbt::probes::{ContextFeatures, KINDS};
 use rbt::render::Format;
 use rbt::repl::commands::{Command, TABLE};
-use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
+use rbt::tools::{Header, SUBJECTS, TOOLS, Tool};
 use rbt::verbs::{self, VERBS, Verb, VerbOption};
 use rbt::{builtins, cli, help, render, sema, syntax, verdict};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ const PAGES: &[(&str, &[&str])] = &[
     (
         "rbt.1",
         &[
+            "synopsis",
             "options",
             "stages",
             "verbs",
@@ -138,6 +139,7 @@ fn filled(page: &str) -> String {
 
 fn section(name: &str) -> String {
     match name {
+        "synopsis" => cli::usage().lines().map(|line| format!("{}\n", form(line.trim_start()))).collect(),
         "options" => options(&cli::command()),
         "fmt" => options(&subcommand("fmt")),
         "check" => options(&subcommand("check")),
@@ -164,6 +166,31 @@ fn section(name: &str) -> String {
         }
         _ => panic!("no table is called {name}"),
     }
+}
+
+/// A line of the synopsis: words in capitals are to be replaced, and italic; brackets and bars are roman, as dots are; all else
+/// is to be typed, and bold.
+fn form(line: &str) -> String {
+    let (mut out, mut word) = (String::new(), String::new());
+    let end = |word: &mut String, out: &mut String| {
+        if word.is_empty() {
+            return;
+        }
+        let placeholder = word.chars().all(|c| c.is_ascii_uppercase());
+        let font = if placeholder { 'I' } else { 'B' };
+        *out += &if word.starts_with('.') { word.clone() } else { format!("\\f{font}{}\\fP", escaped(word)) };
+        word.clear();
+    };
+    for c in line.chars() {
+        if "[]| ".contains(c) {
+            end(&mut word, &mut out);
+            out.push(c);
+        } else {
+            word.push(c);
+        }
+    }
+    end(&mut word, &mut out);
+    out
 }
 
 fn subcommand(name: &str) -> clap::Command {
@@ -281,18 +308,18 @@ fn command(c: &Command) -> String {
 
 /// The tools of a subject; empty if there are none.
 fn subject(name: &str, asked: &str) -> String {
-    let of_subject = |s: &&Script| Header::of(s.text).subject() == name;
-    let scripts: String = SCRIPTS.iter().filter(of_subject).map(script).collect();
-    if scripts.is_empty() {
-        return scripts;
+    let of_subject = |s: &&Tool| Header::of(s.text).subject() == name;
+    let tools: String = TOOLS.iter().filter(of_subject).map(tool).collect();
+    if tools.is_empty() {
+        return tools;
     }
-    format!(".SH \"{}\"\n{}\n{scripts}", escaped(&name.to_uppercase()), guarded(&escaped(&sentence(asked))))
+    format!(".SH \"{}\"\n{}\n{tools}", escaped(&name.to_uppercase()), guarded(&escaped(&sentence(asked))))
 }
 
 /// The description in the comment at the top of a tool, its options, and sample output.
-fn script(script: &Script) -> String {
-    let header = Header::of(script.text);
-    let mut out = format!(".SS \"{}\"\n{}\n", escaped(script.name), guarded(&escaped(header.purpose)));
+fn tool(tool: &Tool) -> String {
+    let header = Header::of(tool.text);
+    let mut out = format!(".SS \"{}\"\n{}\n", escaped(tool.name), guarded(&escaped(header.purpose)));
     let mut apart = false;
     for line in &header.more {
         if line.is_empty() {
@@ -306,14 +333,14 @@ fn script(script: &Script) -> String {
         out += &format!("{}\n", guarded(&escaped(line)));
         apart = false;
     }
-    let source = Source { name: script.name.into(), text: script.text.into() };
-    let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", script.name)));
+    let source = Source { name: tool.name.into(), text: tool.text.into() };
+    let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", tool.name)));
     for line in list(&options).iter().take(options.len()) {
         let (option, about) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
         out += &item(option, &[sentence(about.trim_start())], "");
     }
-    if rbt::scripts::follows(script.text) {
-        out += &format!(".PP\n{}\n", rbt::scripts::FOLLOWS.iter().map(|l| guarded(&escaped(l))).collect::<Vec<_>>().join("\n"));
+    if rbt::tools::follows(tool.text) {
+        out += &format!(".PP\n{}\n", rbt::tools::FOLLOWS.iter().map(|l| guarded(&escaped(l))).collect::<Vec<_>>().join("\n"));
     }
     out += &format!(".PP\nNeeds: {}\n", header.needs.iter().map(|n| guarded(&escaped(n))).collect::<Vec<_>>().join("\n"));
     let sample: String = header.example.iter().map(|l| format!("{}\n", guarded(&escaped(l)))).collect();

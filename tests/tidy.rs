@@ -1,7 +1,7 @@
 //! Checks the sources without compiling them: layers, homes of foreign libraries, sizes, names, formatting, and the comments at
 //! the top of tools.
 
-use rbt::scripts::{Header, SCRIPTS, SUBJECTS};
+use rbt::tools::{Header, SUBJECTS, TOOLS};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ const LAYERS: &[Layer] = &[
             "serve",
             "info",
             "help",
-            "scripts",
+            "tools",
             "verbs",
             "compat",
             "repl",
@@ -72,7 +72,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("inferno", &["src/render/flamegraph.rs"]),
     ("inkwell", &["src/emit/"]),
     ("libbpf_rs", &["src/runtime/"]),
-    ("libbpf_sys", &["src/runtime/"]),
+    ("libbpf_sys", &["src/runtime/", "src/system/syscalls.rs"]),
     ("libc", &[]),
     ("llvm_sys", &["src/emit/"]),
     ("lz4_flex", &["src/system/kernel_files/"]),
@@ -209,22 +209,22 @@ fn nothing_is_unwrapped() {
 
 /// The list of tools, the help of each and the manual are complete, and each tool has a test.
 #[test]
-fn saved_scripts_tell_of_themselves() {
+fn tools_describe_themselves() {
     let mut bad = String::new();
-    for script in SCRIPTS {
-        let name = script.name;
-        let header = Header::of(script.text);
+    for tool in TOOLS {
+        let name = tool.name;
+        let header = Header::of(tool.text);
         let cases = format!("tests/cases/oneliner/{name}.case");
         let mut wants = |met: bool, what: &str| {
             if !met {
                 let _ = writeln!(bad, "one-liners/{name}.bt: {what}");
             }
         };
-        wants(script.text.starts_with("#!/usr/bin/env rbt\n/*\n"), "does not begin with #!/usr/bin/env rbt and a comment");
+        wants(tool.text.starts_with("#!/usr/bin/env rbt\n/*\n"), "does not begin with #!/usr/bin/env rbt and a comment");
         wants(header.purpose.ends_with(['.', '?']), "its purpose is not a line that ends with a stop");
         wants(!header.subjects.is_empty(), "has no line `Subject:`");
         for subject in &header.subjects {
-            wants(SUBJECTS.iter().any(|(s, _)| s == subject), &format!("`{subject}` is no subject of src/scripts.rs"));
+            wants(SUBJECTS.iter().any(|(s, _)| s == subject), &format!("`{subject}` is no subject of src/tools.rs"));
         }
         wants(!header.needs.is_empty(), "has no line `Needs:`");
         wants(!header.example.is_empty(), "has no `Example:` of its output");

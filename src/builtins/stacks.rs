@@ -46,13 +46,16 @@ const U64: Int = Int { bytes: 8, signed: false };
 pub(super) const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
+/// Kernel frames have no build ID.
+const KERNEL_PARAMS: &[Param] =
+    &[Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw"])), Param::optional("limit", Accepts::LitInt)];
 const PARAMS: &[Param] =
     &[Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])), Param::optional("limit", Accepts::LitInt)];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: KERNEL,
-        params: PARAMS,
+        params: KERNEL_PARAMS,
         returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
         needs: ContextFeatures::STACK,
         risky: false,
@@ -97,9 +100,6 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     let at = if f.int(0).is_some() { 0 } else { 1 };
     if at == 0 && f.args.len() > 1 {
         return Err(Diagnostic::error("arity", f.span(1), "the limit is the last argument, and there is only one"));
-    }
-    if tag == KERNEL && MODES.get(mode).is_some_and(|(_, m)| *m == StackMode::BuildId) && word.is_some() {
-        return Err(Diagnostic::error("invalid-keyword", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
     }
     if tag == KERNEL {
         f.warn_of_hidden_symbols();

@@ -131,7 +131,7 @@ fn refuse(run: &Run) -> Result<(), Failure> {
 
 fn stem(program: &Program) -> String {
     match program {
-        Program::Saved(script) => script.name.into(),
+        Program::Tool(script) => script.name.into(),
         Program::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         Program::Composed(_) | Program::Text(_) | Program::Stdin => "script".into(),
     }

@@ -9,7 +9,7 @@ use super::flags;
 use super::subcommands::SUBCOMMANDS;
 use crate::builtins::options::Default;
 use crate::diag::Source;
-use crate::scripts::{Header, SCRIPTS, Script};
+use crate::tools::{Header, TOOLS, Tool};
 use crate::verbs::{self, VERBS};
 use crate::{sema, syntax};
 
@@ -46,22 +46,22 @@ fn with_scripts(text: &str) -> String {
 /// subcommands, which the parser treats as words in place of a script.
 fn definition() -> Command {
     let common: Vec<Arg> = flags::of_tools().collect();
-    let scripts = SCRIPTS.iter().map(|s| saved(s, &common).args(common.clone()));
+    let tools = TOOLS.iter().map(|s| tool(s, &common).args(common.clone()));
     let all = Command::new("rbt").version(crate::VERSION).args(flags::offered());
     // where a word belongs to both, the verb is what runs
-    let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
+    let tools = tools.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
     let all = all.subcommands(SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name).about(s.doc)));
-    let all = all.subcommands(verbs).subcommands(scripts);
+    let all = all.subcommands(verbs).subcommands(tools);
     all.disable_help_subcommand(true)
 }
 
 /// A tool as a subcommand with its own options.
-fn saved(script: &Script, common: &[Arg]) -> Command {
-    let command = Command::new(script.name).about(Header::of(script.text).line());
-    let source = Source { name: script.name.into(), text: script.text.into() };
+fn tool(tool: &Tool, common: &[Arg]) -> Command {
+    let command = Command::new(tool.name).about(Header::of(tool.text).line());
+    let source = Source { name: tool.name.into(), text: tool.text.into() };
     let declared = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
-    // one of the script's own of such a name follows `--`
+    // one of the tool's own of such a name follows `--`
     let ours = |name: &str| name == "help" || common.iter().any(|a| a.get_long() == Some(name));
     command.args(declared.into_iter().filter(|o| !ours(&o.name)).map(|o| {
         let takes = if matches!(o.default, Default::Bool(_)) { ArgAction::SetTrue } else { ArgAction::Set };

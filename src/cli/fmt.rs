@@ -120,7 +120,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     if to == To::InPlace && inputs.contains(&Program::Stdin) {
         return Err(wrong(Failure::new("rbt fmt -i cannot rewrite standard input").help("remove -i: `rbt fmt -` is a filter")));
     }
-    if let (To::InPlace, Some(Program::Saved(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Saved(_)))) {
+    if let (To::InPlace, Some(Program::Tool(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Tool(_)))) {
         let name = script.name;
         let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the tool with this name is part of rbt"));
         return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` writes the tool to a file"))));

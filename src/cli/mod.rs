@@ -28,8 +28,8 @@ use crate::expect;
 use crate::failure::Failure;
 use crate::probes::KINDS;
 use crate::runtime::Buffering;
-use crate::scripts::{self, Script};
 use crate::settings::{ENV_ONLY, Mode, SETTINGS, Settings};
+use crate::tools::{self, Tool};
 use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
 pub use completions::completions;
@@ -115,7 +115,7 @@ pub enum Program {
     /// A file.
     File(PathBuf),
     /// One that is part of rbt.
-    Saved(&'static Script),
+    Tool(&'static Tool),
     /// The request to a verb.
     Composed(Box<ComposedScript>),
     /// `-`
@@ -128,8 +128,8 @@ impl Program {
         if word == OsStr::new("-") {
             return Self::Stdin;
         }
-        match saved(&word) {
-            Some(script) => Self::Saved(script),
+        match tool(&word) {
+            Some(tool) => Self::Tool(tool),
             None => Self::File(word.into()),
         }
     }
@@ -137,10 +137,10 @@ impl Program {
 
 /// The tool with this name. A plain name takes precedence over a file, because otherwise whoever can write to the current
 /// directory could choose what root runs. A file takes precedence over `NAME.bt`.
-pub(crate) fn saved(word: &OsStr) -> Option<&'static Script> {
-    let script = scripts::find(word.to_str()?)?;
+pub(crate) fn tool(word: &OsStr) -> Option<&'static Tool> {
+    let tool = tools::find(word.to_str()?)?;
     let there = || std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
-    (is_name(word) || !there()).then_some(script)
+    (is_name(word) || !there()).then_some(tool)
 }
 
 /// Has it neither a slash nor the ending of a script's file?
@@ -434,8 +434,8 @@ fn listed(arg: OsString) -> Listed {
     if KINDS.iter().any(|k| k.names().contains(&text.as_str())) {
         return Listed::Pattern(text);
     }
-    if let Some(script) = saved(&arg) {
-        return Listed::Script(Program::Saved(script));
+    if let Some(tool) = tool(&arg) {
+        return Listed::Script(Program::Tool(tool));
     }
     if !text.contains([':', '*']) && std::path::Path::new(&arg).is_file() {
         return Listed::Script(Program::File(arg.into()));
@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn saved_scripts_are_run_by_name() {
-        let saved = Program::Saved(scripts::find("opensnoop").unwrap());
+        let saved = Program::Tool(tools::find("opensnoop").unwrap());
         let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
         assert!(r.program == saved && r.quiet && r.verbose);
         assert_eq!(r.settings.invocation.options, [("failed".into(), None), ("name".into(), None)]);
@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
         assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);
         let Ok(Command::Say(text)) = parse_words(&["one-liners", "opensnoop"]) else { panic!() };
-        assert_eq!(text, scripts::find("opensnoop").unwrap().text);
+        assert_eq!(text, tools::find("opensnoop").unwrap().text);
         let Ok(Command::Say(list)) = parse_words(&["one-liners"]) else { panic!() };
         assert!(list.contains("opensnoop") && list.contains("execsnoop"));
         assert_eq!(failure(&["one-liners", "opensnop"]).help.as_deref(), Some("did you mean `opensnoop`?"));

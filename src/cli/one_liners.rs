@@ -7,7 +7,7 @@ use super::Command;
 use super::values::color_where;
 use crate::diag::nearest;
 use crate::failure::Failure;
-use crate::scripts;
+use crate::tools;
 
 const HELP: &str = "Usage: rbt one-liners             list the tools by subject
        rbt one-liners SUBJECT     list the tools of one subject
@@ -35,17 +35,17 @@ pub(super) fn parse(words: &[OsString]) -> Result<Command, Failure> {
             .help("`rbt one-liners --help` explains it"));
     }
     if word.is_empty() {
-        return Ok(Command::Say(format!("{}\n{}", scripts::list(None, color), AFTER_LIST)));
+        return Ok(Command::Say(format!("{}\n{}", tools::list(None, color), AFTER_LIST)));
     }
-    if let Some(script) = scripts::find(&word) {
+    if let Some(script) = tools::find(&word) {
         return Ok(Command::Say(script.text.into()));
     }
-    if scripts::SUBJECTS.iter().any(|(s, _)| *s == word) {
-        return Ok(Command::Say(scripts::list(Some(&word), color)));
+    if tools::SUBJECTS.iter().any(|(s, _)| *s == word) {
+        return Ok(Command::Say(tools::list(Some(&word), color)));
     }
-    let failure = Failure::new(format!("there is no tool or subject `{word}`")).code("unknown-script");
-    let known = scripts::SCRIPTS.iter().map(|s| s.name).chain(scripts::SUBJECTS.iter().map(|(s, _)| *s));
-    if let Some(here) = scripts::elsewhere(&word) {
+    let failure = Failure::new(format!("there is no tool or subject `{word}`")).code("unknown-tool");
+    let known = tools::TOOLS.iter().map(|s| s.name).chain(tools::SUBJECTS.iter().map(|(s, _)| *s));
+    if let Some(here) = tools::elsewhere(&word) {
         return Err(failure.help(format!("rbt's counterpart is `{here}`")));
     }
     Err(failure.help(match nearest(&word, known) {

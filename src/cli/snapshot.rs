@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(task(&["-qo", "-"]), Task::Make { from: Origin::Machine, scripts: vec![], to: Some("-".into()), quiet: true });
         let Task::Make { from, scripts, .. } = task(&["--for", "a.bt", "opensnoop", "--from", "k"]) else { panic!() };
         assert_eq!((from, scripts.len(), &scripts[0]), (Origin::Snapshot("k".into()), 2, &Program::File("a.bt".into())));
-        assert!(matches!(scripts[1], Program::Saved(_)));
+        assert!(matches!(scripts[1], Program::Tool(_)));
         assert_eq!(task(&["--show", "a", "b"]), Task::Show(vec!["a".into(), "b".into()]));
         for args in [
             &["a"][..],

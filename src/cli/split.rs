@@ -37,7 +37,7 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
             }
             None if looks_so && !script => options.push(arg),
             None => {
-                named |= !script && super::saved(&arg).is_some();
+                named |= !script && super::tool(&arg).is_some();
                 script = true;
                 rest.push(arg);
             }

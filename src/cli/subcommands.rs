@@ -1,5 +1,6 @@
-//! The table of subcommands. The parser, help, completions and the options in the manual come from it. The action of a subcommand
-//! is an arm of its [`Command`] in `driver`, and the manual's SYNOPSIS is written by hand.
+//! The table of subcommands. The parser, help, completions, and the synopsis and options in the manual come from it. The action
+//! of a subcommand is an arm of its [`Command`] in `driver`, since the rooms that do the work are above this one; a match over all
+//! commands lists a missing arm.
 
 use std::ffi::OsString;
 
@@ -7,7 +8,7 @@ use clap::{Arg, CommandFactory};
 
 use super::{Command, build, check, fmt, merge, one_liners, snapshot};
 use crate::failure::Failure;
-use crate::scripts::SCRIPTS;
+use crate::tools::TOOLS;
 use crate::verdict;
 
 /// A subcommand.
@@ -31,7 +32,7 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         usage: "[NAME | SUBJECT]",
         doc: "List the tools, or print the source of one",
         command: || {
-            let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
+            let name = Arg::new("name").value_parser(TOOLS.iter().map(|s| s.name).collect::<Vec<_>>());
             clap::Command::new("one-liners").arg(name)
         },
         parse: one_liners::parse,

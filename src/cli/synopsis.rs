@@ -10,6 +10,7 @@ pub fn usage() -> String {
         "rbt [OPTIONS] FILE|NAME [ARGS]".to_string(),
         "rbt [OPTIONS] -e PROGRAM [ARGS]".into(),
         format!("rbt {} PROBE ...", verbs.join("|")),
+        "rbt [OPTIONS]".into(),
         "rbt -l [-v] [PATTERN | FILE | -e PROGRAM] [--against SNAPSHOT]".into(),
     ];
     lines.extend(SUBCOMMANDS.iter().map(|s| format!("rbt {} {}", s.name, s.usage).trim_end().to_string()));

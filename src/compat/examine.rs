@@ -200,7 +200,7 @@ impl Work<'_> {
         }
         // without arguments and options: what those decide is not the script's fault
         let mut quiet = vec!["missing-parameter", "no-command-pid"];
-        if matches!(self.program, Program::Saved(_)) || !sema::options(tree).is_empty() {
+        if matches!(self.program, Program::Tool(_)) || !sema::options(tree).is_empty() {
             quiet.extend(["unreachable", "unused-map"]);
         }
         loop {

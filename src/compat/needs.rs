@@ -2,7 +2,7 @@
 
 use crate::codegen::artifact::{Artifact, Program, Site};
 use crate::emit::{MapKind, helper_name};
-use crate::probes::{Attach, ProgramType};
+use crate::probes::Attach;
 use crate::settings::Settings;
 use crate::system::kernel::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, TargetInfo};
@@ -195,25 +195,10 @@ fn memory(map: &NeededMap, cpus: u64) -> u64 {
 /// The mechanism of a program's probes.
 fn mechanism(program: &Program) -> Option<(String, String)> {
     let first: &Site = program.sites.first()?;
-    let by = match (&first.attach, program.ty) {
-        (Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }, _) => return None,
-        (_, ProgramType::KprobeMulti) => "kprobe.multi",
-        (_, ProgramType::KprobeSession) => "kprobe.session",
-        (Attach::Kprobe { ret: false, .. }, _) => "kprobe",
-        (Attach::Kprobe { ret: true, .. }, _) => "kretprobe",
-        (_, ProgramType::Lsm) => "lsm",
-        (Attach::Trampoline { exit: false, .. }, _) => "fentry",
-        (Attach::Trampoline { exit: true, .. }, _) => "fexit",
-        (Attach::Tracepoint { .. }, _) => "tracepoint",
-        (Attach::RawTracepoint { .. }, _) => "raw_tracepoint",
-        (Attach::Syscall { .. }, _) => "raw_tracepoint of all system calls",
-        (Attach::Uprobe { .. } | Attach::Usdt { .. }, ProgramType::UprobeMulti) => "uprobe.multi",
-        (Attach::Uprobe { ret: false, .. } | Attach::Usdt { .. }, _) => "uprobe",
-        (Attach::Uprobe { ret: true, .. }, _) => "uretprobe",
-        (Attach::Iter { .. }, _) => "iterator",
-        (Attach::Perf { .. }, _) => "perf_event",
-        (Attach::Breakpoint { .. }, _) => "hardware breakpoint",
-    };
+    if matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }) {
+        return None;
+    }
+    let by = first.attach.mechanism(program.ty);
     let named: Vec<&str> = program.sites.iter().take(MOST_NAMED).map(|s| s.name.as_str()).collect();
     let more = program.sites.len() - named.len();
     let name = if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") };

@@ -27,7 +27,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
     for word in words {
         let before = found.len();
         let path = Path::new(word);
-        if path.is_dir() && cli::saved(word).is_none() {
+        if path.is_dir() && cli::tool(word).is_none() {
             folder(path, &mut found, progress);
             if found.len() == before {
                 let failure = Failure::new(format!("there are no scripts below {}", path.display()));
@@ -52,7 +52,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
         }
         found.push(match Program::of(word.clone()) {
             Program::File(path) => of_file(path),
-            Program::Saved(script) => Subject { name: script.name.into(), program: Ok(Program::Saved(script)) },
+            Program::Tool(script) => Subject { name: script.name.into(), program: Ok(Program::Tool(script)) },
             program @ (Program::Stdin | Program::Text(_) | Program::Composed(_)) => {
                 Subject { name: crate::diag::PROGRAM_NAME.into(), program: Ok(program) }
             }

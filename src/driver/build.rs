@@ -16,12 +16,12 @@ use crate::frontend::{Checked, Frontend};
 use crate::input;
 use crate::metrics::Names;
 use crate::runtime::{self, Options};
-use crate::scripts::Header;
 use crate::sema;
 use crate::streams::{WholeFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
 use crate::system::machine::live::Live;
 use crate::system::questions::Recorder;
+use crate::tools::Header;
 
 /// Compiles a script and writes its bundle.
 pub(super) fn build(asked: &Build) -> Result<u8, Failure> {

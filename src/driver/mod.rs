@@ -101,7 +101,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     runtime::keep_user_signals();
     let mut front = Frontend::new(run);
     front.read(&run.program)?;
-    if let Program::Saved(script) = &run.program
+    if let Program::Tool(script) = &run.program
         && run.verbose
         && Path::new(script.name).is_file()
     {
@@ -117,7 +117,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     check_script_args(run, &front, &tree)?;
     if let Some(text) = help_of_script(&front, &tree) {
         let text = diag::plain_lines(&text);
-        if matches!(run.program, Program::Saved(_)) {
+        if matches!(run.program, Program::Tool(_)) {
             return to_stdout(|out| out.write_all(text.as_bytes()));
         }
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.

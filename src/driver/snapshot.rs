@@ -268,7 +268,7 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripts::SCRIPTS;
+    use crate::tools::TOOLS;
 
     /// What a script becomes on a kernel: its instructions, or what is wrong with it.
     fn told(text: &str, sys: &dyn TargetInfo) -> String {
@@ -302,7 +302,7 @@ mod tests {
             "rawtracepoint:sched_switch { print(args.next.real_parent.comm); print(((struct sock *)0).__sk_common.skc_family); }",
             "begin { print(kaddr(\"vfs_read\")); print(TCP_LISTEN); print(sizeof(struct task_struct)); }",
         ];
-        let saved = SCRIPTS.iter().step_by(9).map(|s| s.text);
+        let saved = TOOLS.iter().step_by(9).map(|s| s.text);
         let scripts: Vec<&str> = saved.chain(more).collect();
         let whole = Snapshot::of(&all).unwrap().noting();
         for text in &scripts {

@@ -81,7 +81,7 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
     Described {
         name: first.map(|source| source.name.clone()).unwrap_or_default(),
         title: match &run.program {
-            Program::Saved(script) => format!("rbt {}", script.name),
+            Program::Tool(script) => format!("rbt {}", script.name),
             Program::File(path) => format!("rbt {}", path.display()),
             Program::Composed(_) => first.map(|source| source.name.clone()).unwrap_or_default(),
             Program::Text(_) | Program::Stdin => "rbt".into(),
@@ -92,7 +92,7 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
         sha256: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
         text: first.map(|source| source.text.clone()).unwrap_or_default(),
         hidden: working_maps(&checked.script),
-        blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
+        blocks: if let Program::Tool(_) = run.program { blocks(&checked.script) } else { Vec::new() },
         filters: filters(run, checked),
         metrics: match run.serve.is_some() || run.otlp.is_some() {
             true => Names::of(front.sources.iter().map(|source| source.text.as_str())),
@@ -148,7 +148,7 @@ fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
 /// they show.
 fn filters(run: &Run, checked: &Checked) -> Option<Vec<String>> {
     match &run.program {
-        Program::Saved(_) => {
+        Program::Tool(_) => {
             let option = |(name, value): &(String, Option<String>)| match value {
                 Some(value) => format!("--{name} {value}"),
                 None => format!("--{name}"),

@@ -4,12 +4,12 @@ use super::Frontend;
 use crate::cli::{self, Program, Run};
 use crate::diag;
 use crate::failure::Failure;
-use crate::scripts;
 use crate::sema;
 use crate::syntax::ast;
+use crate::tools;
 /// Arguments that look like options, of a script that uses no arguments, are likely slips; to a tool all are.
 pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script) -> Result<(), Failure> {
-    if front.sources.iter().any(|s| scripts::takes_arguments(&s.text)) {
+    if front.sources.iter().any(|s| tools::takes_arguments(&s.text)) {
         return Ok(());
     }
     let options = sema::options(tree);
@@ -18,7 +18,7 @@ pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script)
     if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
         return Ok(());
     }
-    if let (Program::Saved(script), Some(word)) = (&run.program, params.first()) {
+    if let (Program::Tool(script), Some(word)) = (&run.program, params.first()) {
         let name = script.name;
         let failure = Failure::new(format!("{name} takes options only, and `{word}` is not one"));
         if let Some(own) = cli::own_letter(word) {
@@ -44,10 +44,10 @@ pub(crate) fn help_of_script(front: &Frontend, tree: &ast::Script) -> Option<Str
     let options = sema::options(tree);
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
-        Program::Saved(script) => script.name.into(),
+        Program::Tool(script) => script.name.into(),
         Program::Composed(made) => made.name.clone(),
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
     let text = front.sources.first().map_or("", |s| s.text.as_str());
-    (!options.iter().any(|o| o.name == "help")).then(|| scripts::help(&name, text, &options))
+    (!options.iter().any(|o| o.name == "help")).then(|| tools::help(&name, text, &options))
 }

@@ -114,7 +114,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn read(&mut self, program: &Program) -> Result<(), Failure> {
         self.sources = match program {
             Program::Composed(made) => made.sources(),
-            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => vec![read(program)?],
+            Program::Text(_) | Program::File(_) | Program::Tool(_) | Program::Stdin => vec![read(program)?],
         };
         self.program = program.clone();
         Ok(())
@@ -124,7 +124,7 @@ impl<'a> Frontend<'a> {
         let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
         let tree = syntax::parse(&source).map_err(|d| match &self.program {
             Program::Composed(made) => self.wrong(made.wrong_expression().unwrap_or(d)),
-            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => self.wrong(d),
+            Program::Text(_) | Program::File(_) | Program::Tool(_) | Program::Stdin => self.wrong(d),
         })?;
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
@@ -141,7 +141,7 @@ impl<'a> Frontend<'a> {
         let mut settings = self.run.settings.clone();
         let options = sema::options(tree);
         (settings.invocation.params, settings.invocation.options) = cli::script_args(&self.run.words, &cli::valued(&options));
-        if let (Program::Saved(_), Some((_, Some(given)))) =
+        if let (Program::Tool(_), Some((_, Some(given)))) =
             (&self.program, settings.invocation.options.iter().rev().find(|(name, _)| name == "pid"))
             && let Ok(pid @ 1..) = given.parse()
         {
@@ -162,7 +162,7 @@ impl<'a> Frontend<'a> {
         let (settings, warnings) = self.settings(tree)?;
         let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
         // what its options leave out is nothing that whoever gives them wrote
-        if let Program::Saved(_) = self.run.program {
+        if let Program::Tool(_) = self.run.program {
             checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
         }
         self.clock.stage("check");
@@ -177,7 +177,7 @@ impl<'a> Frontend<'a> {
 
     /// Explains errors in the script. For a tool, they are caused by its options, so no place in the script is shown.
     pub(crate) fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
-        let Program::Saved(script) = self.run.program else { return self.wrong(diagnostics) };
+        let Program::Tool(script) = self.run.program else { return self.wrong(diagnostics) };
         diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
         match diagnostics.0.iter().find(|d| sema::DECISIVE.contains(&d.code)) {
             Some(d) => {
@@ -212,7 +212,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn in_words(&self, diagnostics: Diagnostics) -> Diagnostics {
         match &self.program {
             Program::Composed(made) => made.in_words(diagnostics),
-            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => diagnostics,
+            Program::Text(_) | Program::File(_) | Program::Tool(_) | Program::Stdin => diagnostics,
         }
     }
 

@@ -9,12 +9,12 @@ use crate::cli::subcommands::SUBCOMMANDS;
 use crate::diag::{self, PROGRAM_NAME, Source};
 use crate::failure::{Failure, reason};
 use crate::input;
-use crate::scripts;
+use crate::tools;
 use crate::verbs;
 pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
-        Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
+        Program::Tool(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
         Program::Composed(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
         Program::Stdin => (PROGRAM_NAME.to_string(), standard_input()?),
         Program::File(path) => (path.display().to_string(), read_file(path)?),
@@ -63,8 +63,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         }
         let missing = Failure::new(format!("there is no file `{word}`, and no tool with that name")).code("not-readable");
         let verbs = verbs::VERBS.iter().map(|v| v.name);
-        let known = SUBCOMMANDS.iter().map(|s| s.name).chain(verbs).chain(scripts::SCRIPTS.iter().map(|s| s.name));
-        if let Some(here) = scripts::elsewhere(&word) {
+        let known = SUBCOMMANDS.iter().map(|s| s.name).chain(verbs).chain(tools::TOOLS.iter().map(|s| s.name));
+        if let Some(here) = tools::elsewhere(&word) {
             return missing.help(format!("rbt's counterpart is `{here}`"));
         }
         match diag::nearest(&word, known) {

@@ -211,6 +211,27 @@ impl Attach {
         }
     }
 
+    /// The mechanism's name, for a program of this type.
+    pub fn mechanism(&self, ty: ProgramType) -> &'static str {
+        match (self, ty) {
+            (Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }, _) => "test run",
+            (Attach::RawTracepoint { .. }, _) => "raw tracepoint",
+            (Attach::Syscall { .. }, _) => "raw tracepoint of all system calls",
+            (Attach::Tracepoint { .. }, _) => "perf tracepoint",
+            (Attach::Uprobe { .. } | Attach::Usdt { .. }, ProgramType::UprobeMulti) => "uprobe.multi",
+            (Attach::Uprobe { .. } | Attach::Usdt { .. }, _) => "perf uprobe",
+            (Attach::Kprobe { .. }, ProgramType::KprobeSession) => "kprobe.session",
+            (Attach::Kprobe { .. }, ProgramType::KprobeMulti) => "kprobe.multi",
+            (Attach::Kprobe { .. }, _) => "perf kprobe",
+            (Attach::Trampoline { .. }, ProgramType::Lsm) => "trampoline (lsm)",
+            (Attach::Trampoline { exit: false, .. }, _) => "trampoline (fentry)",
+            (Attach::Trampoline { exit: true, .. }, _) => "trampoline (fexit)",
+            (Attach::Iter { .. }, _) => "iterator",
+            (Attach::Perf { .. }, _) => "perf event",
+            (Attach::Breakpoint { .. }, _) => "hardware breakpoint",
+        }
+    }
+
     /// The program of such a type that is attached there first.
     pub fn section(&self, ty: ProgramType) -> Section {
         let ret =

@@ -480,26 +480,19 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
     format!("{means} ({text})")
 }
 
-/// Which mechanism serves a program, for `-v`.
-pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> &'static str {
-    match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }) => "test run",
-        Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
-        Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
-        Some(Attach::Tracepoint { .. }) => "perf tracepoint",
-        Some(attach @ Attach::Usdt { .. }) if optimized_uprobe::serves(attach, settings) => "optimized uprobe (a call instead of a trap)",
-        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
-        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
-        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
-        Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeSession => "kprobe.session",
-        Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeMulti => "kprobe.multi",
-        Some(Attach::Kprobe { wildcard: true, .. }) if sys.has(Feature::KprobeMulti) => "perf kprobe (kprobe.multi is turned off)",
-        Some(Attach::Kprobe { wildcard: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",
-        Some(Attach::Kprobe { .. }) => "perf kprobe",
-        Some(Attach::Trampoline { .. }) => "trampoline",
-        Some(Attach::Iter { .. }) => "iterator",
-        Some(Attach::Perf { .. }) => "perf event",
-        Some(Attach::Breakpoint { .. }) => "hardware breakpoint",
-        None => "nothing",
+/// Which mechanism serves a program, for `-v`, and why it is not the usual one.
+pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> String {
+    let Some(attach) = program.sites.first().map(|s| &s.attach) else { return "nothing".into() };
+    if matches!(attach, Attach::Usdt { .. }) && optimized_uprobe::serves(attach, settings) {
+        return "optimized uprobe (a call instead of a trap)".into();
     }
+    let name = attach.mechanism(program.ty);
+    let multi = match (attach, program.ty) {
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, ProgramType::Uprobe) => ("uprobe.multi", Feature::UprobeMulti),
+        (Attach::Kprobe { wildcard: true, .. }, ProgramType::Kprobe) => ("kprobe.multi", Feature::KprobeMulti),
+        _ => return name.into(),
+    };
+    let (multi, feature) = multi;
+    let why = if sys.has(feature) { format!("{multi} is turned off") } else { format!("this kernel has no {multi}") };
+    format!("{name} ({why})")
 }

@@ -12,11 +12,13 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+
+use crate::system::syscalls;
 
 /// What happened, in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +203,6 @@ const PERF_SAMPLE_TIME: u64 = 1 << 2;
 /// Bits of `perf_event_attr`: mmap, task, watermark, sample_id_all, mmap2, use_clockid. The clock is number 0,
 /// CLOCK_REALTIME, so that times compare with those of files.
 const FLAGS: u64 = 1 << 8 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 25;
-/// `PERF_ATTR_SIZE_VER0`: the members up to here are all we set.
-const ATTR_WORDS: usize = 8;
 
 /// `struct perf_event_mmap_page`: `data_head` and `data_tail`, fixed at 1 KiB.
 const HEAD: usize = 1024;
@@ -219,22 +219,13 @@ struct Ring {
 
 impl Ring {
     fn open(cpu: usize, page: usize, pages: usize, (flags, watermark): (u64, Option<usize>)) -> io::Result<Self> {
-        let mut attr = [0u64; ATTR_WORDS];
-        // type and size share a word.
-        attr[0] = words(PERF_TYPE_SOFTWARE as u32, (ATTR_WORDS * 8) as u32);
-        attr[1] = PERF_COUNT_SW_DUMMY;
-        attr[3] = PERF_SAMPLE_TIME;
-        attr[5] = flags;
-        // wakeup_watermark
-        attr[6] = words(watermark.unwrap_or(page * pages / 4) as u32, 0);
-        const PERF_FLAG_FD_CLOEXEC: u64 = 8;
-        // SAFETY: `attr` outlives the call; the descriptor is ours alone, and so is the mapping until `drop`.
+        let mut attr = syscalls::event(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_DUMMY);
+        attr.sample_type = PERF_SAMPLE_TIME;
+        attr._bitfield_1 = libbpf_sys::__BindgenBitfieldUnit::new(flags.to_ne_bytes());
+        attr.__bindgen_anon_2.wakeup_watermark = watermark.unwrap_or(page * pages / 4) as u32;
+        let fd = syscalls::perf_event_open(&attr, -1, cpu as i32)?;
+        // SAFETY: the mapping is ours alone until `drop`.
         unsafe {
-            let fd = libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as libc::c_int, -1, PERF_FLAG_FD_CLOEXEC);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let fd = OwnedFd::from_raw_fd(fd as RawFd);
             let (len, access) = (page * (pages + 1), libc::PROT_READ | libc::PROT_WRITE);
             let base = libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
             if base == libc::MAP_FAILED {
@@ -284,11 +275,6 @@ impl Drop for Ring {
         // SAFETY: what `open` mapped.
         unsafe { libc::munmap(self.base.cast(), self.page + self.size) };
     }
-}
-
-fn words(low: u32, high: u32) -> u64 {
-    let ([a, b, c, d], [e, f, g, h]) = (low.to_ne_bytes(), high.to_ne_bytes());
-    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// A record is `perf_event_header` (type u32, misc u16, size u16), the members of its type and, because of `sample_id_all`,

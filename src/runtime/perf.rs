@@ -5,9 +5,11 @@ use crate::probes::{NO_KPROBES, SamplePeriod};
 use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use libbpf_sys::perf_event_attr;
+
+use crate::system::syscalls::{event, perf_event_open};
 
 /// `_IO('$', 1)` of `include/uapi/linux/perf_event.h`.
 const IOC_DISABLE: libc::c_ulong = 0x2401;
@@ -17,9 +19,6 @@ const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// `HW_BREAKPOINT_X` of include/uapi/linux/hw_breakpoint.h
 const BREAKPOINT_X: u32 = 4;
-
-/// `PERF_FLAG_FD_CLOEXEC`
-const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Whose event, and where it counts: perf_event_open's `pid` and `cpu`.
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +34,14 @@ impl Scope {
     pub const ANYWHERE: Scope = Scope { pid: -1, cpu: 0 };
 }
 
-fn attr(ty: u32, config: u64) -> perf_event_attr {
-    perf_event_attr { type_: ty, size: size_of::<perf_event_attr>() as u32, config, ..Default::default() }
-}
-
 fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `attr.size` bytes, and the path that a uprobe's names
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, scope.pid, scope.cpu, -1, FD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: new, and nobody else's
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    perf_event_open(attr, scope.pid, scope.cpu)
 }
 
 /// A tracepoint by its ID in tracefs.
 pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     // without a period: it only counts, and on its CPU no sample is made ready each time that nobody reads
-    open(&attr(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
+    open(&event(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
 }
 
 /// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
@@ -73,7 +62,7 @@ pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: O
         }
     };
     let config = counter | if ret { retprobe } else { 0 };
-    let mut attr = attr(ty, config);
+    let mut attr = event(ty, config);
     attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     attr.__bindgen_anon_4.probe_offset = offset;
     open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
@@ -86,7 +75,7 @@ pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Resu
         return Err(io::Error::other(NO_KPROBES));
     }
     let (ty, retprobe) = dynamic(DEVICE)?;
-    let mut attr = attr(ty, if ret { retprobe } else { 0 });
+    let mut attr = event(ty, if ret { retprobe } else { 0 });
     attr.__bindgen_anon_3.kprobe_func = function.map_or(0, |f| f.as_ptr() as u64);
     attr.__bindgen_anon_4.probe_offset = place;
     open(&attr, Scope::ANYWHERE)
@@ -104,7 +93,7 @@ fn dynamic(device: &str) -> io::Result<(u32, u64)> {
 /// An event that fires as it counts: the CPU clock counts CPU time or, on a CPU and for all threads, wall time. Threads
 /// that a traced thread starts are traced too.
 pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -> io::Result<OwnedFd> {
-    let mut attr = attr(ty, config);
+    let mut attr = event(ty, config);
     match every {
         SamplePeriod::Frequency(hz) => {
             attr.__bindgen_anon_1.sample_freq = hz;
@@ -126,7 +115,7 @@ pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -
 
 /// An event that fires each time that memory is touched so; threads that a traced thread starts are traced too.
 pub(super) fn breakpoint(address: u64, length: u64, mode: u32, scope: Scope) -> io::Result<OwnedFd> {
-    let mut attr = attr(libbpf_sys::PERF_TYPE_BREAKPOINT, 0);
+    let mut attr = event(libbpf_sys::PERF_TYPE_BREAKPOINT, 0);
     attr.bp_type = mode;
     attr.__bindgen_anon_1.sample_period = 1;
     attr.__bindgen_anon_3.bp_addr = address;

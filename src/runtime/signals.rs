@@ -52,9 +52,7 @@ pub(super) struct Caught {
 
 /// `CLOCK_MONOTONIC` in milliseconds; clock_gettime(2) may be called in a handler.
 fn milliseconds() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the place it is given
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 

@@ -51,6 +51,9 @@ pub enum Weak {
     Parts(Vec<Weak>),
 }
 
+/// Of an array, a string or a buffer.
+const MOST_LENGTH: u32 = 1 << 20;
+
 impl Weak {
     /// Of one part.
     pub fn part(&self, i: usize) -> Weak {
@@ -412,9 +415,9 @@ impl BodyChecker<'_> {
 
     fn type_length(&mut self, n: &ast::Expr) -> Option<u32> {
         let e = self.value(n);
-        let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= 1 << 20);
+        let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= MOST_LENGTH);
         if length.is_none() && e.ty != Type::Void {
-            self.error("bad-type", n.span, "a length must be a positive constant");
+            self.error("bad-type", n.span, &format!("a length must be a constant from 1 to {MOST_LENGTH}"));
         }
         length
     }

@@ -14,6 +14,7 @@ pub mod kernel_types;
 pub mod machine;
 pub mod questions;
 pub mod snapshot;
+pub mod syscalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("split the probe, use fewer iterations, or nest fewer loops and conditions"),
     error("unknown-map", "an expectation names a map that the script does not have")
         .command("rbt --expect '@m == 1' -e 'begin { @n = 1; exit(); }'", "rbt --expect '@n == 1' -e 'begin { @n = 1; exit(); }'"),
-    error("unknown-script", "no tool has this name")
+    error("unknown-tool", "no tool has this name")
         .remedy("`rbt one-liners` lists them")
         .command("rbt one-liners opensnop", "rbt one-liners opensnoop"),
     error("unknown-word", "rbt help does not know this word").command("rbt help opennsnoop", "rbt help opensnoop"),

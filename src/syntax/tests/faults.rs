@@ -68,7 +68,10 @@ const FAULTS: &[(&str, &[&str])] = &[
         "begin { $x = 99999999999999999999; 08 }",
         &["bad-number 1:14 `99999999999999999999` does not fit in 64 bits", "bad-number 1:36 `8` is not an octal digit in `08`"],
     ),
-    ("begin { (x=1, x=2) (x=1,2) }", &["duplicate-field 1:15 this record has two members `x`", "syntax 1:20 expected an operator before `(x`"]),
+    (
+        "begin { (x=1, x=2) (x=1,2) }",
+        &["duplicate-field 1:15 this record has two members `x`", "syntax 1:20 expected an operator before `(x`"],
+    ),
     (
         "begin { (x=1, x=2); (x=1,2) }",
         &["duplicate-field 1:15 this record has two members `x`", "syntax 1:26 this member of a record has no name"],

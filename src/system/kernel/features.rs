@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // bpf(2)
 
+use crate::system::syscalls;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -68,8 +69,8 @@ fn ask(feature: Feature) -> bool {
         Feature::Override => load(prog_type::KPROBE, 0, &CALL_OVERRIDE, None).is_ok(),
         Feature::ShortKeys => {
             const HASH: u32 = 1;
-            let attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
-            bpf(MAP_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
+            let mut attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
+            bpf(MAP_CREATE, &mut attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
         }
         // The magic number in the machine's byte order. The types are parsed only when they are needed.
         Feature::Btf => {
@@ -109,8 +110,8 @@ fn allocates_anywhere() -> bool {
     const HASH: u32 = 1;
     const NO_PREALLOC: u32 = 1;
     const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
-    let attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
-    let Ok(map) = bpf(MAP_CREATE, &attr) else { return true };
+    let mut attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
+    let Ok(map) = bpf(MAP_CREATE, &mut attr) else { return true };
     // r1 = map; r0 = 0
     let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
     load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
@@ -137,7 +138,7 @@ fn uprobe_multi() -> bool {
     const TRACE_UPROBE_MULTI: u32 = 48;
     let Ok(program) = load(prog_type::KPROBE, TRACE_UPROBE_MULTI, &RETURN_ZERO, None) else { return false };
     let offsets = [0u64];
-    let attr = LinkCreateUprobeMulti {
+    let mut attr = LinkCreateUprobeMulti {
         program: program.as_raw_fd() as u32,
         attach_type: TRACE_UPROBE_MULTI,
         path: c"/".as_ptr() as u64,
@@ -145,7 +146,7 @@ fn uprobe_multi() -> bool {
         count: 1,
         ..Default::default()
     };
-    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
+    bpf(LINK_CREATE, &mut attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
 }
 
 /// May a program on the function with this BTF ID read its n-th argument?
@@ -157,7 +158,7 @@ pub fn takes_argument(function: u32, n: u32) -> bool {
 /// Loads a program on the function with this BTF ID.
 fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
     const TRACE_FENTRY: u32 = 24;
-    let attr = TracingLoad {
+    let mut attr = TracingLoad {
         load: ProgLoad {
             prog_type: prog_type::TRACING,
             insn_cnt: insns.len() as u32,
@@ -169,15 +170,15 @@ fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
         attach_btf_id: function,
         ..Default::default()
     };
-    bpf(PROG_LOAD, &attr)
+    bpf(PROG_LOAD, &mut attr)
 }
 
 /// Can a program be loaded and attached on the function with this BTF ID? It is detached at once.
 pub fn trampoline(function: u32) -> bool {
     let Ok(program) = tracing(function, &RETURN_ZERO) else { return false };
-    let attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
+    let mut attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
     const RAW_TRACEPOINT_OPEN: u32 = 17;
-    bpf(RAW_TRACEPOINT_OPEN, &attr).is_ok()
+    bpf(RAW_TRACEPOINT_OPEN, &mut attr).is_ok()
 }
 
 /// `BPF_TRACE_KPROBE_MULTI` and `BPF_TRACE_KPROBE_SESSION` of `enum bpf_attach_type`.
@@ -188,9 +189,9 @@ const TRACE_KPROBE_SESSION: u32 = 56;
 /// one without them returns EINVAL or EOPNOTSUPP before.
 fn kprobe_multi(attach_type: u32) -> bool {
     let Ok(program) = load(prog_type::KPROBE, attach_type, &RETURN_ZERO, None) else { return false };
-    let attr =
+    let mut attr =
         LinkCreateKprobeMulti { program: program.as_raw_fd() as u32, attach_type, count: 1, addresses: !0xfff, ..Default::default() };
-    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EFAULT))
+    bpf(LINK_CREATE, &mut attr).is_err_and(|e| e.raw_os_error() == Some(libc::EFAULT))
 }
 
 const LINK_CREATE: u32 = 28;
@@ -323,7 +324,7 @@ const SLEEPABLE: u32 = 1 << 4;
 
 fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
-    let attr = ProgLoad {
+    let mut attr = ProgLoad {
         prog_type,
         insn_cnt: insns.len() as u32,
         insns: insns.as_ptr() as u64,
@@ -335,18 +336,15 @@ fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Ins
         expected_attach_type,
         ..Default::default()
     };
-    bpf(PROG_LOAD, &attr)
+    bpf(PROG_LOAD, &mut attr)
 }
 
 const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
 
 /// Calls bpf(2) with a command that returns a descriptor.
-fn bpf<T>(command: u32, attr: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` begins as the kernel's union for this command does and has the given size; the memory that it points to
-    // outlives the call. A returned descriptor is new, so nothing else owns it.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_bpf, command, attr as *const T, size_of::<T>());
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
-    }
+fn bpf<T>(command: u32, attr: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` begins as the kernel's union for this command does; the memory that it points to outlives the call. A
+    // returned descriptor is new, so nothing else owns it.
+    unsafe { syscalls::bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }

@@ -714,9 +714,10 @@ mod tests {
     #[test]
     #[allow(unsafe_code)] // makes the calls that it counts
     fn numbers_lead_to_their_events() {
+        use crate::system::syscalls::{event, perf_event_open};
+        const PERF_TYPE_TRACEPOINT: u32 = 2;
         use std::fs::File;
         use std::io::Read;
-        use std::os::fd::FromRawFd;
         let live = Live::new();
         let Ok(tracefs) = live.tracefs() else { return eprintln!("skipped: needs tracefs") };
         // All calls fail or do nothing: every argument is -1.
@@ -724,17 +725,10 @@ mod tests {
         let mut counted = 0;
         for call in calls {
             let Ok(Some(id)) = tracefs.event_id("syscalls", &format!("sys_enter_{call}")) else { continue };
-            // struct perf_event_attr up to `sample_type`'s end: type PERF_TYPE_TRACEPOINT, size (VER0), config.
-            let mut attr = [0u64; 8];
-            attr[0] = 2 | 64 << 32;
-            attr[1] = id;
-            // SAFETY: plain system calls; `attr` is as long as it says; a descriptor that is returned is ours.
-            let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 0) };
-            if fd < 0 {
-                return eprintln!("skipped: needs perf_event_open: {}", std::io::Error::last_os_error());
-            }
-            // SAFETY: as above; the calls get no valid argument.
-            let mut count = unsafe { File::from_raw_fd(fd as i32) };
+            let mut count = match perf_event_open(&event(PERF_TYPE_TRACEPOINT, id), 0, -1) {
+                Ok(fd) => File::from(fd),
+                Err(e) => return eprintln!("skipped: needs perf_event_open: {e}"),
+            };
             let mut read = || {
                 let mut value = [0; 8];
                 count.read_exact(&mut value).unwrap();

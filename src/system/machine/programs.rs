@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // bpf(2)
 
+use crate::system::syscalls;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -162,8 +163,7 @@ fn info<T>(of: &OwnedFd, about: &mut T) -> io::Result<()> {
 }
 
 fn call<T>(command: u32, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: `attr` begins as the kernel's union for this command does and has the given size; the memory that it points to is
-    // in the callers' frames and has the declared sizes.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    // SAFETY: `attr` begins as the kernel's union for this command does; the memory that it points to is in the callers' frames
+    // and has the declared sizes.
+    unsafe { syscalls::bpf(command, attr) }
 }

@@ -12,7 +12,7 @@ use crate::terminal::{self, paint};
 
 /// A tool.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Script {
+pub struct Tool {
     /// The file's, without `.bt`.
     pub name: &'static str,
     /// As it is in the file.
@@ -20,7 +20,7 @@ pub struct Script {
 }
 
 /// All tools, sorted by name.
-pub static SCRIPTS: &[Script] = include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
+pub static TOOLS: &[Tool] = include!(concat!(env!("OUT_DIR"), "/tools.rs"));
 
 /// The subjects of tools with their descriptions, in the order of the list.
 pub const SUBJECTS: &[(&str, &str)] = &[
@@ -39,14 +39,14 @@ pub const SUBJECTS: &[(&str, &str)] = &[
 ];
 
 /// The tool with this name; `.bt` may follow the name.
-pub fn find(name: &str) -> Option<&'static Script> {
+pub fn find(name: &str) -> Option<&'static Tool> {
     let name = name.strip_suffix(".bt").unwrap_or(name);
-    SCRIPTS.iter().find(|s| s.name == name)
+    TOOLS.iter().find(|s| s.name == name)
 }
 
 /// The most similar name, for a suggestion.
 pub fn near(word: &str) -> Option<&'static str> {
-    nearest(word, SCRIPTS.iter().map(|s| s.name))
+    nearest(word, TOOLS.iter().map(|s| s.name))
 }
 
 /// Names of other tools, with rbt's counterpart as a command line.
@@ -158,8 +158,8 @@ fn trim(lines: &mut Vec<&str>) {
 
 /// The list of tools by subject, or of one subject only.
 pub fn list(only: Option<&str>, color: bool) -> String {
-    let rows: Vec<(&Script, Header)> = SCRIPTS.iter().map(|s| (s, Header::of(s.text))).collect();
-    let width = SCRIPTS.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
+    let rows: Vec<(&Tool, Header)> = TOOLS.iter().map(|s| (s, Header::of(s.text))).collect();
+    let width = TOOLS.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for (subject, _) in SUBJECTS.iter().chain(&[("others", "")]).filter(|(s, _)| only.is_none_or(|o| o == *s)) {
         let of_subject: Vec<_> = rows.iter().filter(|(_, h)| h.subject() == *subject).collect();
@@ -248,10 +248,10 @@ mod tests {
     #[test]
     fn each_script_is_listed_once() {
         let all = list(None, false);
-        for script in SCRIPTS {
-            let start = format!("  {} ", script.name);
-            assert_eq!(all.lines().filter(|l| l.starts_with(&start)).count(), 1, "{}", script.name);
-            assert_eq!(find(script.name), find(&format!("{}.bt", script.name)));
+        for tool in TOOLS {
+            let start = format!("  {} ", tool.name);
+            assert_eq!(all.lines().filter(|l| l.starts_with(&start)).count(), 1, "{}", tool.name);
+            assert_eq!(find(tool.name), find(&format!("{}.bt", tool.name)));
         }
         assert!(!all.contains('\x1b') && list(None, true).contains('\x1b'));
         assert_eq!(near("opensnop"), Some("opensnoop"));
