@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-/// The C library calls it before `main`.
+/// The C library calls these before `main`, and before the constructors of libraries, which take milliseconds.
 #[used]
 #[allow(unsafe_code)] // the section's contents are called
-#[unsafe(link_section = ".init_array")]
-static GUARD: extern "C" fn() = rbt::streams::guard_stdout;
+#[unsafe(link_section = ".preinit_array")]
+static FIRST: [extern "C" fn(); 2] = [rbt::runtime::keep_user_signals, rbt::streams::guard_stdout];
 
 fn main() -> ExitCode {
     ExitCode::from(rbt::runner::main(std::env::args_os()))

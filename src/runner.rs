@@ -13,7 +13,6 @@ use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::{self, Given, Launch, Stopped};
 use crate::output_files::Destinations;
-use crate::runtime;
 use crate::settings::Settings;
 use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
@@ -92,7 +91,6 @@ fn explain(place: &Place) -> Result<u8, Failure> {
 }
 
 fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
-    runtime::keep_user_signals();
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
     launch::require_privileges()?;

@@ -23,7 +23,6 @@ use crate::launch::{self, Launch};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
-use crate::runtime;
 use crate::sema;
 use crate::settings::Settings;
 use crate::startup;
@@ -98,7 +97,6 @@ fn run(run: &Run) -> Result<u8, Failure> {
 }
 
 fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
-    runtime::keep_user_signals();
     let mut front = Frontend::new(run);
     front.read(&run.program)?;
     if let Program::Tool(script) = &run.program

@@ -18,7 +18,7 @@ use libbpf_sys::{
 };
 
 use super::perf::{self, Scope};
-use super::{iter, optimized_uprobe, sweep};
+use super::{iter, optimized_uprobe, proc_maps, sweep};
 use crate::codegen::artifact::{Manifest, Program, Site};
 use crate::failure::without_os_error;
 use crate::probes::{Attach, InFile, ProgramType, SamplePeriod};
@@ -80,6 +80,20 @@ impl Links {
             [&mut self.timers, &mut self.fast, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
         // where there is no thread, this one waits
         let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
+    }
+
+    /// Detaches programs in files that this process has mapped, too, without waiting: breakpoints in malloc(3) would slow down
+    /// what is left to do, even if their programs return at once. Call it when the run is over.
+    pub fn leave_ourselves(&mut self, manifest: &Manifest) {
+        let in_files: Vec<(usize, &Path)> =
+            (0..).zip(&manifest.programs).flat_map(|(i, p)| p.sites.iter().filter_map(move |s| Some((i, s.attach.binary()?)))).collect();
+        if in_files.is_empty() {
+            return;
+        }
+        let mapped = proc_maps::own_files();
+        let ours = |path: &Path| proc_maps::identity(path).is_some_and(|file| mapped.contains(&file));
+        let programs: BTreeSet<usize> = in_files.into_iter().filter(|(_, path)| ours(path)).map(|(program, _)| program).collect();
+        sweep::sweep(self.slow.extract_if(.., |held| held.0.is_some_and(|program| programs.contains(&program))).map(|(_, fd)| fd).collect());
     }
 
     /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state

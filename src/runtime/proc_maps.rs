@@ -1,5 +1,6 @@
 //! Parses `/proc/PID/maps` (proc_pid_maps(5)), and finds the files behind mappings.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +9,18 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::input;
+
+/// Device and inode of a file; none if there is no file at the path.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// The identities of the files whose code this process has mapped.
+pub(super) fn own_files() -> BTreeSet<(u64, u64)> {
+    let maps = fs::read("/proc/self/maps").unwrap_or_default();
+    let code = maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable);
+    code.filter_map(|line| line.file()).filter_map(|(path, _)| identity(&path)).collect()
+}
 
 /// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
 /// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
@@ -61,4 +74,18 @@ impl<'a> Line<'a> {
 
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_its_own_files() {
+        let own = own_files();
+        let is_own = |path: &Path| identity(path).is_some_and(|file| own.contains(&file));
+        assert!(is_own(&std::env::current_exe().unwrap_or_default()));
+        // mapped, but not as code
+        assert!(!is_own(Path::new("/etc/passwd")));
+    }
 }

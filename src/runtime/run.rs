@@ -114,6 +114,7 @@ impl Session<'_> {
             true => with_loop_deadline(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
+        self.links.leave_ourselves(self.cx.manifest);
         context.throttle = throttle;
         source.finish(&mut context);
         let status = context.exit.take();

@@ -86,8 +86,8 @@ extern "C" fn caught(signal: libc::c_int) {
     }
 }
 
-/// Blocks SIGUSR1 until the run handles it, because it would end the process by default.
-pub fn keep_user_signals() {
+/// Counts SIGUSR1 until the run handles it, because it would end the process by default.
+pub extern "C" fn keep_user_signals() {
     // SAFETY: see [`Signals::catch`]
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();

@@ -60,12 +60,12 @@ enum Together {
 
 fn together(tracers: &Tracers, rows: &[Row]) -> Together {
     let mut text = begin(rows);
-    text.push_str("begin {\n");
+    text.push('\n');
+    // A probe for each, because the maps and the stack of one probe are limited.
     for (i, row) in rows.iter().enumerate() {
         let statements = row.text.replace('\n', " ").replace("@_", &format!("@m{i}_"));
-        let _ = writeln!(text, "printf(\"#{i}#\\n\"); {{ {statements} }}");
+        let _ = writeln!(text, "begin {{ printf(\"#{i}#\\n\"); {statements} }}");
     }
-    text.push_str("}\n");
     let mut found: Vec<Option<String>> = vec![None; rows.len()];
     for json in [false, true] {
         let (theirs, ours) = (tracers.theirs(&rows[0], &text, json), tracers.ours(&rows[0], &text, json));

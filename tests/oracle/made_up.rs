@@ -44,7 +44,7 @@ fn statement(rng: &mut Rng, depth: usize) -> String {
         3 => format!("print(({}, {}, {})); ", number(rng, 1), rng.pick(TEXTS), truth(rng, 1)),
         4 => format!("print({}); ", truth(rng, 2)),
         5 if depth > 0 => format!("if ({}) {{ {}}} else {{ {}}} ", truth(rng, 1), statement(rng, depth - 1), statement(rng, depth - 1)),
-        6 if depth > 0 => format!("for $i : 0..{} {{ $a += $i; {}}} ", rng.between(1, 4), statement(rng, depth - 1)),
+        6 if depth > 0 => format!("for $i{depth} : 0..{} {{ $a += $i{depth}; {}}} ", rng.between(1, 4), statement(rng, depth - 1)),
         7 => format!("$a {} (int64)({}); print($a); ", rng.pick(&["=", "+=", "-=", "*=", "|=", "&=", "^="]), number(rng, 1)),
         _ => format!("print({} ? {} : {}); ", truth(rng, 1), rng.pick(TEXTS), rng.pick(TEXTS)),
     }

@@ -75,7 +75,7 @@ impl Made {
                 ));
             }
             4 => {
-                let of = ["hist(V)", "hist(V, 2)", "lhist(V, 0, 100, 10)", "lhist(V, -50, 50, 25)"];
+                let of = ["hist(V)", "hist(V, 2)", "lhist(V, 0, 100, 10)", "lhist(V, 20, 120, 25)"];
                 let of = rng.pick(&of);
                 for _ in 0..rng.between(1, 6) {
                     let v = rng.between(-60, 120);
@@ -152,7 +152,7 @@ impl Made {
             17..=26 => self.more(rng, n),
             27 => {
                 let (from, to) = (rng.between(-2, 3), rng.between(0, 6));
-                self.say(&format!("for $i{n} : {from}..{to} {{ if ($i{n} == 2) {{ continue; }} @_{n}[$i{n}] = $i{n} * 2; print($i{n});"));
+                self.say(&format!("for $i{n} : ({from})..{to} {{ if ($i{n} == 2) {{ continue; }} @_{n}[$i{n}] = $i{n} * 2; print($i{n});"));
                 self.statement(rng, 0);
                 self.say(&format!("}} $z{n} = (int64)0; for $kv{n} : @_{n} {{ $z{n} += $kv{n}.0 + (int64)$kv{n}.1; }} print($z{n});"));
             }
@@ -203,7 +203,7 @@ impl Made {
                 self.say(&format!("print(@_{n}); {}(@_{n}); print(len(@_{n}));", rng.pick(&["clear", "clear", "print"])));
             }
             2 => {
-                let of = *rng.pick(&["hist(V)", "hist(V, 1)", "lhist(V, 0, 50, 5)", "lhist(V, -20, 20, 10)"]);
+                let of = *rng.pick(&["hist(V)", "hist(V, 1)", "lhist(V, 0, 50, 5)", "lhist(V, 10, 60, 10)"]);
                 for i in 1..=rng.between(1, 3) {
                     for _ in 0..i {
                         let v = rng.between(-30, 90);
@@ -232,7 +232,9 @@ impl Made {
             }
             7 => {
                 let (key, v) = (key(rng), value(rng, 1));
-                self.say(&format!("@_{n}[{key}] = {v}; print(@_{n}); zero(@_{n}); print(@_{n}[{key}]); print(@_{n}); delete(@_{n}, {key}); print(len(@_{n})); clear(@_{n});").replace(&format!("delete(@_{n}, {key})"), &format!("delete(@_{n}, {})", if key.contains(", ") && !key.starts_with('(') { format!("({key})") } else { key.clone() })));
+                // the parts of a key of kind 2 stand without parentheses
+                let one = if key.ends_with('"') && key.contains(", ") { format!("({key})") } else { key.clone() };
+                self.say(&format!("@_{n}[{key}] = {v}; print(@_{n}); zero(@_{n}); print(@_{n}[{key}]); print(@_{n}); delete(@_{n}, {one}); print(len(@_{n})); clear(@_{n});"));
             }
             8 => {
                 let (from, to, stop) = (rng.between(0, 3), rng.between(2, 6), rng.between(0, 4));
@@ -272,7 +274,9 @@ impl Made {
                 7 => ("s", rng.pick(&["BLUE", "(enum E)1", "(int64)RED", "(uint8*)5", "buf(\"ab\", 2)"]).to_string()),
                 8 => {
                     width = "";
-                    ("s", rng.pick(&["(uint8[2])(uint16)513", "(uint8[4])(uint32)70000"]).to_string())
+                    // bpftrace shows other bytes of an array that follows a value of one byte
+                    let arrays = ["(uint8[2])(uint16)513", "(uint8[4])(uint32)70000"];
+                    ("s", if args.contains("(int8)") { "8".into() } else { rng.pick(&arrays).to_string() })
                 }
                 9 => (*rng.pick(&["i", "u", "o", "X", "lu", "lx", "hd", "hhu", "hx"]), format!("(uint64){}", rng.between(0, 100_000))),
                 10 => (

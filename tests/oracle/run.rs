@@ -22,7 +22,7 @@ pub struct Tracers {
 }
 
 /// Maximum duration of a run in seconds.
-const PATIENCE: &str = "60";
+const PATIENCE: &str = "300";
 
 impl Tracers {
     pub fn new(theirs: &Path) -> std::io::Result<Self> {
