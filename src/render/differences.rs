@@ -47,6 +47,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          structures whole; bpftrace does so for the kernel's types only. rbt prints and stores members of type float and double, \
          which bpftrace prints as null or rejects.",
     ),
+    (
+        "enums",
+        "A cast to an enum keeps as many bits as the enum has in C, usually 32. bpftrace keeps 64, so a value that no enumerator \
+         has may print differently.",
+    ),
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     (
         "JSON",

@@ -93,7 +93,9 @@ impl Links {
         let mapped = proc_maps::own_files();
         let ours = |path: &Path| proc_maps::identity(path).is_some_and(|file| mapped.contains(&file));
         let programs: BTreeSet<usize> = in_files.into_iter().filter(|(_, path)| ours(path)).map(|(program, _)| program).collect();
-        sweep::sweep(self.slow.extract_if(.., |held| held.0.is_some_and(|program| programs.contains(&program))).map(|(_, fd)| fd).collect());
+        sweep::sweep(
+            self.slow.extract_if(.., |held| held.0.is_some_and(|program| programs.contains(&program))).map(|(_, fd)| fd).collect(),
+        );
     }
 
     /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
-use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 use super::attach::AttachFailed;
@@ -28,7 +28,7 @@ use crate::codegen::artifact::{
 };
 use crate::probes::{self, Attach};
 use crate::settings::{MissingProbes, Settings};
-use crate::system::{TargetInfo, machine::programs};
+use crate::system::{Feature, TargetInfo, machine::programs};
 
 /// A loaded object.
 pub(super) struct Loaded {
@@ -358,6 +358,13 @@ fn prepare_maps(
                 let known = row.map_or(name, |row| &row.name);
                 if let Some((_, fd)) = given.maps.iter().find(|(name, _)| name == known) {
                     map.reuse_fd(fd.as_fd())?;
+                } else if name.starts_with("map_")
+                    && map.map_type() == libbpf_rs::MapType::Hash
+                    && sys.has(Feature::AllocatesAnywhere)
+                    && is_too_much(&map)
+                {
+                    let flags = map.map_flags() | libbpf_sys::BPF_F_NO_PREALLOC;
+                    map.set_map_flags(flags)?;
                 }
             }
             None => {}
@@ -396,12 +403,22 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
     if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.properties().rare) {
         return SOME;
     }
-    let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
-    });
-    let bytes = free.map_or(most, |kib| kib.saturating_mul(1024) / 64).clamp(LEAST, most);
+    let bytes = available_memory().map_or(most, |bytes| bytes / 64).clamp(LEAST, most);
     1 << bytes.ilog2()
+}
+
+/// Bytes of memory that can be had without swapping, if known.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// Is a map that is allocated beforehand too large for this machine?
+fn is_too_much(map: &OpenMapMut<'_>) -> bool {
+    const SMALL: u64 = 16 << 20;
+    let bytes = u64::from(map.max_entries()).saturating_mul(u64::from(map.key_size()) + u64::from(map.value_size()));
+    bytes > SMALL && available_memory().is_some_and(|available| bytes > available / 8)
 }
 
 /// Is it the last record?

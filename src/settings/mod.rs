@@ -236,6 +236,9 @@ impl Settings {
     }
 }
 
+/// The default of [`Settings::max_map_keys`].
+pub const DEFAULT_MAP_KEYS: u64 = 4096;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -250,7 +253,7 @@ impl Default for Settings {
             max_cat_bytes: 10240,
             max_events: 0,
             max_overhead: None,
-            max_map_keys: 4096,
+            max_map_keys: DEFAULT_MAP_KEYS,
             max_probes: 1024,
             max_series: 1000,
             max_stacks: 0,

@@ -109,8 +109,9 @@ impl Made {
                 self.say(&format!("$s{n} = {a}; print($s{n} == {b}); print({a} != {b}); print(strlen($s{n})); print(strcontains($s{n}, {b})); print(strlen({b})); "));
             }
             11 => {
-                let v = long(rng, 1);
-                let to = rng.pick(CASTS);
+                let (v, to) = (long(rng, 1), rng.pick(CASTS));
+                // of a value that fits
+                let v = if to.starts_with("enum") { format!("({v} & (int64)65535)") } else { v };
                 self.say(&format!("$c{n} = ({to}){v}; print($c{n}); print(sizeof($c{n})); printf(\"%d %s\\n\", $c{n}, $c{n}); @_{n} = $c{n}; print(@_{n});"));
             }
             12 => {
@@ -274,9 +275,9 @@ impl Made {
                 7 => ("s", rng.pick(&["BLUE", "(enum E)1", "(int64)RED", "(uint8*)5", "buf(\"ab\", 2)"]).to_string()),
                 8 => {
                     width = "";
-                    // bpftrace shows other bytes of an array that follows a value of one byte
+                    // first, because bpftrace shows other bytes of an array that follows an odd number of bytes
                     let arrays = ["(uint8[2])(uint16)513", "(uint8[4])(uint32)70000"];
-                    ("s", if args.contains("(int8)") { "8".into() } else { rng.pick(&arrays).to_string() })
+                    ("s", if args.is_empty() { rng.pick(&arrays).to_string() } else { "8".into() })
                 }
                 9 => (*rng.pick(&["i", "u", "o", "X", "lu", "lx", "hd", "hhu", "hx"]), format!("(uint64){}", rng.between(0, 100_000))),
                 10 => (
