@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
             f.handed(0)?;
             Ok(Type::U64)
         }),
-        needs: ContextFeatures::TRUSTED,
+        needs: ContextFeatures::SOCKETS,
         risky: false,
         lower: Lower::Code(|e, _, args| {
             let sock = args.first().map_or(e.int(0), |a| e.scalar(a));

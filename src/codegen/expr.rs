@@ -577,7 +577,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         match &call.row.lower {
             Lower::Code(emit) | Lower::Effect(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
-                let args = self.scoped(|s| s.trusts = call.row.needs.contains(ContextFeatures::TRUSTED), |g| g.args(call));
+                let args = self.scoped(
+                    |s| s.trusts = call.row.needs.intersects(ContextFeatures::TRUSTED.union(ContextFeatures::SOCKETS)),
+                    |g| g.args(call),
+                );
                 let deep = self.frames() + 2 > MOST_FRAMES;
                 self.e.scoped(|s| s.deep = deep, |e| emit(e, &call.to_use(None), &args))
             }

@@ -81,7 +81,7 @@ fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
         Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
         Attach::Uprobe { path, function, ret, function_offset: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
         Attach::Tracepoint { event, .. } if event == "sys_enter" || event == "sys_exit" => Some((event == "sys_exit", "syscall".into())),
-        Attach::RawTracepoint { name } if name == "sys_enter" || name == "sys_exit" => Some((name == "sys_exit", "syscall".into())),
+        Attach::RawTracepoint { name, .. } if name == "sys_enter" || name == "sys_exit" => Some((name == "sys_exit", "syscall".into())),
         _ => None,
     };
     let all: Option<Vec<(bool, String)>> = probe.sites.iter().map(of).collect();

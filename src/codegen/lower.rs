@@ -29,7 +29,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
         script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
     let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();
     follow_raw_company(&script, &all, &mut choices, env);
-    if choices.iter().all(|c| c.lowered.is_none()) {
+    if choices.iter().all(|c| c.lowered.is_none() && c.attaches.is_empty()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
         return script;
     }
@@ -86,9 +86,11 @@ fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lo
     }
 }
 
-/// A trampoline's program is for one function: the sites of a probe part.
+/// A program with a target is for that one: the sites of a probe part.
 fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
-    if probe.sites.len() < 2 || !probe.sites.iter().all(|s| matches!(s.attach, Attach::Trampoline { .. })) {
+    if probe.sites.len() < 2
+        || !probe.sites.iter().all(|s| matches!(s.attach, Attach::Trampoline { .. } | Attach::RawTracepoint { typed: true, .. }))
+    {
         return vec![probe];
     }
     probe.sites.iter().map(|site| hir::Probe { sites: vec![site.clone()], ..probe.clone() }).collect()

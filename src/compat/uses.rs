@@ -126,7 +126,7 @@ fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(What, Op
 
 /// Names and types of what `argN` counts.
 fn arguments(site: &ProbeSite, sys: &dyn TargetInfo) -> Option<Vec<(String, Type)>> {
-    if let Attach::RawTracepoint { name } = &site.attach {
+    if let Attach::RawTracepoint { name, .. } = &site.attach {
         return sys.raw_tracepoint(name);
     }
     let (module, function) = site.attach.kernel_function()?;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum ProgramType {
     /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; also what `begin` and `end` are run as.
     RawTracepoint,
+    /// `BPF_PROG_TYPE_TRACING` on a raw tracepoint: the verifier knows the types of the arguments.
+    TypedTracepoint,
     /// `BPF_PROG_TYPE_TRACEPOINT`.
     Tracepoint,
     /// `BPF_PROG_TYPE_KPROBE` for uprobes.
@@ -102,6 +104,13 @@ impl ProgramType {
                 constants: &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
                 context: Some("bpf_raw_tracepoint_args"),
                 own_frames: 2,
+                ..PLAIN
+            },
+            ProgramType::TypedTracepoint => &ProgramRow {
+                sections: ["tp_btf", "tp_btf"],
+                constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_RAW_TP"],
+                own_frames: 2,
+                has_target: true,
                 ..PLAIN
             },
             // 0 would hide the event from all other users of this tracepoint: perf_trace_run_bpf_submit() of

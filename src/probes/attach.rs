@@ -40,6 +40,8 @@ pub enum Attach {
     RawTracepoint {
         /// Its name.
         name: String,
+        /// The verifier knows the types of its arguments, which helpers accept then.
+        typed: bool,
     },
     /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
     /// calls whose numbers its sites name.
@@ -197,7 +199,7 @@ impl Attach {
         match self {
             Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => own,
             Attach::Tracepoint { category, .. } => AttachProperties { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
-            Attach::RawTracepoint { name } => AttachProperties { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
+            Attach::RawTracepoint { name, .. } => AttachProperties { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
             Attach::Syscall { .. } => AttachProperties { own: true, ..event },
             // the kernel attaches them to a process
             Attach::Uprobe { .. } => AttachProperties { pid: false, own: true, ..event },
@@ -241,7 +243,7 @@ impl Attach {
 
     /// The target of the program, as libbpf expects it in the section's name.
     fn target(&self, ty: ProgramType) -> Option<String> {
-        if let Attach::Iter { name, .. } = self {
+        if let Attach::Iter { name, .. } | Attach::RawTracepoint { name, typed: true } = self {
             return Some(name.clone());
         }
         let Attach::Trampoline { module, program, function, .. } = self else { return None };

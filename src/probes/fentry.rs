@@ -215,7 +215,8 @@ impl ProbeKind for Fentry {
             .union(ContextFeatures::FUNC)
             .union(ContextFeatures::STACK)
             .union(ContextFeatures::SIGNAL)
-            .union(ContextFeatures::TRUSTED);
+            .union(ContextFeatures::TRUSTED)
+            .union(ContextFeatures::SOCKETS);
         both.union(if self.exit { ContextFeatures::RETVAL } else { ContextFeatures::NONE })
     }
 

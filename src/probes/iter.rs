@@ -145,7 +145,7 @@ impl ProbeKind for Iter {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::CTX.union(ContextFeatures::ARGS).union(ContextFeatures::TRUSTED)
+        ContextFeatures::CTX.union(ContextFeatures::ARGS).union(ContextFeatures::TRUSTED).union(ContextFeatures::SOCKETS)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

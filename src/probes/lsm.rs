@@ -85,7 +85,7 @@ impl ProbeKind for Lsm {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::ARGS.union(ContextFeatures::STACK).union(ContextFeatures::TRUSTED)
+        ContextFeatures::ARGS.union(ContextFeatures::STACK).union(ContextFeatures::TRUSTED).union(ContextFeatures::SOCKETS)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

@@ -61,6 +61,8 @@ bitflags! {
         const OVERRIDE = 1 << 9;
         /// Pointers among the arguments whose target types the verifier knows, as `path` needs.
         const TRUSTED = 1 << 10;
+        /// The same for sockets, which helpers accept in more types of programs.
+        const SOCKETS = 1 << 11;
     }
 }
 

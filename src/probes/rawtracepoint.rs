@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::{
-    ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
+    ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
+    ProgramType, matches, missing,
 };
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
@@ -48,7 +49,7 @@ impl ProbeKind for RawTracepoint {
         let site = |module: &str, event: &str| ProbeSite {
             kind: super::row("rawtracepoint"),
             name: format!("rawtracepoint:{module}:{event}"),
-            attach: Attach::RawTracepoint { name: event.into() },
+            attach: Attach::RawTracepoint { name: event.into(), typed: false },
             span: point.span,
         };
         // an exact name is asked for directly: the list of all takes a scan of all types
@@ -65,7 +66,11 @@ impl ProbeKind for RawTracepoint {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::ARGS.union(ContextFeatures::ARGN).union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
+        ContextFeatures::ARGS
+            .union(ContextFeatures::ARGN)
+            .union(ContextFeatures::STACK)
+            .union(ContextFeatures::SIGNAL)
+            .union(ContextFeatures::SOCKETS)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -85,13 +90,33 @@ impl ProbeKind for RawTracepoint {
         Ok(signature.into_iter().flat_map(|s| s.params).map(|(ty, name)| format!("{ty} {name}")).collect())
     }
 
-    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
-        ProgramType::RawTracepoint
+    fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, _env: &Env) -> Lowering {
+        let typed = |site: &ProbeSite| match &site.attach {
+            Attach::RawTracepoint { name, .. } => Attach::RawTracepoint { name: name.clone(), typed: true },
+            #[allow(clippy::wildcard_enum_match_arm)] // the kind has no other
+            other => other.clone(),
+        };
+        match needs.features.contains(ContextFeatures::SOCKETS) {
+            true => {
+                Lowering { attaches: sites.iter().map(typed).collect(), ..Lowering::literal("a helper needs the types of its arguments") }
+            }
+            false => Lowering::literal(""),
+        }
+    }
+
+    fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
+        match site.attach {
+            Attach::RawTracepoint { typed: true, .. } => ProgramType::TypedTracepoint,
+            _ => ProgramType::RawTracepoint,
+        }
     }
 
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let arg = |e: &mut Builder<'_, 'c>, n: u32, ty: &Type| {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
+            // what leads to something is that for the verifier, who lets nobody calculate with it
+            let typed = matches!(site.attach, Attach::RawTracepoint { typed: true, .. });
+            let v = if typed && !e.scope.trusts { e.mere_number(v) } else { v };
             match ty.as_int() {
                 Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
                 None => Operand::at(ty.clone(), v, Space::Kernel),

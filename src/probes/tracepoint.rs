@@ -142,7 +142,7 @@ impl ProbeKind for Tracepoint {
                 return Lowering::literal("it uses fields that only the event's record has");
             }
         }
-        let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into() }).collect();
+        let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into(), typed: false }).collect();
         Lowering { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it uses no fields that only the record has".into() }
     }
 

@@ -149,7 +149,7 @@ pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
         ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing | ProgramType::Lsm => 0,
         ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
         ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
-        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Iter => 1,
+        ProgramType::RawTracepoint | ProgramType::TypedTracepoint | ProgramType::Tracepoint | ProgramType::Iter => 1,
         ProgramType::PerfEvent => 2,
     };
     let mut order: Vec<usize> = (0..manifest.programs.len()).collect();
@@ -182,6 +182,7 @@ pub(super) fn attach(
             return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
         }
         ProgramType::RawTracepoint
+        | ProgramType::TypedTracepoint
         | ProgramType::Tracepoint
         | ProgramType::Uprobe
         | ProgramType::UprobeMulti
@@ -283,7 +284,8 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
         Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => Ok(LinkFds::Slow(Vec::new())),
-        Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(LinkFds::Fast),
+        Attach::RawTracepoint { typed: true, .. } => to_target(program).map(LinkFds::Fast),
+        Attach::RawTracepoint { name, typed: false } => raw_tracepoint(name, program, *cookie).map(LinkFds::Fast),
         Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(LinkFds::Fast),
         Attach::Tracepoint { category, event } => {
             let missing = |m: crate::system::Missing| io::Error::other(m.what);
@@ -304,7 +306,7 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             let event = perf::kprobe((!function.is_empty()).then_some(&name), *offset, *ret)?;
             on_event(event, program, *cookie).map(LinkFds::Slow)
         }
-        Attach::Trampoline { .. } => trampoline(program).map(|link| LinkFds::Slow(vec![link])),
+        Attach::Trampoline { .. } => to_target(program).map(|link| LinkFds::Slow(vec![link])),
         Attach::Iter { name, pin, of_tasks } => {
             iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| LinkFds::Iter(link, pin.clone()))
         }
@@ -334,6 +336,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
     match ty {
         ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| LinkFds::Slow(vec![link])),
         ProgramType::RawTracepoint
+        | ProgramType::TypedTracepoint
         | ProgramType::Tracepoint
         | ProgramType::Uprobe
         | ProgramType::PerfEvent
@@ -386,8 +389,8 @@ pub(super) fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Res
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open_opts(program, &mut opts) })
 }
 
-/// A program that was loaded for its function: kernels before 5.19 know this call only.
-fn trampoline(program: RawFd) -> io::Result<OwnedFd> {
+/// Attaches a program to what it was loaded for, a function or a tracepoint: kernels before 5.19 know this call only.
+fn to_target(program: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no name
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program) })
 }

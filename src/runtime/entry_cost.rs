@@ -42,7 +42,7 @@ pub(super) fn of(ty: ProgramType) -> f64 {
     match ty {
         ProgramType::Uprobe | ProgramType::UprobeMulti => costs().trap,
         ProgramType::Tracepoint => costs().tracepoint,
-        ProgramType::RawTracepoint => costs().raw,
+        ProgramType::RawTracepoint | ProgramType::TypedTracepoint => costs().raw,
         ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => KPROBE,
         ProgramType::Tracing | ProgramType::Lsm => TRAMPOLINE,
         ProgramType::PerfEvent => INTERRUPT,

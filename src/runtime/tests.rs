@@ -229,7 +229,7 @@ fn every_mechanism_counts_and_leaves() {
             ProgramType::Tracepoint,
             vec![site("tp", Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() })],
         ),
-        program("raw", ProgramType::RawTracepoint, vec![site("raw", Attach::RawTracepoint { name: "sys_enter".into() })]),
+        program("raw", ProgramType::RawTracepoint, vec![site("raw", Attach::RawTracepoint { name: "sys_enter".into(), typed: false })]),
         program(
             "sys",
             ProgramType::RawTracepoint,
@@ -325,7 +325,7 @@ fn order_of_declaration() {
     let mut cases = vec![
         (ProgramType::Uprobe, uprobe.clone()),
         (ProgramType::Tracepoint, tracepoint),
-        (ProgramType::RawTracepoint, Attach::RawTracepoint { name: "sys_enter".into() }),
+        (ProgramType::RawTracepoint, Attach::RawTracepoint { name: "sys_enter".into(), typed: false }),
     ];
     if multi {
         cases.push((ProgramType::UprobeMulti, uprobe));
@@ -385,7 +385,7 @@ fn refused_programs_name_their_line() {
         programs: vec![program(
             "bad",
             ProgramType::RawTracepoint,
-            vec![site("rawtracepoint:x", Attach::RawTracepoint { name: "sys_enter".into() })],
+            vec![site("rawtracepoint:x", Attach::RawTracepoint { name: "sys_enter".into(), typed: false })],
         )],
         ..Manifest::default()
     };
@@ -413,7 +413,11 @@ fn failures_to_attach_name_the_probe() {
     let manifest = Manifest {
         programs: vec![
             program("b", ProgramType::RawTracepoint, vec![site("begin", Attach::Begin)]),
-            program("p", ProgramType::RawTracepoint, vec![site("rawtracepoint:nope", Attach::RawTracepoint { name: "nope".into() })]),
+            program(
+                "p",
+                ProgramType::RawTracepoint,
+                vec![site("rawtracepoint:nope", Attach::RawTracepoint { name: "nope".into(), typed: false })],
+            ),
         ],
         ..Manifest::default()
     };
@@ -443,7 +447,11 @@ fn nothing_is_lost_in_silence() {
         e.end_program(0);
     });
     let manifest = Manifest {
-        programs: vec![program("p", ProgramType::RawTracepoint, vec![site("p", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        programs: vec![program(
+            "p",
+            ProgramType::RawTracepoint,
+            vec![site("p", Attach::RawTracepoint { name: "sys_enter".into(), typed: false })],
+        )],
         maps: vec![counts()],
         events: vec![says("call")],
         ..Manifest::default()
@@ -509,7 +517,11 @@ fn a_slow_record_has_none_lost() {
         e.end_program(0);
     });
     let manifest = Manifest {
-        programs: vec![program("p", ProgramType::RawTracepoint, vec![site("p", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        programs: vec![program(
+            "p",
+            ProgramType::RawTracepoint,
+            vec![site("p", Attach::RawTracepoint { name: "sys_enter".into(), typed: false })],
+        )],
         events: vec![says("call")],
         ..Manifest::default()
     };
