@@ -109,6 +109,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          arguments print as `...`, in bpftrace as `void`.",
     ),
     (
+        "what rbt rejects",
+        "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
+         nothing.",
+    ),
+    (
         "what rbt accepts",
         "rbt accepts scripts that bpftrace rejects: conditions of `if` without parentheses, uppercase suffixes (1UL) and several \
          digits before an exponent (12e3), macros that use the script's maps, aggregations in maps declared as hash or lruhash, \
