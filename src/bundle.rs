@@ -1,9 +1,9 @@
 //! Bundles: compiled scripts in files, which `rbt build` writes and `rbt-run` runs on machines without a compiler.
 //!
-//! A bundle has a header (magic, version of the format, size and SHA-256 of what follows), a description in JSON, and the BPF object.
-//! The description is what the cache of compiled scripts keeps as well: the manifest, and the questions that were asked about the
-//! kernel with digests of the answers. A runner asks these questions again: where all answers are the same, compiling there would
-//! give the same code.
+//! A bundle has a header (magic, version of the format, size and SHA-256 of what follows), a description in JSON, and BPF objects.
+//! An object is a variant of the script: it has relocations for the numbers of the kernel, and requirements, which are the questions
+//! that were asked about the kernel with digests of the answers. A runner asks these questions again, and takes the first variant
+//! whose requirements are met: compiling there would give the same code but for the choice of the variant.
 //!
 //! JSON, because its reader limits the depth of what it reads: a bundle comes from elsewhere. The digest finds damage; it proves no
 //! origin.
@@ -21,12 +21,13 @@ use crate::input;
 use crate::launch::Described;
 use crate::settings::{Built, Settings};
 use crate::system::TargetInfo;
-use crate::system::questions::Record;
+use crate::system::portable::{Difference, Requirements};
+use crate::system::relocations::{self, Relocation, Unrelocatable};
 
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, which changes with the description too.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// What follows a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// The largest bundle.
@@ -51,12 +52,107 @@ pub struct Bundle {
     pub script: Described,
     /// What its `--help` says.
     pub help: String,
-    /// What was asked about the kernel.
-    pub asked: Record,
+    /// The best one first.
+    pub variants: Vec<Variant>,
+}
+
+/// A script, compiled for kernels of one kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Variant {
+    /// What they are.
+    pub made_for: String,
+    /// What they must answer.
+    pub requirements: Requirements,
+    /// What depends on their numbers.
+    pub relocations: Vec<Relocation>,
     manifest: Manifest,
-    /// Not in the description.
+    /// Bytes of the object.
+    size: u64,
+    /// Not in the description, but after it.
     #[serde(skip)]
     elf: Vec<u8>,
+}
+
+impl Variant {
+    /// Of a compiled script with relocations.
+    pub fn new(mut artifact: Artifact, relocations: Vec<Relocation>, requirements: Requirements) -> Self {
+        artifact.manifest.forget_target();
+        let Artifact { elf, manifest } = artifact;
+        Self { made_for: String::new(), requirements, relocations, manifest, size: elf.len() as u64, elf }
+    }
+
+    /// With what it is made for.
+    pub fn named(self, made_for: String) -> Self {
+        Self { made_for, ..self }
+    }
+
+    /// Would a kernel that this one runs on always get the other one's code?
+    pub fn is_same(&self, other: &Self) -> bool {
+        let text = |of: &Self| format!("{:?}", of.manifest);
+        self.elf == other.elf
+            && self.relocations == other.relocations
+            && self.requirements == other.requirements
+            && text(self) == text(other)
+    }
+
+    /// The program for a kernel.
+    ///
+    /// # Errors
+    /// Its answers do not fit; or its numbers do not.
+    pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Unfit> {
+        let numbers = self.requirements.of(sys).map_err(Unfit::Differs)?;
+        let mut elf = self.elf.clone();
+        relocations::apply(&mut elf, &self.relocations, &numbers).map_err(|why| match why {
+            Unrelocatable::TooLarge(number) => Unfit::TooLarge(self.requirements.number_name(number)),
+            Unrelocatable::Damaged | Unrelocatable::Shape | Unrelocatable::Unexplained => Unfit::Damaged,
+        })?;
+        Ok(Artifact { elf, manifest: self.manifest.clone() })
+    }
+}
+
+/// Why a variant does not fit a kernel.
+#[derive(Clone, Debug)]
+pub enum Unfit {
+    /// What differs.
+    Differs(Vec<Difference>),
+    /// This number has no room in an instruction.
+    TooLarge(String),
+    /// The bundle is not what rbt wrote.
+    Damaged,
+}
+
+impl Unfit {
+    /// How far it is from fitting.
+    fn distance(&self) -> usize {
+        match self {
+            Unfit::Differs(all) => all.len(),
+            Unfit::TooLarge(_) => 1,
+            Unfit::Damaged => usize::MAX,
+        }
+    }
+}
+
+/// As part of a sentence.
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = match self {
+            Unfit::Differs(all) => all,
+            Unfit::TooLarge(number) => return write!(f, "{number} is too large for an instruction"),
+            Unfit::Damaged => return f.write_str("the relocations do not fit the code"),
+        };
+        let mut names: Vec<String> = Vec::new();
+        for Difference(question) in all {
+            let name = question.to_string();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.len() > MOST_SHOWN {
+            names.truncate(MOST_SHOWN);
+            names.push("…".into());
+        }
+        write!(f, "this machine differs in {}", names.join(", "))
+    }
 }
 
 /// The parts of a bundle that are not its code.
@@ -71,8 +167,7 @@ pub struct About {
 
 impl Bundle {
     /// A bundle of a compiled script.
-    pub fn new(artifact: Artifact, settings: &Settings, script: Described, asked: Record, sys: &dyn TargetInfo, about: About) -> Self {
-        let Artifact { elf, manifest } = artifact;
+    pub fn new(variants: Vec<Variant>, settings: &Settings, script: Described, sys: &dyn TargetInfo, about: About) -> Self {
         Self {
             rbt: crate::VERSION.into(),
             arch: sys.arch().name.into(),
@@ -82,9 +177,7 @@ impl Bundle {
             settings: Built::of(settings),
             script,
             help: about.help,
-            asked,
-            manifest,
-            elf,
+            variants,
         }
     }
 
@@ -96,7 +189,7 @@ impl Bundle {
         let text = serde_json::to_vec(self).map_err(|e| Failure::new(format!("the script does not fit into a bundle: {e}")))?;
         let mut body = (text.len() as u64).to_le_bytes().to_vec();
         body.extend(text);
-        body.extend(&self.elf);
+        self.variants.iter().for_each(|variant| body.extend(&variant.elf));
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend((body.len() as u64).to_le_bytes());
@@ -164,26 +257,28 @@ impl Bundle {
         }
         let (length, body) = body.split_first_chunk().ok_or(Damage::Changed)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok().filter(|n| *n <= body.len()).ok_or(Damage::Changed)?;
-        let (text, elf) = body.split_at(length);
-        let bundle: Self = serde_json::from_slice(text).map_err(|e| Damage::Unreadable(e.to_string()))?;
-        Ok(Self { elf: elf.to_vec(), ..bundle })
-    }
-
-    /// What is loaded.
-    pub fn into_artifact(self) -> Artifact {
-        Artifact { elf: self.elf, manifest: self.manifest }
+        let (text, mut objects) = body.split_at(length);
+        let mut bundle: Self = serde_json::from_slice(text).map_err(|e| Damage::Unreadable(e.to_string()))?;
+        for variant in &mut bundle.variants {
+            let size = usize::try_from(variant.size).ok();
+            let (elf, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(Damage::Changed)?;
+            variant.elf = elf.to_vec();
+            objects = rest;
+        }
+        if objects.is_empty() { Ok(bundle) } else { Err(Damage::Changed) }
     }
 
     /// Does it want `--unsafe`? A bundle may say less than it does, so its calls are looked at as well.
     pub fn is_risky(&self) -> bool {
-        self.risky || self.manifest.events.iter().any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
+        let mut events = self.variants.iter().flat_map(|variant| &variant.manifest.events);
+        self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
-    /// Why it does not run on this machine.
+    /// The program for this machine.
     ///
     /// # Errors
-    /// Another version, another processor, another kernel.
-    pub fn require(&self, sys: &dyn TargetInfo) -> Result<(), Failure> {
+    /// Another version, another processor, a kernel for which no variant fits.
+    pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Failure> {
         if self.rbt != crate::VERSION {
             let message = format!("the bundle was built by rbt {}, and this is rbt-run {}", self.rbt, crate::VERSION);
             return Err(Failure::new(message).code("bundle").help("build it again, or run it with the same version"));
@@ -193,17 +288,19 @@ impl Bundle {
             let message = format!("the bundle is for {}, and this machine is {here}", self.arch);
             return Err(Failure::new(message).code("bundle").help("build it on a machine of this architecture"));
         }
-        let mut differences: Vec<String> = self.asked.differences(sys).take(MOST_SHOWN + 1).map(ToString::to_string).collect();
-        differences.dedup();
-        if differences.is_empty() {
-            return Ok(());
+        let mut nearest: Option<(&Variant, Unfit)> = None;
+        for variant in &self.variants {
+            match variant.artifact(sys) {
+                Ok(artifact) => return Ok(artifact),
+                Err(unfit) => {
+                    if nearest.as_ref().is_none_or(|(_, known)| unfit.distance() < known.distance()) {
+                        nearest = Some((variant, unfit));
+                    }
+                }
+            }
         }
-        if differences.len() > MOST_SHOWN {
-            differences.truncate(MOST_SHOWN);
-            differences.push("…".into());
-        }
-        let message =
-            format!("the bundle was compiled for Linux {}, from which this machine differs in {}", self.kernel, differences.join(", "));
+        let Some((variant, unfit)) = nearest else { return Err(Failure::new("the bundle has no program in it").code("bundle")) };
+        let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
     }
 }
@@ -248,8 +345,11 @@ impl Damage {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::system::fake::Fake;
+    use crate::system::portable::Asked;
     use crate::system::questions::Recorder;
     use crate::system::{Feature, TargetInfo};
 
@@ -259,8 +359,17 @@ mod tests {
         recorder.type_named(crate::system::TypeName::Struct, "task_struct");
         recorder.syscall_number("openat");
         let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into() };
-        let artifact = Artifact { elf: b"an object".to_vec(), manifest: Manifest { stacks: vec![127], ..Manifest::default() } };
-        Bundle::new(artifact, &Settings::default(), Described::default(), recorder.portable().unwrap(), sys, about)
+        let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
+        let asked: Vec<Asked> = recorder.portable().unwrap().into_questions().map(|question| Asked::new(question, sys)).collect();
+        let requirements = Requirements::new(&asked, &BTreeSet::new(), &[]);
+        // an object without sections
+        let mut elf = vec![0; 64];
+        elf[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+        elf[16..24].copy_from_slice(&[1, 0, 247, 0, 1, 0, 0, 0]);
+        elf[52] = 64;
+        let artifact = Artifact { elf, manifest };
+        let variants = vec![Variant::new(artifact, Vec::new(), requirements)];
+        Bundle::new(variants, &Settings::default(), Described::default(), sys, about)
     }
 
     /// The bytes with a description that is not what rbt wrote, and the digest of these.
@@ -278,19 +387,19 @@ mod tests {
         let bundle = made(&fake);
         let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
-        assert!(read.require(&fake).is_ok());
-        assert_eq!(read.into_artifact().elf, b"an object");
+        assert_eq!(read.artifact(&fake).unwrap().elf.len(), 64);
     }
 
     #[test]
     fn a_machine_that_differs_is_told_in_what() {
         let bundle = made(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
-        assert!(bundle.require(&other).unwrap_err().message.contains("Loop"), "{:?}", bundle.require(&other));
+        let failure = bundle.artifact(&other).unwrap_err();
+        assert!(failure.message.contains("Loop"), "{failure:?}");
         let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
-        assert!(newer.require(&other).unwrap_err().message.contains("99.0.0"));
+        assert!(newer.artifact(&other).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };
-        assert!(foreign.require(&other).unwrap_err().message.contains("for vax"));
+        assert!(foreign.artifact(&other).unwrap_err().message.contains("for vax"));
     }
 
     #[test]

@@ -119,7 +119,15 @@
 //!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
 //!   the same answers.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which its code depends;
-//!   `rbt-run` (`runner.rs`) asks again before it loads anything. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact.
+//!   `rbt-run` (`runner.rs`) asks again, by name, before it loads anything (`system/portable.rs`).
+//!   What a fact does to the code is found by compiling again with other answers (`driver/relocate.rs`, `system/varied.rs`). A fact
+//!   without effect is not required of other kernels. Offsets and sizes are varied at random, all together: where objects differ in
+//!   offsets and immediates of instructions only, these are linear in the numbers, and become relocations (`system/relocations.rs`),
+//!   which one more compilation must confirm. Everything else must be as it was. CO-RE relocations of `.BTF.ext` would cover members of
+//!   kernel types alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to know of
+//!   them; here, code generation knows nothing, and a place that nobody thought of is found.
+//!   Choices between mechanisms make variants: the same script for kernels with fewer features, in the initial PID namespace, and on
+//!   larger machines. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact.
 //!   Both are programs of this crate. Neither features nor crates divide it: rows have both halves in one place, and `rbt-run` looks
 //!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time. What it does not
 //!   refer to, the linker leaves out: LLVM, the checker and the parser. `tests/runner.rs` looks for them in the binary.

@@ -97,9 +97,8 @@ fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
     let settings = settings(run, &bundle)?;
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
-    bundle.require(&sys)?;
-    let script = bundle.script.clone();
-    let artifact = bundle.into_artifact();
+    let artifact = bundle.artifact(&sys)?;
+    let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;
     let given = Given { artifact: &artifact, settings: &settings, sys: &sys, on_end: None, loaded: &mut || () };
     let ended = launch::start(&launch, given, &mut { child });

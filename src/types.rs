@@ -161,6 +161,36 @@ pub enum Type {
 }
 
 impl Type {
+    /// Forgets what no value has: the IDs of structs, and the sizes of those behind pointers.
+    pub fn forget_target(&mut self) {
+        self.forget(false);
+    }
+
+    fn forget(&mut self, behind_pointer: bool) {
+        match self {
+            Type::Struct(of) => {
+                let of = Arc::make_mut(of);
+                of.id = 0;
+                if behind_pointer {
+                    of.size = 0;
+                }
+            }
+            Type::Ptr(to, _) => to.forget(true),
+            Type::Array(elem, _) => elem.forget(behind_pointer),
+            Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| field.ty.forget(behind_pointer)),
+            Type::Tuple(parts) => parts.iter_mut().for_each(|part| part.forget(behind_pointer)),
+            Type::Void
+            | Type::Bool
+            | Type::Int(_)
+            | Type::Enum(_)
+            | Type::Str(_)
+            | Type::Buf(_)
+            | Type::Deferred(_)
+            | Type::Agg(_)
+            | Type::Args => {}
+        }
+    }
+
     /// Structs, in arrays too, become the records that `expand` makes of them; those that it makes nothing of stay as they are.
     pub fn deepen(&mut self, expand: &mut dyn FnMut(&Struct) -> Option<Record>) {
         if let Type::Array(elem, _) = self {

@@ -17,6 +17,8 @@ pub struct Build {
     pub to: PathBuf,
     /// `--exe`: with the runner before it.
     pub exe: bool,
+    /// `--this-kernel`: for kernels with the features of this one.
+    pub here: bool,
 }
 
 const ABOUT: &str = "Compile a script to a file that runs without a compiler
@@ -24,9 +26,9 @@ const ABOUT: &str = "Compile a script to a file that runs without a compiler
 rbt build writes a bundle: the BPF object of a script with everything that running it needs. rbt-run runs bundles. It attaches to what the \
 script names, and prints what rbt prints.
 
-The kernel that runs a bundle must give the same answers as the kernel that it was built for: to every question that rbt asked about \
-types, functions, tracepoints and features when it compiled the script. rbt-run asks these questions first. If an answer differs, it \
-names the difference and attaches nothing.";
+A bundle runs on other kernels, too. Offsets of members and of tracepoint fields are relocated, and there are variants for kernels with \
+fewer features. What else rbt asked about types, functions and tracepoints when it compiled the script, rbt-run asks first. If no variant \
+fits the kernel, it names the differences and attaches nothing.";
 
 const EXAMPLES: &str =
     "The script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …), are those of the \
@@ -67,13 +69,22 @@ pub(super) fn command() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Write an executable file: rbt-run, which must be beside rbt, with the bundle at its end"),
         )
+        .arg(
+            Arg::new("this-kernel")
+                .long("this-kernel")
+                .action(ArgAction::SetTrue)
+                .help("Compile for kernels with the features of this one only: a smaller file"),
+        )
 }
 
 /// Parses the arguments after `rbt build`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let mut args = args.to_vec();
-    let own = args.iter().take_while(|arg| *arg != "--").position(|arg| arg == "--exe");
-    let exe = own.map(|at| args.remove(at)).is_some();
+    let mut take = |flag: &str| {
+        let at = args.iter().take_while(|arg| *arg != "--").position(|arg| arg == flag);
+        at.map(|at| args.remove(at)).is_some()
+    };
+    let (exe, here) = (take("--exe"), take("--this-kernel"));
     let args = args.as_slice();
     let before_script = split::first_word(args).unwrap_or(args.len());
     let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
@@ -106,7 +117,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };
-    Ok(Command::Build(Build { run, to, exe }))
+    Ok(Command::Build(Build { run, to, exe, here }))
 }
 
 /// Options that are about one machine or one run.

@@ -83,6 +83,26 @@ impl Manifest {
     }
 }
 
+impl Manifest {
+    /// Forgets what is different in each kernel build and tells nothing about records: the IDs of structs.
+    pub fn forget_target(&mut self) {
+        for map in &mut self.maps {
+            map.key.iter_mut().chain([&mut map.value]).for_each(Type::forget_target);
+        }
+        for arg in self.events.iter_mut().flat_map(|event| &mut event.args) {
+            match arg {
+                EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => ty.forget_target(),
+                EventArg::Int(_)
+                | EventArg::Text(_)
+                | EventArg::Word(_)
+                | EventArg::Map(_)
+                | EventArg::TakenMap { .. }
+                | EventArg::Element { .. } => {}
+            }
+        }
+    }
+}
+
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{

@@ -35,6 +35,7 @@ use budget::Budget;
 mod budget;
 mod build;
 mod merge;
+mod relocate;
 mod rewrite;
 mod snapshot;
 mod start;

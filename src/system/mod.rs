@@ -12,9 +12,12 @@ pub mod kernel;
 pub mod kernel_files;
 pub mod kernel_types;
 pub mod machine;
+pub mod portable;
 pub mod questions;
+pub mod relocations;
 pub mod snapshot;
 pub mod syscalls;
+pub mod varied;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,6 +199,11 @@ impl Feature {
         Feature::StructArguments,
         Feature::ManyArguments,
     ];
+
+    /// Does having it forbid something? Code for a kernel with such a limit runs without it, too; of all others, the reverse holds.
+    pub fn is_limit(self) -> bool {
+        matches!(self, Feature::ShortKeys | Feature::SharedStacks)
+    }
 
     /// Finds a feature by the name of its variant, which snapshots and tests use.
     pub fn named(name: &str) -> Option<Self> {

@@ -258,12 +258,9 @@ impl Record {
         self.answers.iter().all(|(question, answer)| same_types && question.is_of_types() || question.answer(sys) == *answer)
     }
 
-    /// The questions to which a target gives other answers.
-    pub fn differences<'a>(&'a self, sys: &'a dyn TargetInfo) -> impl Iterator<Item = &'a Question> {
-        let same_types = self.types.is_some() && self.types == sys.types_identity();
-        let differs =
-            move |(question, answer): &&(Question, u128)| !(same_types && question.is_of_types() || question.answer(sys) == *answer);
-        self.answers.iter().filter(differs).map(|(question, _)| question)
+    /// The questions, in order.
+    pub fn into_questions(self) -> impl Iterator<Item = Question> {
+        self.answers.into_iter().map(|(question, _)| question)
     }
 }
 

@@ -228,7 +228,7 @@ fn build(case: &Case, place: &Place, words: &[String]) -> Result<Vec<String>, St
     let bundle = place.dir.join("travel.bundle").display().to_string();
     let (own, mut run) = travel::split(words).ok_or("the case does not travel")?;
     let mut c = Command::new(need::rbt());
-    c.args(["build", "-q", "-o", &bundle]).args(own);
+    c.args(["build", "-q", "-o", &bundle]).args(travel::kernels(case)).args(own);
     place.dress(&mut c);
     for (name, value) in case.text("ENV").unwrap_or("").lines().filter_map(|line| line.split_once('=')) {
         c.env(name, place.fill(value));

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Without `RBT_TRAVEL=all`, one of so many cases travels.
 const ONE_OF: u64 = 12;
 
+/// One of so many cases that travel has variants.
+const WITH_VARIANTS: u64 = 4;
+
 /// Options that `rbt build` does not take, and those for which nothing runs.
 const STAY: &[&str] = &[
     "-p",
@@ -116,6 +119,11 @@ pub fn is_sent(case: &Case) -> bool {
         && !case.mentions(&["kaddr("])
         && split(&words()).is_some()
         && (std::env::var("RBT_TRAVEL").is_ok_and(|v| v == "all") || hash(&case.full_name()).is_multiple_of(ONE_OF))
+}
+
+/// Variants for other kernels take a debug build several seconds: some of the cases have them.
+pub fn kernels(case: &Case) -> &'static [&'static str] {
+    if hash(&case.full_name()).is_multiple_of(ONE_OF * WITH_VARIANTS) { &[] } else { &["--this-kernel"] }
 }
 
 /// FNV-1a: the same on every machine.

@@ -1,0 +1,341 @@
+//! Makes a compiled script independent of the kernel that it was compiled for, as far as it can be.
+//!
+//! What an answer of the kernel does to the code is found by compiling with other answers. Parts without an effect are not required of
+//! other kernels. Offsets and sizes that only change numbers in instructions become relocations. All else is required as it is.
+//! Numbers are varied wildly and independently, so that what depends on how they compare, and not only on their sums, shows.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::codegen::artifact::Artifact;
+use crate::system::portable::{Asked, Change, Part, Requirements};
+use crate::system::questions::Record;
+use crate::system::relocations::{Relocation, Sample, derive, same_shape};
+use crate::system::varied::{Variation, Varied};
+use crate::system::{Feature, TargetInfo};
+
+/// How many times it is compiled to find relocations, and then to check them.
+const SAMPLES: u64 = 6;
+/// How many times to see whether numbers change more than numbers.
+const FEW: u64 = 3;
+/// Numbers of processors for which the code must be the same, if their number is to be of no matter.
+const CPUS: [u32; 4] = [1, 3, 64, 1000];
+
+/// A script for many kernels.
+pub(super) struct Template {
+    pub artifact: Artifact,
+    pub relocations: Vec<Relocation>,
+    pub requirements: Requirements,
+}
+
+/// Compiles for a target; none where that fails.
+pub(super) type Compile<'a> = dyn Fn(&dyn TargetInfo) -> Option<Artifact> + 'a;
+
+/// A number that may become relocatable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Number {
+    Part(usize, Part),
+    /// The size of a struct, by its ID.
+    Size(u32),
+}
+
+/// What has an effect on the code, as was found for other kinds of kernels: it is not tried again.
+#[derive(Default)]
+pub(super) struct Fixed(HashSet<(String, Part)>);
+
+struct Trial<'a> {
+    compile: &'a Compile<'a>,
+    sys: &'a dyn TargetInfo,
+    asked: Vec<Asked>,
+    plain: &'a Artifact,
+    /// The first places of structs, by ID.
+    places: HashMap<u32, (usize, Part)>,
+    fixed: RefCell<&'a mut Fixed>,
+    /// The numbers of the latest samples, with these.
+    latest: RefCell<(Vec<Number>, Vec<(Artifact, Vec<u32>)>)>,
+}
+
+/// A template of a script that was compiled to `plain` for `sys`, which was asked this. `mentions` tells which names occur in the script.
+pub(super) fn template(
+    compile: &Compile<'_>,
+    sys: &dyn TargetInfo,
+    asked: Record,
+    plain: &Artifact,
+    mentions: &dyn Fn(&str) -> bool,
+    fixed: &mut Fixed,
+) -> Template {
+    let asked: Vec<Asked> = asked.into_questions().map(|question| Asked::new(question, sys)).collect();
+    let fixed = RefCell::new(fixed);
+    let mut trial = Trial { compile, sys, asked, plain, places: HashMap::new(), fixed, latest: RefCell::default() };
+    let numbers = trial.numbers();
+    let mut free = trial.without_effect(mentions);
+    let numbers: Vec<Number> =
+        numbers.into_iter().filter(|number| !trial.parts_of(number).iter().any(|part| free.contains(part))).collect();
+    let (cpus, numbers): (Vec<Number>, Vec<Number>) = numbers.into_iter().partition(|n| matches!(n, Number::Part(_, Part::Cpus)));
+    let mut moved = trial.movable(&numbers);
+    let mut found = trial.relocations(&moved);
+    if found.is_none() {
+        moved.clear();
+    }
+    if !cpus.is_empty() {
+        let all: Vec<Number> = moved.iter().chain(&cpus).cloned().collect();
+        match trial.keeps_shape(&all).then(|| trial.relocations(&all)).flatten() {
+            Some(with) => (moved, found) = (all, Some(with)),
+            None => free.extend(trial.most_cpus()),
+        }
+    }
+    let (artifact, relocations) = found.unwrap_or_else(|| (plain.clone(), Vec::new()));
+    free.extend(moved.iter().flat_map(|number| trial.parts_of(number)));
+    let first: Vec<(usize, Part)> = moved.iter().filter_map(|number| trial.first_part(number)).collect();
+    let requirements = Requirements::new(&trial.asked, &free, &first);
+    Template { artifact, relocations, requirements }
+}
+
+/// Is it the same code with the same description?
+pub(super) fn same(a: &Artifact, b: &Artifact) -> bool {
+    a.elf == b.elf && same_manifest(a, b)
+}
+
+fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
+    let text = |of: &Artifact| {
+        let mut manifest = of.manifest.clone();
+        manifest.forget_target();
+        format!("{manifest:?}")
+    };
+    text(a) == text(b)
+}
+
+impl Trial<'_> {
+    fn compiled(&self, by: &Variation) -> Option<Artifact> {
+        (self.compile)(&Varied::new(self.sys, &self.asked, by))
+    }
+
+    /// Offsets and sizes.
+    fn numbers(&mut self) -> Vec<Number> {
+        let mut numbers = Vec::new();
+        for (index, one) in self.asked.iter().enumerate() {
+            for (part, _) in one.parts() {
+                match &part {
+                    Part::Offset => numbers.push(Number::Part(index, part)),
+                    Part::FieldOffset(_) if !one.is_fixed() => numbers.push(Number::Part(index, part)),
+                    Part::Size(place) => {
+                        let Some(of) = one.structure(place) else { continue };
+                        if self.places.insert(of.id, (index, part)).is_none() {
+                            numbers.push(Number::Size(of.id));
+                        }
+                    }
+                    Part::Cpus => numbers.push(Number::Part(index, part)),
+                    Part::FieldOffset(_) | Part::Variants | Part::Field(_) | Part::Feature | Part::AtMost(_) | Part::Namespace => {}
+                }
+            }
+        }
+        numbers
+    }
+
+    /// All parts that have a number.
+    fn parts_of(&self, number: &Number) -> Vec<(usize, Part)> {
+        let id = match number {
+            Number::Part(index, part) => return vec![(*index, part.clone())],
+            Number::Size(id) => *id,
+        };
+        let is_it = |one: &Asked, part: &Part| {
+            if let Part::Size(place) = part { one.structure(place).is_some_and(|of| of.id == id) } else { false }
+        };
+        let parts = |(index, one): (usize, &Asked)| {
+            let of_it: Vec<(usize, Part)> =
+                one.parts().into_iter().filter(|(part, _)| is_it(one, part)).map(|(part, _)| (index, part)).collect();
+            of_it
+        };
+        self.asked.iter().enumerate().flat_map(parts).collect()
+    }
+
+    fn first_part(&self, number: &Number) -> Option<(usize, Part)> {
+        match number {
+            Number::Part(index, part) => Some((*index, part.clone())),
+            Number::Size(id) => self.places.get(id).cloned(),
+        }
+    }
+
+    /// Parts of answers that do not change the code.
+    fn without_effect(&self, mentions: &dyn Fn(&str) -> bool) -> BTreeSet<(usize, Part)> {
+        // sets of parts that are likely to matter or not to matter together
+        let mut sets: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
+        for (index, one) in self.asked.iter().enumerate() {
+            for (part, _) in one.parts() {
+                let set = match (&part, one.feature()) {
+                    (Part::Feature, Some(Feature::CpuV4)) => 0,
+                    (Part::Feature, Some(Feature::Fetch)) => 1,
+                    (Part::Feature, Some(Feature::Loop)) => 2,
+                    (Part::Feature, _) => 3,
+                    (Part::Field(name), _) if !mentions(name) => 4,
+                    (Part::Variants, _) => 5,
+                    (Part::Namespace, _) => 6,
+                    (Part::Cpus, _) => 7,
+                    (Part::Field(_) | Part::Offset | Part::Size(_) | Part::FieldOffset(_) | Part::AtMost(_), _) => continue,
+                };
+                if !self.is_fixed(index, &part) {
+                    sets.entry(set).or_default().push((index, part));
+                }
+            }
+        }
+        let mut free = BTreeSet::new();
+        for set in sets.values() {
+            self.loosen(set, &mut free);
+        }
+        free
+    }
+
+    fn is_fixed(&self, index: usize, part: &Part) -> bool {
+        let name = self.asked.get(index).map(Asked::name).unwrap_or_default();
+        self.fixed.borrow().0.contains(&(name, part.clone()))
+    }
+
+    fn fix(&self, index: usize, part: &Part) {
+        let name = self.asked.get(index).map(Asked::name).unwrap_or_default();
+        self.fixed.borrow_mut().0.insert((name, part.clone()));
+    }
+
+    /// The code knows the number of processors only as one up to a power of two.
+    fn most_cpus(&self) -> Option<(usize, Part)> {
+        let of = |(index, one): (usize, &Asked)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
+        let (index, cpus) = self.asked.iter().enumerate().find_map(of)?;
+        let most = cpus?.checked_next_power_of_two()?;
+        let with = |n: u32| self.compiled(&Variation { parts: [((index, Part::Cpus), Change::To(n))].into(), ..Variation::default() });
+        let alike = |a: u32, b: u32| matches!((with(a), with(b)), (Some(a), Some(b)) if same(&a, &b));
+        let as_here = |n: u32| with(n).is_some_and(|other| same(&other, self.plain));
+        let coarse = as_here(most / 2 + 1) && as_here(most) && alike(most + 1, 2 * most) && alike(2 * most + 1, 4 * most);
+        coarse.then_some((index, Part::AtMost(most)))
+    }
+
+    /// Adds those of the parts that have no effect, also with those that are there already.
+    fn loosen(&self, parts: &[(usize, Part)], free: &mut BTreeSet<(usize, Part)>) {
+        if parts.is_empty() {
+            return;
+        }
+        let all: Vec<(usize, Part)> = free.iter().chain(parts).cloned().collect();
+        if self.have_no_effect(&all) {
+            free.extend(parts.iter().cloned());
+        } else if parts.len() > 1 {
+            let (left, right) = parts.split_at(parts.len() / 2);
+            self.loosen(left, free);
+            self.loosen(right, free);
+        } else if let [(index, part)] = parts
+            && *part != Part::Namespace
+            && *part != Part::Cpus
+        {
+            self.fix(*index, part);
+        }
+    }
+
+    fn have_no_effect(&self, parts: &[(usize, Part)]) -> bool {
+        let is_same = |cpus: u32, set: u32| {
+            let change = |part: &Part| match part {
+                Part::Cpus => Change::To(cpus),
+                Part::Variants => Change::To(set),
+                Part::Namespace => {
+                    if set % 2 == 0 {
+                        Change::Omit
+                    } else {
+                        Change::To(set)
+                    }
+                }
+                Part::Feature | Part::Field(_) | Part::Offset | Part::FieldOffset(_) | Part::Size(_) | Part::AtMost(_) => Change::Omit,
+            };
+            let parts = parts.iter().map(|(index, part)| ((*index, part.clone()), change(part))).collect();
+            self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| same(&other, self.plain))
+        };
+        let counts = parts.iter().any(|(_, part)| *part == Part::Cpus);
+        let names = parts.iter().any(|(_, part)| *part == Part::Namespace);
+        let cpus: &[u32] = if counts { &CPUS } else { &[1] };
+        cpus.iter().all(|n| is_same(*n, 1001)) && (!names || is_same(1, 1002))
+    }
+
+    fn variation(&self, numbers: &[Number], seed: u64) -> (Variation, Vec<u32>) {
+        let (mut by, mut values) = (Variation::default(), Vec::new());
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for number in numbers {
+            let any = splitmix(&mut state);
+            match number {
+                Number::Part(index, part) => {
+                    let align = self.asked.get(*index).map_or(8, |one| one.align(part)).max(1);
+                    // loads have room for the sum of three
+                    let value = 64 + (any % (8192 / u64::from(align))) as u32 * align;
+                    by.parts.insert((*index, part.clone()), Change::To(value));
+                    values.push(value);
+                }
+                Number::Size(id) => {
+                    let value = 128 + (any % 500) as u32 * 8;
+                    by.sizes.insert(*id, value);
+                    values.push(value);
+                }
+            }
+        }
+        (by, values)
+    }
+
+    /// The numbers that can be any without changing more than numbers.
+    fn movable(&self, numbers: &[Number]) -> Vec<Number> {
+        let mut moved = Vec::new();
+        let of = |number: &Number| self.first_part(number);
+        let numbers: Vec<Number> =
+            numbers.iter().filter(|n| !of(n).is_some_and(|(index, part)| self.is_fixed(index, &part))).cloned().collect();
+        self.move_all(&numbers, &mut moved);
+        moved
+    }
+
+    fn move_all(&self, numbers: &[Number], moved: &mut Vec<Number>) {
+        if numbers.is_empty() {
+            return;
+        }
+        let all: Vec<Number> = moved.iter().chain(numbers).cloned().collect();
+        if self.keeps_shape(&all) {
+            moved.extend(numbers.iter().cloned());
+        } else if let [number] = numbers {
+            if let Some((index, part)) = self.first_part(number) {
+                self.fix(index, &part);
+            }
+        } else {
+            let (left, right) = numbers.split_at(numbers.len() / 2);
+            self.move_all(left, moved);
+            self.move_all(right, moved);
+        }
+    }
+
+    fn keeps_shape(&self, numbers: &[Number]) -> bool {
+        let mut samples: Vec<(Artifact, Vec<u32>)> = Vec::new();
+        for seed in 1..=FEW {
+            let (by, values) = self.variation(numbers, seed);
+            let Some(artifact) = self.compiled(&by) else { return false };
+            if let Some((first, _)) = samples.first()
+                && !(same_shape(&first.elf, &artifact.elf) && same_manifest(first, &artifact))
+            {
+                return false;
+            }
+            samples.push((artifact, values));
+        }
+        self.latest.replace((numbers.to_vec(), samples));
+        true
+    }
+
+    fn relocations(&self, moved: &[Number]) -> Option<(Artifact, Vec<Relocation>)> {
+        let (numbers, known) = self.latest.take();
+        let mut samples = if numbers == moved { known } else { Vec::new() };
+        for seed in samples.len() as u64 + 1..=SAMPLES {
+            let (by, values) = self.variation(moved, seed);
+            samples.push((self.compiled(&by)?, values));
+        }
+        let (first, _) = samples.first().filter(|(artifact, _)| same_manifest(artifact, self.plain)).cloned()?;
+        let samples: Vec<Sample> = samples.into_iter().map(|(artifact, numbers)| Sample { elf: artifact.elf, numbers }).collect();
+        let relocations = derive(&samples).ok()?;
+        Some((first, relocations))
+    }
+}
+
+/// The generator of the same name: the same numbers each time, so that a script has the same bundle.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}

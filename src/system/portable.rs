@@ -1,0 +1,469 @@
+//! What a compiled script requires of any kernel that runs it.
+//!
+//! The questions that were asked when it was compiled are asked again, by name: an ID is that of one kernel build. What the answers
+//! were is known by digests, which leave out the parts that may differ: numbers for which the code has relocations, and what was
+//! shown to have no effect on the code.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::kernel_types::Prototype;
+use super::questions::{Question, digest};
+use super::{Feature, Missing, TargetInfo, Tracepoint};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// A part of an answer that may differ between kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Part {
+    /// The offset of a member.
+    Offset,
+    /// The size of a struct in the answer's types, by its place.
+    Size(Place),
+    /// The names and values of the enumerations in it.
+    Variants,
+    /// A field of a tracepoint.
+    Field(String),
+    /// The offset of a field of a tracepoint.
+    FieldOffset(String),
+    /// A feature, which need not be there.
+    Feature,
+    /// The number of processors.
+    Cpus,
+    /// The number of processors, up to this one.
+    AtMost(u32),
+    /// The PID namespace.
+    Namespace,
+}
+
+/// Which of the structs in the types of an answer: the field or parameter, and its number within the type of that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    name: String,
+    number: u16,
+}
+
+/// An answer, as far as its parts matter.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Type(Option<Type>),
+    Field(Option<Field>),
+    Record(Option<Record>),
+    Prototype(Option<Prototype>),
+    Params(Option<Vec<(String, Type)>>),
+    Tracepoint(Result<Option<Tracepoint>, Missing>),
+    Enumerator(Option<(Arc<Enum>, i64)>),
+    Feature(bool),
+    Cpus(u32),
+    Namespace(Option<(u64, u64)>),
+    Other(u128),
+}
+
+/// What becomes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is not looked at: a number becomes zero, and the rest is left out.
+    Omit,
+    /// It is this number; a set has this as one more member.
+    To(u32),
+}
+
+/// A struct or enumeration in a type.
+enum Named<'a> {
+    Struct(&'a mut Struct),
+    Enum(&'a mut Enum),
+}
+
+fn walk(ty: &mut Type, name: &str, number: &mut u16, see: &mut dyn FnMut(Place, Named)) {
+    match ty {
+        Type::Struct(of) => {
+            see(Place { name: name.into(), number: *number }, Named::Struct(Arc::make_mut(of)));
+            *number = number.saturating_add(1);
+        }
+        Type::Enum(of) => see(Place { name: name.into(), number: *number }, Named::Enum(Arc::make_mut(of))),
+        Type::Ptr(to, _) | Type::Array(to, _) => walk(to, name, number, see),
+        Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| walk(&mut field.ty, name, number, see)),
+        Type::Tuple(parts) => parts.iter_mut().for_each(|part| walk(part, name, number, see)),
+        Type::Void | Type::Bool | Type::Int(_) | Type::Str(_) | Type::Buf(_) | Type::Deferred(_) | Type::Agg(_) | Type::Args => {}
+    }
+}
+
+fn set(number: &mut u32, change: Option<Change>) {
+    match change {
+        Some(Change::Omit) => *number = 0,
+        Some(Change::To(other)) => *number = other,
+        None => {}
+    }
+}
+
+impl Answer {
+    /// A target's answer to a question.
+    pub fn to(question: &Question, sys: &dyn TargetInfo) -> Self {
+        match question {
+            Question::TypeNamed(kind, name) => Answer::Type(sys.type_named(*kind, name)),
+            Question::Member(of, name) => Answer::Field(sys.member(of, name)),
+            Question::Expand(of) => Answer::Record(sys.expand(of)),
+            Question::Prototype(module, name) => Answer::Prototype(sys.prototype(module.as_deref(), name)),
+            Question::RawTracepoint(name) => Answer::Params(sys.raw_tracepoint(name)),
+            Question::Tracepoint(category, name) => Answer::Tracepoint(sys.tracepoint(category, name)),
+            Question::Enumerator(name) => Answer::Enumerator(sys.enumerator(name)),
+            Question::Has(feature) => Answer::Feature(sys.has(*feature)),
+            Question::PossibleCpus => Answer::Cpus(sys.possible_cpus()),
+            Question::PidNamespace => Answer::Namespace(sys.pid_namespace()),
+            // its number is that of one kernel build
+            Question::KernelFunction(name) => Answer::Other(sys.kernel_function(name).is_some().into()),
+            other => Answer::Other(other.answer(sys)),
+        }
+    }
+
+    fn each_type(&mut self, see: &mut dyn FnMut(&str, &mut Type)) {
+        match self {
+            Answer::Type(Some(ty)) => see("", ty),
+            Answer::Field(Some(field)) => see("", &mut field.ty),
+            Answer::Record(Some(record)) => record.fields.iter_mut().for_each(|field| see(&field.name, &mut field.ty)),
+            Answer::Prototype(Some(of)) => {
+                see("", &mut of.returns);
+                of.params.iter_mut().for_each(|(name, ty)| see(name, ty));
+            }
+            Answer::Params(Some(params)) => params.iter_mut().for_each(|(name, ty)| see(name, ty)),
+            Answer::Tracepoint(Ok(Some(of))) => of.fields.iter_mut().for_each(|f| see(&f.field.name, &mut f.field.ty)),
+            Answer::Type(None)
+            | Answer::Field(None)
+            | Answer::Record(None)
+            | Answer::Prototype(None)
+            | Answer::Params(None)
+            | Answer::Tracepoint(_)
+            | Answer::Enumerator(_)
+            | Answer::Feature(_)
+            | Answer::Cpus(_)
+            | Answer::Namespace(_)
+            | Answer::Other(_) => {}
+        }
+    }
+
+    fn each_named(&mut self, see: &mut dyn FnMut(Place, Named)) {
+        let mut numbers: HashMap<String, u16> = HashMap::new();
+        self.each_type(&mut |name, ty| walk(ty, name, numbers.entry(name.into()).or_default(), see));
+    }
+
+    /// The structs in it.
+    pub fn structs(&self) -> Vec<(Place, Struct)> {
+        let mut found = Vec::new();
+        self.clone().each_named(&mut |place, named| {
+            if let Named::Struct(of) = named {
+                found.push((place, of.clone()));
+            }
+        });
+        found
+    }
+
+    /// Its parts, and those that are numbers.
+    pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
+        let mut parts: Vec<(Part, Option<u32>)> = match self {
+            Answer::Field(Some(field)) => vec![(Part::Offset, Some(field.offset))],
+            Answer::Tracepoint(Ok(Some(of))) => {
+                let both = |f: &super::TracepointField| {
+                    let name = f.field.name.clone();
+                    [(Part::Field(name.clone()), None), (Part::FieldOffset(name), Some(f.field.offset))]
+                };
+                of.fields.iter().flat_map(both).collect()
+            }
+            Answer::Feature(true) => vec![(Part::Feature, None)],
+            Answer::Cpus(n) => vec![(Part::Cpus, Some(*n))],
+            Answer::Namespace(_) => vec![(Part::Namespace, None)],
+            Answer::Type(_)
+            | Answer::Field(None)
+            | Answer::Record(_)
+            | Answer::Prototype(_)
+            | Answer::Params(_)
+            | Answer::Tracepoint(_)
+            | Answer::Enumerator(_)
+            | Answer::Feature(false)
+            | Answer::Other(_) => Vec::new(),
+        };
+        let mut varies = matches!(self, Answer::Enumerator(Some(_)));
+        self.clone().each_named(&mut |place, named| match named {
+            Named::Struct(of) => parts.push((Part::Size(place), Some(of.size))),
+            Named::Enum(_) => varies = true,
+        });
+        parts.extend(varies.then_some((Part::Variants, None)));
+        parts
+    }
+
+    /// Changes parts.
+    pub fn change(&mut self, how: &dyn Fn(&Part) -> Option<Change>) {
+        match self {
+            Answer::Field(Some(field)) => set(&mut field.offset, how(&Part::Offset)),
+            Answer::Tracepoint(Ok(Some(of))) => of.fields.retain_mut(|f| {
+                set(&mut f.field.offset, how(&Part::FieldOffset(f.field.name.clone())));
+                how(&Part::Field(f.field.name.clone())).is_none()
+            }),
+            Answer::Feature(has) => *has &= how(&Part::Feature).is_none(),
+            Answer::Cpus(n) => set(n, how(&Part::Cpus)),
+            Answer::Namespace(of) => match how(&Part::Namespace) {
+                Some(Change::Omit) => *of = None,
+                Some(Change::To(n)) => *of = Some((n.into(), n.into())),
+                None => {}
+            },
+            Answer::Enumerator(Some((of, _))) => vary(Arc::make_mut(of), how(&Part::Variants)),
+            Answer::Type(_)
+            | Answer::Field(None)
+            | Answer::Record(_)
+            | Answer::Prototype(_)
+            | Answer::Params(_)
+            | Answer::Tracepoint(_)
+            | Answer::Enumerator(None)
+            | Answer::Other(_) => {}
+        }
+        self.each_named(&mut |place, named| match named {
+            Named::Struct(of) => set(&mut of.size, how(&Part::Size(place))),
+            Named::Enum(of) => vary(of, how(&Part::Variants)),
+        });
+    }
+
+    /// What must be the same elsewhere. IDs are those of one kernel build.
+    fn digest(mut self, free: &BTreeSet<Part>) -> u128 {
+        self.change(&|part| free.contains(part).then_some(Change::Omit));
+        self.each_named(&mut |_, named| {
+            if let Named::Struct(of) = named {
+                of.id = 0;
+            }
+        });
+        match &mut self {
+            Answer::Prototype(Some(of)) => of.id = 0,
+            Answer::Tracepoint(Ok(Some(of))) => of.id = 0,
+            Answer::Type(_)
+            | Answer::Field(_)
+            | Answer::Record(_)
+            | Answer::Prototype(None)
+            | Answer::Params(_)
+            | Answer::Tracepoint(_)
+            | Answer::Enumerator(_)
+            | Answer::Feature(_)
+            | Answer::Cpus(_)
+            | Answer::Namespace(_)
+            | Answer::Other(_) => {}
+        }
+        if let Answer::Other(known) = self { known } else { digest(&self) }
+    }
+
+    fn number(&self, part: &Part) -> Option<u32> {
+        self.parts().into_iter().find(|(p, _)| p == part)?.1
+    }
+}
+
+fn vary(of: &mut Enum, change: Option<Change>) {
+    match change {
+        Some(Change::Omit) => of.variants.clear(),
+        Some(Change::To(n)) => of.variants.push((format!("rbt_{n}"), n.into())),
+        None => {}
+    }
+}
+
+/// A question with one target's answer, by the IDs of that target.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    question: Question,
+    answer: Answer,
+}
+
+impl Asked {
+    /// The same question, asked of the same target.
+    pub fn new(question: Question, sys: &dyn TargetInfo) -> Self {
+        let answer = Answer::to(&question, sys);
+        Self { question, answer }
+    }
+
+    /// The parts of the answer that may differ elsewhere, and those that are numbers.
+    pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
+        self.answer.parts()
+    }
+
+    /// The struct at a place of the answer.
+    pub fn structure(&self, place: &Place) -> Option<Struct> {
+        self.answer.structs().into_iter().find(|(p, _)| p == place).map(|(_, of)| of)
+    }
+
+    /// Bytes to which the number is aligned.
+    pub fn align(&self, part: &Part) -> u32 {
+        match (&self.answer, part) {
+            (Answer::Field(Some(field)), Part::Offset) => field.ty.align(),
+            (Answer::Tracepoint(Ok(Some(of))), Part::FieldOffset(name)) => {
+                of.fields.iter().find(|f| f.field.name == *name).map_or(8, |f| if f.loc.is_some() { 4 } else { f.field.ty.align() })
+            }
+            (Answer::Cpus(_), _) => 1,
+            _ => 8,
+        }
+    }
+
+    /// Is it about the layout of a system call's record, which never changes?
+    pub fn is_fixed(&self) -> bool {
+        matches!(&self.question, Question::Tracepoint(category, _) if category == "syscalls")
+    }
+
+    /// The question, whatever it holds for the size of a struct.
+    pub(super) fn key(&self) -> Question {
+        key(self.question.clone())
+    }
+
+    /// The answer with other parts, and with other sizes of structs, by ID.
+    pub(super) fn changed(&self, how: &dyn Fn(&Part) -> Option<Change>, sizes: &HashMap<u32, u32>) -> Answer {
+        let mut answer = self.answer.clone();
+        answer.change(how);
+        answer.each_named(&mut |_, named| {
+            if let Named::Struct(of) = named {
+                set(&mut of.size, sizes.get(&of.id).copied().map(Change::To));
+            }
+        });
+        answer
+    }
+
+    /// The kernel feature that it asks for.
+    pub fn feature(&self) -> Option<Feature> {
+        if let Question::Has(feature) = self.question { Some(feature) } else { None }
+    }
+
+    /// What it asks, for comparison with another target's.
+    pub fn name(&self) -> String {
+        self.question.to_string()
+    }
+}
+
+/// A question, whatever it holds for the size of a struct.
+pub(super) fn key(mut question: Question) -> Question {
+    if let Question::Member(of, _) | Question::Expand(of) = &mut question {
+        of.size = 0;
+    }
+    question
+}
+
+/// One of the [`Requirements`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Requirement {
+    /// The ID of a struct in it is the number of one in [`Requirements::structs`].
+    question: Question,
+    /// Parts of the answer that may differ.
+    free: BTreeSet<Part>,
+    /// Of the rest.
+    digest: u128,
+}
+
+/// What a kernel must answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requirements {
+    asked: Vec<Requirement>,
+    /// Structs that questions are about: where they are in earlier answers.
+    structs: Vec<(u32, Place)>,
+    /// Numbers in answers for which the code has relocations.
+    numbers: Vec<(u32, Part)>,
+}
+
+/// The answer of a kernel that does not fit.
+#[derive(Clone, Debug)]
+pub struct Difference(pub Question);
+
+/// Bits of the ID of a struct that no answer has: it is of a binary, whose contents are required to be the same.
+const FOREIGN: u32 = 1 << 31;
+
+impl Requirements {
+    /// Those of what was asked. The parts in `free` may differ; `numbers` are the parts for which there are relocations.
+    pub fn new(asked: &[Asked], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
+        let mut structs: Vec<(u32, Place)> = Vec::new();
+        let mut known: HashMap<u32, u32> = HashMap::new();
+        let mut requirements = Vec::new();
+        for (index, one) in asked.iter().enumerate() {
+            let mut question = one.question.clone();
+            if let Question::Member(of, _) | Question::Expand(of) = &mut question {
+                of.size = 0;
+                of.id = known.get(&of.id).copied().unwrap_or(of.id | FOREIGN);
+            }
+            let free = free.iter().filter(|(of, _)| *of == index).map(|(_, part)| part.clone()).collect();
+            let digest = one.answer.clone().digest(&free);
+            requirements.push(Requirement { question, free, digest });
+            for (place, of) in one.answer.structs() {
+                known.entry(of.id).or_insert_with(|| {
+                    structs.push((index as u32, place));
+                    structs.len() as u32 - 1
+                });
+            }
+        }
+        let numbers = numbers.iter().map(|(index, part)| (*index as u32, part.clone())).collect();
+        Self { asked: requirements, structs, numbers }
+    }
+
+    /// The kernel's numbers, for relocations.
+    ///
+    /// # Errors
+    /// Answers that do not fit.
+    pub fn of(&self, sys: &dyn TargetInfo) -> Result<Vec<u32>, Vec<Difference>> {
+        let (mut answers, mut differences) = (Vec::with_capacity(self.asked.len()), Vec::new());
+        for one in &self.asked {
+            let answer = self.question(&one.question, &answers).map(|question| Answer::to(&question, sys));
+            // without the struct, the difference is in the question that led to it
+            let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer));
+            if !fits {
+                differences.push(Difference(one.question.clone()));
+            }
+            answers.push(answer);
+        }
+        if !differences.is_empty() {
+            return Err(differences);
+        }
+        let number = |(of, part): &(u32, Part)| answers.get(*of as usize).and_then(Option::as_ref).and_then(|answer| answer.number(part));
+        let unknown = |(of, _): &(u32, Part)| self.asked.get(*of as usize).map(|one| Difference(one.question.clone()));
+        self.numbers.iter().map(|n| number(n).ok_or_else(|| unknown(n).into_iter().collect())).collect()
+    }
+
+    fn fits(&self, one: &Requirement, answer: &Answer) -> bool {
+        // a feature that the code does not use may be there
+        if let (Question::Has(feature), Answer::Feature(has)) = (&one.question, answer)
+            && *has != feature.is_limit()
+            && one.digest == digest(&Answer::Feature(feature.is_limit()))
+        {
+            return true;
+        }
+        let at_most = one.free.iter().find_map(|part| if let Part::AtMost(n) = part { Some(*n) } else { None });
+        if let (Some(most), Answer::Cpus(n)) = (at_most, answer) {
+            return *n <= most;
+        }
+        answer.clone().digest(&one.free) == one.digest
+    }
+
+    /// The question, with the IDs of the kernel that gave these answers.
+    fn question(&self, question: &Question, answers: &[Option<Answer>]) -> Option<Question> {
+        let of = |of: &Struct| {
+            if of.id & FOREIGN != 0 {
+                return Some(Struct { id: of.id & !FOREIGN, ..of.clone() });
+            }
+            let (index, place) = self.structs.get(of.id as usize)?;
+            let answer = answers.get(*index as usize)?.as_ref()?;
+            answer.structs().into_iter().find(|(p, _)| p == place).map(|(_, of)| of)
+        };
+        match question {
+            Question::Member(structure, name) => Some(Question::Member(of(structure)?, name.clone())),
+            Question::Expand(structure) => Some(Question::Expand(of(structure)?)),
+            other => Some(other.clone()),
+        }
+    }
+
+    /// Must a kernel's answer agree in such a part?
+    pub fn knows(&self, part: &Part) -> bool {
+        let of = |one: &Requirement| match (part, &one.question) {
+            (Part::Namespace, Question::PidNamespace) | (Part::Cpus, Question::PossibleCpus) => !one.free.contains(part),
+            _ => false,
+        };
+        self.asked.iter().any(of)
+    }
+
+    /// What a number is, for messages.
+    pub fn number_name(&self, number: usize) -> String {
+        let Some((of, part)) = self.numbers.get(number) else { return "a number".into() };
+        let question = self.asked.get(*of as usize).map(|one| one.question.to_string()).unwrap_or_default();
+        match part {
+            Part::Offset | Part::FieldOffset(_) => format!("the offset of {question}"),
+            Part::Size(_) => format!("the size of {question}"),
+            Part::Variants | Part::Field(_) | Part::Feature | Part::Cpus | Part::AtMost(_) | Part::Namespace => question,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A target that answers as another one does, except for some parts of answers: to find out what they do to the code.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::binary::instructions::Placed;
+use super::forward::forward;
+use super::kernel::functions::{Functions, Symbols};
+use super::kernel_types::{KernelTypes, Prototype};
+use super::machine::arch::Arch;
+use super::machine::programs::ProgramFunction;
+use super::portable::{Answer, Asked, Change, Part, key};
+use super::questions::Question;
+use super::{
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// Which parts of answers change: by the number of the question, and sizes by the ID of the struct.
+#[derive(Clone, Debug, Default)]
+pub struct Variation {
+    /// Parts of answers.
+    pub parts: HashMap<(usize, Part), Change>,
+    /// Sizes of structs.
+    pub sizes: HashMap<u32, u32>,
+}
+
+/// See the module's note.
+pub struct Varied<'a> {
+    sys: &'a dyn TargetInfo,
+    answers: HashMap<Question, Answer>,
+    lacks: BTreeSet<Feature>,
+    machine: Option<Machine>,
+}
+
+/// What a machine has besides its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// [`TargetInfo::pid_namespace`]
+    pub namespace: Option<(u64, u64)>,
+    /// [`TargetInfo::possible_cpus`]
+    pub cpus: u32,
+}
+
+impl<'a> Varied<'a> {
+    /// Answers as `sys` does, of which this was asked.
+    pub fn new(sys: &'a dyn TargetInfo, asked: &[Asked], by: &Variation) -> Self {
+        let changed = |(index, one): (usize, &Asked)| {
+            let answer = one.changed(&|part| by.parts.get(&(index, part.clone())).copied(), &by.sizes);
+            (one.key(), answer)
+        };
+        Self { sys, answers: asked.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), machine: None }
+    }
+
+    /// Answers as `sys` does, without these features (limits are there), and on such a machine.
+    pub fn without(sys: &'a dyn TargetInfo, lacks: BTreeSet<Feature>, machine: Machine) -> Self {
+        Self { sys, answers: HashMap::new(), lacks, machine: Some(machine) }
+    }
+
+    fn known(&self, question: Question) -> Option<&Answer> {
+        self.answers.get(&key(question))
+    }
+}
+
+impl TargetInfo for Varied<'_> {
+    fn has(&self, feature: Feature) -> bool {
+        if self.lacks.contains(&feature) {
+            return feature.is_limit();
+        }
+        if let Some(Answer::Feature(has)) = self.known(Question::Has(feature)) { *has } else { self.sys.has(feature) }
+    }
+
+    fn possible_cpus(&self) -> u32 {
+        if let Some(Answer::Cpus(n)) = self.known(Question::PossibleCpus) {
+            return *n;
+        }
+        self.machine.map_or_else(|| self.sys.possible_cpus(), |machine| machine.cpus)
+    }
+
+    fn pid_namespace(&self) -> Option<(u64, u64)> {
+        if let Some(Answer::Namespace(of)) = self.known(Question::PidNamespace) {
+            return *of;
+        }
+        self.machine.map_or_else(|| self.sys.pid_namespace(), |machine| machine.namespace)
+    }
+
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        let known = self.known(Question::TypeNamed(kind, name.into()));
+        if let Some(Answer::Type(ty)) = known { ty.clone() } else { self.sys.type_named(kind, name) }
+    }
+
+    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        let known = self.known(Question::Member(of.clone(), name.into()));
+        if let Some(Answer::Field(field)) = known { field.clone() } else { self.sys.member(of, name) }
+    }
+
+    fn expand(&self, of: &Struct) -> Option<Record> {
+        if let Some(Answer::Record(record)) = self.known(Question::Expand(of.clone())) { record.clone() } else { self.sys.expand(of) }
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        let known = self.known(Question::Prototype(module.map(Into::into), name.into()));
+        if let Some(Answer::Prototype(of)) = known { of.clone() } else { self.sys.prototype(module, name) }
+    }
+
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        let known = self.known(Question::Tracepoint(category.into(), name.into()));
+        if let Some(Answer::Tracepoint(of)) = known { of.clone() } else { self.sys.tracepoint(category, name) }
+    }
+
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
+        let known = self.known(Question::RawTracepoint(name.into()));
+        if let Some(Answer::Params(params)) = known { params.clone() } else { self.sys.raw_tracepoint(name) }
+    }
+
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        let known = self.known(Question::Enumerator(name.into()));
+        if let Some(Answer::Enumerator(of)) = known { of.clone() } else { self.sys.enumerator(name) }
+    }
+
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.sys.type_names(kind, each);
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.sys.described_functions(each);
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.sys.functions()
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.sys.tracepoints()
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.sys.raw_tracepoints()
+    }
+
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.sys.kernel_types()
+    }
+
+    forward! { sys, |_| ();
+        arch() -> &'static Arch;
+        types_missing() -> Option<Missing>;
+        describes_function(name: &str) -> bool;
+        kernel_function(name: &str) -> Option<u32>;
+        may_call(function: &str, program_type: u32) -> bool;
+        has_tracepoint(category: &str, name: &str) -> Result<bool, Missing>;
+        syscall_number(name: &str) -> Option<u32>;
+        binary(path: &Path) -> Result<Arc<Binary>, Missing>;
+        kernel_variable(name: &str) -> Option<String>;
+        function_homes(name: &str) -> Result<Vec<Home>, Missing>;
+        text_symbols(name: &str) -> Symbols;
+        error_injectable(function: &str) -> Option<bool>;
+        kernel_place(module: &str, function: &str, by: u64) -> Result<Placed, Missing>;
+        has_module(name: &str) -> bool;
+        loads_on_demand(module: &str) -> bool;
+        is_dynamic_tracepoint(category: &str, name: &str) -> bool;
+        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+        regular_file(name: &str) -> Option<PathBuf>;
+        markers(path: &Path) -> Result<Vec<Marker>, Missing>;
+        counts(ty: u32, config: u64) -> Option<bool>;
+        cgroup_id(path: &str) -> Result<u64, Missing>;
+        type_in_binary(path: &Path, kind: TypeName, name: &str) -> Option<Type>;
+        enumerator_in_binary(path: &Path, name: &str) -> Option<(Arc<Enum>, i64)>;
+        arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
+        source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
+        inlined(path: &Path, function: &str) -> Option<Inlined>;
+        never_returns(path: &Path, function: &Function) -> bool;
+        types_missing_in_binary(path: &Path) -> Option<Missing>;
+        types_identity() -> Option<String>;
+        c_macro(name: &str) -> Option<CMacro>;
+        why_unknown(name: &str) -> Option<String>;
+        file(path: &Path) -> Option<String>;
+        file_unread(path: &Path) -> Option<String>;
+        header_folders() -> Vec<HeaderFolder>;
+        hidden_symbols() -> Option<String>;
+        most_samples() -> Option<u64>;
+        online_cpus() -> Vec<u32>;
+        kernel_symbol(name: &str) -> Option<u64>;
+        running_programs() -> Result<Vec<ProgramFunction>, Missing>;
+    }
+}
