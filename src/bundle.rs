@@ -54,6 +54,19 @@ pub struct Bundle {
     pub help: String,
     /// The best one first.
     pub variants: Vec<Variant>,
+    /// The kernels against which it was checked.
+    pub kernels: Vec<CheckedKernel>,
+}
+
+/// A kernel against which a bundle was checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedKernel {
+    /// The name of its snapshot.
+    pub name: String,
+    /// `uname -r`
+    pub release: String,
+    /// Why the bundle does not run on it.
+    pub why_not: Option<String>,
 }
 
 /// A script, compiled for kernels of one kind.
@@ -163,6 +176,8 @@ pub struct About {
     pub risky: bool,
     /// See [`Bundle::help`].
     pub help: String,
+    /// See [`Bundle::kernels`].
+    pub kernels: Vec<CheckedKernel>,
 }
 
 impl Bundle {
@@ -178,6 +193,7 @@ impl Bundle {
             script,
             help: about.help,
             variants,
+            kernels: about.kernels,
         }
     }
 
@@ -274,6 +290,17 @@ impl Bundle {
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
+    /// What to say of a kernel against which the bundle was not checked, although it was against others.
+    pub fn is_unchecked(&self, release: &str) -> Option<String> {
+        let releases = || self.kernels.iter().map(|kernel| kernel.release.as_str());
+        if self.kernels.is_empty() || releases().chain([self.kernel.as_str()]).any(|known| known == release) {
+            return None;
+        }
+        let mut names: Vec<&str> = releases().take(MOST_SHOWN).collect();
+        names.extend((self.kernels.len() > MOST_SHOWN).then_some("…"));
+        Some(format!("the bundle was not checked against this kernel, Linux {release}, but against {}", names.join(", ")))
+    }
+
     /// The program for this machine.
     ///
     /// # Errors
@@ -358,7 +385,7 @@ mod tests {
         recorder.has(Feature::Loop);
         recorder.type_named(crate::system::TypeName::Struct, "task_struct");
         recorder.syscall_number("openat");
-        let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into() };
+        let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
         let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
         let asked: Vec<Asked> = recorder.portable().unwrap().into_questions().map(|question| Asked::new(question, sys)).collect();
         let requirements = Requirements::new(&asked, &BTreeSet::new(), &[]);
@@ -400,6 +427,16 @@ mod tests {
         assert!(newer.artifact(&other).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };
         assert!(foreign.artifact(&other).unwrap_err().message.contains("for vax"));
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_told() {
+        let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None };
+        let mut bundle = made(&Fake::new("").unwrap());
+        assert_eq!(bundle.is_unchecked("5.15.0"), None);
+        bundle.kernels = vec![of("5.10.0")];
+        assert_eq!((bundle.is_unchecked("5.10.0"), bundle.is_unchecked("6.1.0")), (None, None));
+        assert!(bundle.is_unchecked("5.15.0").unwrap().contains("5.10.0"));
     }
 
     #[test]

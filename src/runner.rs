@@ -97,6 +97,10 @@ fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
     let settings = settings(run, &bundle)?;
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if let Some(text) = bundle.is_unchecked(&release).filter(|_| run.warnings && !run.quiet) {
+        to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
+    }
     let artifact = bundle.artifact(&sys)?;
     let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;

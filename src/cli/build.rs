@@ -19,6 +19,8 @@ pub struct Build {
     pub exe: bool,
     /// `--this-kernel`: for kernels with the features of this one.
     pub here: bool,
+    /// `--against`: snapshots, and directories of them.
+    pub against: Vec<PathBuf>,
 }
 
 const ABOUT: &str = "Compile a script to a file that runs without a compiler
@@ -38,6 +40,7 @@ Examples:
   rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
   rbt-run failed.bundle -f json                       run it
   rbt build --exe opensnoop -o opensnoop              write a program that needs neither rbt nor rbt-run
+  rbt build opensnoop --against kernels/              and say for each kernel in a directory whether it runs there
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
@@ -75,6 +78,10 @@ pub(super) fn command() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Compile for kernels with the features of this one only: a smaller file"),
         )
+        .arg(Arg::new("against").long("against").value_name("KERNEL").action(ArgAction::Append).value_hint(clap::ValueHint::AnyPath).help(
+            "Check the bundle against a kernel, and compile for it where nothing else fits: a snapshot, or a directory of \
+                     *.rbts; may be repeated",
+        ))
 }
 
 /// Parses the arguments after `rbt build`.
@@ -85,6 +92,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         at.map(|at| args.remove(at)).is_some()
     };
     let (exe, here) = (take("--exe"), take("--this-kernel"));
+    let against = take_values(&mut args, "--against")?;
     let args = args.as_slice();
     let before_script = split::first_word(args).unwrap_or(args.len());
     let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
@@ -117,7 +125,28 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };
-    Ok(Command::Build(Build { run, to, exe, here }))
+    Ok(Command::Build(Build { run, to, exe, here, against }))
+}
+
+/// Takes an option with its values out of the arguments.
+fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<PathBuf>, Failure> {
+    let mut values = Vec::new();
+    let find = |args: &[OsString]| {
+        let is_it =
+            |arg: &OsString| arg == option || arg.to_str().is_some_and(|a| a.strip_prefix(option).is_some_and(|v| v.starts_with('=')));
+        args.iter().take_while(|arg| *arg != "--").position(is_it)
+    };
+    while let Some(at) = find(args) {
+        let arg = args.remove(at);
+        let joined = arg.to_str().and_then(|arg| arg.split_once('=')).map(|(_, value)| OsString::from(value));
+        let value = match joined {
+            Some(value) => value,
+            None if at < args.len() => args.remove(at),
+            None => return Err(Failure::new(format!("{option} needs a value")).code("usage")),
+        };
+        values.push(PathBuf::from(value));
+    }
+    Ok(values)
 }
 
 /// Options that are about one machine or one run.

@@ -22,15 +22,20 @@ pub use needs::large_maps_of;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cli::check::Check;
+use crate::codegen::artifact::Artifact;
 use crate::failure::{Failure, without_os_error};
 use crate::frontend::require::require_privileges;
 use crate::progress::Progress;
+use crate::settings::Settings;
 use crate::streams::{to_stdout, write_file};
+use crate::system::TargetInfo;
+use crate::system::snapshot::Snapshot;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
@@ -68,6 +73,28 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
     tell(&report, asked, began)?;
     Ok(report.status())
+}
+
+/// The kernels that snapshots, or directories of them, describe: names, and what the snapshots answer.
+pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> {
+    let asked = Check { against: paths.to_vec(), ..Check::default() };
+    let open = |kernel: Kernel| {
+        let kernels::KernelSource::File(path) = &kernel.place else {
+            return Err(Failure::new("--against takes snapshots: a bundle is built for this kernel in any case"));
+        };
+        let opened = Snapshot::open(path).map_err(|m| Failure { help: m.help, ..Failure::new(m.what).code("not-readable") })?;
+        Ok((kernel.name, opened))
+    };
+    kernels::kernels(&asked, &Config::default())?.all.into_iter().map(open).collect()
+}
+
+/// What a compiled script needs that a kernel does not have.
+pub fn unmet_need(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Option<String> {
+    needs::unmet_needs(artifact, settings, sys)
+        .lacks
+        .into_iter()
+        .find(|need| verdict::rule(need.rule).is_none_or(|rule| rule.level == verdict::Level::Error))
+        .map(|need| need.message)
 }
 
 /// What is the same for all scripts and kernels.

@@ -7,14 +7,15 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::relocate::{Fixed, Template, template};
 use super::{compile, start};
-use crate::bundle::{About, Bundle, Variant};
+use crate::bundle::{About, Bundle, CheckedKernel, Variant};
 use crate::cli::build::Build;
 use crate::codegen::{self, artifact::Artifact};
-use crate::diag;
+use crate::compat;
+use crate::diag::{self, Diagnostics, Severity};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
-use crate::frontend::explain::{REFUSED, explain, unserved};
+use crate::frontend::explain::{REFUSED, explain, not_compiled, unserved};
 use crate::frontend::require::require_privileges;
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
@@ -28,6 +29,7 @@ use crate::syntax::ast;
 use crate::system::machine::live::Live;
 use crate::system::portable::Part;
 use crate::system::questions::{Record, Recorder};
+use crate::system::snapshot::Snapshot;
 use crate::system::varied::{Machine, Varied};
 use crate::system::{Feature, TargetInfo};
 use crate::tools::Header;
@@ -45,7 +47,7 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
     // features of the kernel are found by trying
     require_privileges()?;
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let bundle = bundle(&mut front, &tree, &sys, asked.here)?;
+    let bundle = bundle(&mut front, &tree, &sys, asked)?;
     let mut bytes = bundle.to_bytes()?;
     if asked.exe {
         bytes = Bundle::attached(&runner()?, &bytes);
@@ -59,23 +61,35 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
     if !run.quiet {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }
-    Ok(0)
+    Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
 }
 
 /// Compiles the script: for the kernel of this machine, and for others.
-fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, here_only: bool) -> Result<Bundle, Failure> {
+fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -> Result<Bundle, Failure> {
     let run = front.run;
+    let snapshots = if asked.against.is_empty() { Vec::new() } else { compat::snapshots(&asked.against)? };
     let mut fixed = Fixed::default();
     let own = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
-    let (checked, first) = compiled(front, tree, sys, own, &mut fixed)?;
+    let mut checked = None;
+    let mut variants = Vec::new();
+    // a script for other kernels need not fit this one
+    if snapshots.is_empty() || silent(front, tree, &[])(sys).is_ok() {
+        match compiled(front, tree, sys, own, &mut fixed) {
+            Ok((here, first)) => {
+                checked = Some(here);
+                variants.push(first);
+            }
+            Err(failure) if snapshots.is_empty() => return Err(failure),
+            Err(_) => {}
+        }
+    }
     // what does not matter for this kernel does not matter for others
-    let namespaces =
-        if first.requirements.knows(&Part::Namespace) { BTreeSet::from([own.namespace, None]) } else { [own.namespace].into() };
-    let cpus = if first.requirements.knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
+    let knows = |part: &Part| variants.first().is_none_or(|first: &Variant| first.requirements.knows(part));
+    let namespaces = if knows(&Part::Namespace) { BTreeSet::from([own.namespace, None]) } else { [own.namespace].into() };
+    let cpus = if knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
     let machines: Vec<Machine> =
         namespaces.iter().flat_map(|namespace| cpus.iter().map(|cpus| Machine { namespace: *namespace, cpus: *cpus })).collect();
-    let mut variants = vec![first];
-    let kinds = if here_only { Vec::new() } else { kinds(sys) };
+    let kinds = if asked.here || variants.is_empty() { Vec::new() } else { kinds(sys) };
     for (kind, machine) in kinds.iter().flat_map(|kind| machines.iter().map(move |machine| (kind, *machine))) {
         if kind.lacks.is_empty() && machine == own {
             continue;
@@ -83,11 +97,72 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, here_only: bool)
         let made = quietly(front, tree, sys, kind, machine, &mut fixed);
         variants.extend(made.filter(|made| !variants.iter().any(|known| known.is_same(made))));
     }
+    let mut kernels = Vec::new();
+    for (name, snapshot) in &snapshots {
+        let release = snapshot.about().release.clone();
+        let fits = |machine: &Machine| fit(front, tree, snapshot, &release, *machine, &mut variants, &mut fixed);
+        let made: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
+        let why_not = match made {
+            Ok(of) => {
+                checked = checked.or(of.into_iter().next());
+                None
+            }
+            Err(why) => Some(why),
+        };
+        kernels.push(CheckedKernel { name: name.clone(), release, why_not });
+    }
+    report(&kernels, run.quiet);
+    let Some(checked) = checked else {
+        return Err(Failure::new("the script runs neither on this kernel nor on the others").code("bundle"));
+    };
     let mut script = start::described(run, &checked, front, None);
     script.text.clear();
     script.metrics = Names::of(front.sources.iter().map(|source| source.text.as_str()));
-    let about = About { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked) };
+    let about = About { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
     Ok(Bundle::new(variants, &checked.settings, script, sys, about))
+}
+
+/// Finds a variant for a kernel, or makes one.
+///
+/// # Errors
+/// Why the script does not run on it.
+fn fit(
+    front: &Frontend,
+    tree: &ast::Script,
+    snapshot: &Snapshot,
+    release: &str,
+    machine: Machine,
+    variants: &mut Vec<Variant>,
+    fixed: &mut Fixed,
+) -> Result<Checked, String> {
+    let target = Varied::without(snapshot, BTreeSet::new(), machine);
+    let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
+    let recorder = Recorder::new(&target);
+    let made = silent(front, tree, without)(&recorder);
+    let runs = |variant: &Variant, settings: &Settings| {
+        variant.artifact(&target).is_ok_and(|artifact| compat::unmet_need(&artifact, settings, &target).is_none())
+    };
+    let (checked, artifact) = made?;
+    if variants.iter().any(|variant| runs(variant, &checked.settings)) {
+        return Ok(checked);
+    }
+    if let Some(need) = compat::unmet_need(&artifact, &checked.settings, &target) {
+        return Err(need);
+    }
+    let asked = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
+    let made = variant(front, tree, &target, without, (asked, &artifact), fixed).named(format!("Linux {release}"));
+    made.artifact(&target).map_err(|unfit| unfit.to_string())?;
+    variants.push(made);
+    Ok(checked)
+}
+
+/// Says which of the kernels the bundle runs on.
+fn report(kernels: &[CheckedKernel], quiet: bool) {
+    let width = kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0);
+    for CheckedKernel { name, release, why_not } in kernels.iter().filter(|kernel| !quiet || kernel.why_not.is_some()) {
+        let result = why_not.as_ref().map_or("runs".into(), |why| format!("does not run: {why}"));
+        to_stderr(&diag::plain_lines(&format!("{name:width$}  Linux {release}: {result}\n")));
+    }
 }
 
 /// Of a machine that is larger than this one: one with more can run it only if their number does not matter.
@@ -154,11 +229,11 @@ fn compiled(
 fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut Fixed) -> Option<Variant> {
     let target = Varied::without(sys, kind.lacks.clone(), machine);
     let recorder = Recorder::new(&target);
-    let (settings, artifact) = silent(front, tree, kind.without)(&recorder)?;
+    let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
     let asked = recorder.portable().ok()?;
     let made = variant(front, tree, &target, kind.without, (asked, &artifact), fixed).named(kind.name.clone());
     let artifact = made.artifact(&target).ok()?;
-    runtime::load(&artifact, &settings, sys, Options::default()).ok()?;
+    runtime::load(&artifact, &checked.settings, sys, Options::default()).ok()?;
     Some(made)
 }
 
@@ -172,26 +247,34 @@ fn variant(
     fixed: &mut Fixed,
 ) -> Variant {
     let again = silent(front, tree, without);
-    let compile = |sys: &dyn TargetInfo| again(sys).map(|(_, artifact)| artifact);
+    let compile = |sys: &dyn TargetInfo| again(sys).ok().map(|(_, artifact)| artifact);
     let mentions = |name: &str| front.sources.iter().any(|source| source.text.contains(name));
     let Template { artifact, relocations, requirements } = template(&compile, target, asked, artifact, &mentions, fixed);
     Variant::new(artifact, relocations, requirements)
 }
 
-/// Compiles without messages; none if the script does not fit the target.
+/// Compiles without messages.
+///
+/// # Errors
+/// Why the script does not fit the target.
 fn silent<'a>(
     front: &'a Frontend,
     tree: &'a ast::Script,
     without: &'a [Mechanism],
-) -> impl Fn(&dyn TargetInfo) -> Option<(Settings, Artifact)> + use<'a> {
-    let given = front.settings(tree);
+) -> impl Fn(&dyn TargetInfo) -> Result<(Checked, Artifact), String> + use<'a> {
+    let given = front.settings(tree).map_err(|failure| failure.message);
     move |sys| {
-        let (settings, warnings) = given.as_ref().ok()?.clone();
-        let mut checked = frontend::check(tree, sys, settings, warnings).ok()?;
+        let (settings, warnings) = given.clone()?;
+        let why = |all: Diagnostics| {
+            let error = all.0.into_iter().find(|d| d.severity == Severity::Error);
+            error.map_or_else(|| "it cannot be compiled".to_string(), |d| d.message)
+        };
+        let mut checked = frontend::check(tree, sys, settings, warnings).map_err(why)?;
         checked.settings.no_features.extend(without);
-        let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
-        let made = codegen::compile(&script, &checked.settings, sys, &front.sources, Dumps::default()).ok()?;
-        Some((checked.settings, made.artifact))
+        let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
+        let made = codegen::compile(&script, &checked.settings, sys, &front.sources, Dumps::default());
+        let made = made.map_err(|e| why(not_compiled(&e, &front.sources)))?;
+        Ok((checked, made.artifact))
     }
 }
 
