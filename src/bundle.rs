@@ -277,6 +277,7 @@ impl Bundle {
         let mut bundle: Self = serde_json::from_slice(text).map_err(|e| Damage::Unreadable(e.to_string()))?;
         for variant in &mut bundle.variants {
             let size = usize::try_from(variant.size).ok();
+            variant.manifest.check().map_err(|what| Damage::Unreadable(format!("{what} is not valid")))?;
             let (elf, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(Damage::Changed)?;
             variant.elf = elf.to_vec();
             objects = rest;

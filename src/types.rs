@@ -161,6 +161,27 @@ pub enum Type {
 }
 
 impl Type {
+    /// Is it a type that rbt makes, of at most so many bytes? One that was read from a file may be anything.
+    pub fn is_valid(&self, most: u32) -> bool {
+        let is_int = |int: &Int| [1, 2, 4, 8].contains(&int.bytes);
+        match self {
+            Type::Void | Type::Bool | Type::Args => true,
+            Type::Int(int) => is_int(int),
+            Type::Enum(of) => is_int(&of.int),
+            Type::Str(size) | Type::Buf(size) => *size <= most,
+            Type::Ptr(to, _) => to.is_valid(most),
+            Type::Array(elem, n) => elem.is_valid(most) && u64::from(elem.size()) * u64::from(*n) <= most.into(),
+            Type::Struct(of) => of.size <= most,
+            Type::Record(of) => of.size <= most && of.fields.iter().all(|field| field.offset <= most && field.ty.is_valid(most)),
+            Type::Tuple(parts) => {
+                let padded = |part: &Type| u64::from(part.size()) + 8;
+                parts.iter().all(|part| part.is_valid(most)) && parts.iter().map(padded).sum::<u64>() <= most.into()
+            }
+            Type::Deferred(of) => of.size <= most,
+            Type::Agg(of) => of.size <= most,
+        }
+    }
+
     /// Forgets what no value has: the IDs of structs, and the sizes of those behind pointers.
     pub fn forget_target(&mut self) {
         self.forget(false);

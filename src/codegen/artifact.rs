@@ -83,7 +83,46 @@ impl Manifest {
     }
 }
 
+/// The most that a manifest has of anything: of probes, programs, frames.
+const MOST: usize = 1 << 20;
+/// The largest value in bytes.
+const LARGEST: u32 = 1 << 26;
+
 impl Manifest {
+    /// Is it one that rbt may have written? It may come from elsewhere: its numbers decide how much memory is taken.
+    ///
+    /// # Errors
+    /// What is not right.
+    pub fn check(&self) -> Result<(), &'static str> {
+        // the others ask for sizes
+        if !self.types().all(|ty| ty.is_valid(LARGEST)) {
+            return Err("the size of a type");
+        }
+        let is_program = |index: usize| index < self.programs.len();
+        let is_map = |index: usize| index < self.maps.len();
+        let fits = |offset: u32, size: u32| offset.checked_add(size).is_some_and(|end| end <= LARGEST);
+        let slots_fit = |slots: &Slots| {
+            let of_all = u64::from(slots.stride) * u64::from(slots.count);
+            slots.count.is_power_of_two() && slots.size <= LARGEST && u64::from(slots.first) + of_all <= u64::from(slots.size) + 64
+        };
+        let arg_fits = |arg: &EventArg| match arg {
+            EventArg::Field { ty, offset } | EventArg::Var { ty, offset } => fits(*offset, ty.size()),
+            EventArg::Map(map) | EventArg::TakenMap { map, .. } => is_map(*map),
+            EventArg::Element { map, offset } => is_map(*map) && fits(*offset, 0),
+            EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) => true,
+        };
+        let checks = [
+            (self.probes <= MOST && self.programs.len() <= MOST, "its number of probes"),
+            (self.stacks.iter().all(|limit| *limit as usize <= MOST), "the limit of a stack"),
+            (self.hits.iter().all(|hits| is_program(hits.program)), "the program of a hit"),
+            (self.events.iter().flat_map(|event| &event.args).all(arg_fits), "the argument of an event"),
+            (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
+            (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
+            (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
+        ];
+        checks.iter().find(|(good, _)| !good).map_or(Ok(()), |(_, what)| Err(what))
+    }
+
     /// Forgets what is different in each kernel build and tells nothing about records: the IDs of structs.
     pub fn forget_target(&mut self) {
         for map in &mut self.maps {

@@ -72,10 +72,12 @@ pub(super) fn template(
     let numbers: Vec<Number> =
         numbers.into_iter().filter(|number| !trial.parts_of(number).iter().any(|part| free.contains(part))).collect();
     let (cpus, numbers): (Vec<Number>, Vec<Number>) = numbers.into_iter().partition(|n| matches!(n, Number::Part(_, Part::Cpus)));
-    let mut moved = trial.movable(&numbers);
+    let mut moved = trial.movable(&numbers, &|numbers| trial.keeps_shape(numbers));
     let mut found = trial.relocations(&moved);
     if found.is_none() {
-        moved.clear();
+        // of some it is not known how instructions follow from them
+        moved = trial.movable(&moved, &|numbers| trial.relocations(numbers).is_some());
+        found = trial.relocations(&moved);
     }
     if !cpus.is_empty() {
         let all: Vec<Number> = moved.iter().chain(&cpus).cloned().collect();
@@ -273,22 +275,22 @@ impl Trial<'_> {
         (by, values)
     }
 
-    /// The numbers that can be any without changing more than numbers.
-    fn movable(&self, numbers: &[Number]) -> Vec<Number> {
+    /// The numbers that can be any, together, by this measure.
+    fn movable(&self, numbers: &[Number], is_good: &dyn Fn(&[Number]) -> bool) -> Vec<Number> {
         let mut moved = Vec::new();
         let of = |number: &Number| self.first_part(number);
         let numbers: Vec<Number> =
             numbers.iter().filter(|n| !of(n).is_some_and(|(index, part)| self.is_fixed(index, &part))).cloned().collect();
-        self.move_all(&numbers, &mut moved);
+        self.move_all(&numbers, is_good, &mut moved);
         moved
     }
 
-    fn move_all(&self, numbers: &[Number], moved: &mut Vec<Number>) {
+    fn move_all(&self, numbers: &[Number], is_good: &dyn Fn(&[Number]) -> bool, moved: &mut Vec<Number>) {
         if numbers.is_empty() {
             return;
         }
         let all: Vec<Number> = moved.iter().chain(numbers).cloned().collect();
-        if self.keeps_shape(&all) {
+        if is_good(&all) {
             moved.extend(numbers.iter().cloned());
         } else if let [number] = numbers {
             if let Some((index, part)) = self.first_part(number) {
@@ -296,8 +298,8 @@ impl Trial<'_> {
             }
         } else {
             let (left, right) = numbers.split_at(numbers.len() / 2);
-            self.move_all(left, moved);
-            self.move_all(right, moved);
+            self.move_all(left, is_good, moved);
+            self.move_all(right, is_good, moved);
         }
     }
 

@@ -12,7 +12,7 @@
 //! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
 //! ```
 //!
-//! Documents with the states of runs are changed in the same way, and added up; so is call frame information, and compiled. Names of processes and
+//! Documents with the states of runs are changed in the same way, and added up; so are descriptions of bundles, and read; so is call frame information, and compiled. Names of processes and
 //! functions are made of what means something to a format, and rendered in all of them.
 //!
 //! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
@@ -20,6 +20,7 @@
 
 #![allow(unsafe_code)] // setrlimit
 
+mod bundles;
 mod change;
 mod corpus;
 mod frames;
@@ -78,9 +79,10 @@ fn main() -> ExitCode {
     });
     let states = Trial::test("mutate::states", || states::run(1, 1500).map_err(Into::into));
     let frames = Trial::test("mutate::frames", || frames::run(1, 500).map(drop).map_err(Into::into));
+    let bundles = Trial::test("mutate::bundles", || bundles::run(1, 1500).map_err(Into::into));
     let names = Trial::test("mutate::names", || names::run(1, 3000).map_err(Into::into));
     let bounded = Trial::test("mutate::frames_are_bounded", || frames::bounded().map_err(Into::into));
-    libtest_mimic::run(&args, vec![unchanged, changed, states, frames, names, bounded]).exit_code()
+    libtest_mimic::run(&args, vec![unchanged, changed, states, bundles, frames, names, bounded]).exit_code()
 }
 
 /// What came of many scripts.

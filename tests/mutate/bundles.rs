@@ -1,0 +1,68 @@
+//! Bundles whose descriptions are damaged or forged, with the right digest: they give a program, or a message.
+
+use crate::change;
+use rbt::bundle::{About, Bundle, Variant};
+use rbt::codegen;
+use rbt::frontend::check_text;
+use rbt::launch::Described;
+use rbt::settings::Settings;
+use rbt::system::fake::Fake;
+use rbt::system::portable::{Asked, Requirements};
+use rbt::system::questions::Recorder;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes before what the digest is of: magic, format, size, digest; and those of the size of the description.
+const HEAD: usize = 8 + 4 + 8 + 32;
+const LENGTH: usize = 8;
+
+const SCRIPT: &str = r#"begin { @a[1, "x"] = count(); @h[2] = hist(3); @s = stats(4); printf("%d %s\n", 5, "y"); print(@h); exit(); }"#;
+
+/// Reads so many changed bundles, and takes the program out of those that can be read.
+pub fn run(seed: u64, count: u64) -> Result<(), String> {
+    let fake = Fake::new("").map_err(|e| e.to_string())?;
+    let whole = whole(&fake)?;
+    let split = HEAD + LENGTH + length(&whole).ok_or("the bundle has no description")?;
+    let (description, objects) = (String::from_utf8_lossy(&whole[HEAD + LENGTH..split]).into_owned(), &whole[split..]);
+    let same = forged(&whole, &description, objects);
+    if same != whole || Bundle::from_bytes(&same).is_err_and(|_| true) {
+        return Err("the bundle is not read as it was written".into());
+    }
+    let texts = [description];
+    let mut taken = 0;
+    for number in 0..count {
+        let changed = change::text(&texts, seed, number);
+        let bytes = forged(&whole, &changed, objects);
+        let program = || Bundle::from_bytes(&bytes).is_ok_and(|bundle| bundle.artifact(&fake).is_ok());
+        match catch_unwind(AssertUnwindSafe(program)) {
+            Ok(is_taken) => taken += u64::from(is_taken),
+            Err(_) => return Err(format!("bundle {number} of seed {seed} panics\n{changed}")),
+        }
+    }
+    // what was changed into something that can be run is tested as well
+    if taken * 50 > count { Ok(()) } else { Err(format!("only {taken} of {count} gave a program")) }
+}
+
+fn length(bundle: &[u8]) -> Option<usize> {
+    let bytes = bundle.get(HEAD..HEAD + LENGTH)?.try_into().ok()?;
+    usize::try_from(u64::from_le_bytes(bytes)).ok()
+}
+
+/// The bundle with another description.
+fn forged(whole: &[u8], description: &str, objects: &[u8]) -> Vec<u8> {
+    let body = [&(description.len() as u64).to_le_bytes()[..], description.as_bytes(), objects].concat();
+    [&whole[..12], &(body.len() as u64).to_le_bytes(), &Sha256::digest(&body), &body].concat()
+}
+
+fn whole(fake: &Fake) -> Result<Vec<u8>, String> {
+    let recorder = Recorder::new(fake);
+    let settings = Settings::default();
+    let checked = check_text("s.bt", SCRIPT, &recorder, &settings).map_err(|e| format!("{e:?}"))?;
+    let compiled =
+        codegen::compile(&checked.script, &checked.settings, &recorder, &[], Default::default()).map_err(|e| format!("{e:?}"))?;
+    let asked: Vec<Asked> = recorder.portable()?.into_questions().map(|question| Asked::new(question, fake)).collect();
+    let variant = Variant::new(compiled.artifact, Vec::new(), Requirements::new(&asked, &BTreeSet::new(), &[]));
+    let about = About { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
+    Bundle::new(vec![variant], &settings, Described::default(), fake, about).to_bytes().map_err(|e| e.message)
+}
