@@ -91,10 +91,9 @@ impl ProbeKind for RawTracepoint {
     }
 
     fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, _env: &Env) -> Lowering {
-        let typed = |site: &ProbeSite| match &site.attach {
-            Attach::RawTracepoint { name, .. } => Attach::RawTracepoint { name: name.clone(), typed: true },
-            #[allow(clippy::wildcard_enum_match_arm)] // the kind has no other
-            other => other.clone(),
+        let typed = |site: &ProbeSite| {
+            let Attach::RawTracepoint { name, .. } = &site.attach else { crate::bug!("{} is no raw tracepoint", site.name) };
+            Attach::RawTracepoint { name: name.clone(), typed: true }
         };
         match needs.features.contains(ContextFeatures::SOCKETS) {
             true => {
@@ -105,9 +104,10 @@ impl ProbeKind for RawTracepoint {
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
-        match site.attach {
-            Attach::RawTracepoint { typed: true, .. } => ProgramType::TypedTracepoint,
-            _ => ProgramType::RawTracepoint,
+        if matches!(site.attach, Attach::RawTracepoint { typed: true, .. }) {
+            ProgramType::TypedTracepoint
+        } else {
+            ProgramType::RawTracepoint
         }
     }
 
