@@ -115,6 +115,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         | Command::Check(_)
         | Command::Snapshot(_)
         | Command::Merge(_)
+        | Command::Serve(_)
         | Command::Completions(_)
         | Command::Help(_) => return Err(Failure::new("rbt build takes a script, and no other subcommand")),
     };

@@ -96,16 +96,9 @@ pub(super) fn command() -> clap::Command {
 
 /// Parses the arguments after `rbt merge`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
-    let words = [OsString::from("rbt merge")].into_iter().chain(args.iter().cloned());
-    let found = match command().try_get_matches_from(words) {
+    let found = match super::usage::matches("merge", command(), args)? {
         Ok(found) => found,
-        Err(e) if e.use_stderr() => {
-            let words: Vec<String> = ["merge".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
-            let failure = super::usage::usage_error(&e, &words);
-            let near = failure.help.as_ref().is_some_and(|h| h.starts_with("did you mean"));
-            return Err(if near { failure } else { failure.help("`rbt merge --help` explains the options") });
-        }
-        Err(e) => return Ok(Command::Say(e.render().to_string())),
+        Err(help) => return Ok(Command::Say(help)),
     };
     let draft = flags::read(&found)?;
     super::require_run(&draft)?;

@@ -10,6 +10,7 @@ mod flags;
 pub mod fmt;
 pub mod merge;
 mod one_liners;
+pub mod serve;
 pub mod snapshot;
 mod split;
 pub mod subcommands;
@@ -68,6 +69,8 @@ pub enum Command {
     Snapshot(snapshot::Snapshot),
     /// `rbt merge`
     Merge(merge::Merge),
+    /// `rbt serve`
+    Serve(serve::Serve),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// `rbt help`: the words to explain
@@ -86,6 +89,7 @@ impl Command {
             Command::Check(check) => check.color,
             Command::Snapshot(snapshot) => snapshot.color,
             Command::Merge(merge) => merge.run.color,
+            Command::Serve(serve) => serve.run.color,
             Command::Info | Command::Completions(_) | Command::Help(_) | Command::Say(_) => color_by_default(),
         }
     }

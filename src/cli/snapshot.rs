@@ -121,17 +121,11 @@ pub enum Origin {
 /// Parses the arguments after `rbt snapshot`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let wrong = |f: Failure| f.status(WRONG);
-    let words = [OsString::from("rbt snapshot")].into_iter().chain(args.iter().cloned());
-    let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
-        Ok(raw) => raw,
-        Err(e) if e.use_stderr() => {
-            let words: Vec<String> = ["snapshot".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
-            let failure = wrong(super::usage::usage_error(&e, &words));
-            let near = failure.help.as_ref().is_some_and(|h| h.starts_with("did you mean"));
-            return Err(if near { failure } else { failure.help("`rbt snapshot --help` explains the options") });
-        }
-        Err(e) => return Ok(Command::Say(e.render().to_string())),
+    let found = match super::usage::matches("snapshot", Raw::command(), args).map_err(wrong)? {
+        Ok(found) => found,
+        Err(help) => return Ok(Command::Say(help)),
     };
+    let raw = Raw::from_arg_matches(&found).map_err(|e| wrong(Failure::new(e.to_string())))?;
     let task = if raw.show.is_empty() {
         let from = match (raw.from, raw.from_package, raw.from_vmlinux) {
             (Some(file), _, _) => Origin::Snapshot(file),

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory};
 
-use super::{Command, build, check, fmt, merge, one_liners, snapshot};
+use super::{Command, build, check, fmt, merge, one_liners, serve, snapshot};
 use crate::failure::Failure;
 use crate::tools::TOOLS;
 use crate::verdict;
@@ -67,6 +67,13 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         doc: "Add up the counts of runs on several machines (-f state)",
         command: merge::command,
         parse: merge::parse,
+    },
+    Subcommand {
+        name: "serve",
+        usage: "[OPTIONS] DIR [[ADDR:]PORT]",
+        doc: "Run the scripts of a folder, and serve their maps as metrics for Prometheus",
+        command: serve::command,
+        parse: serve::parse,
     },
     Subcommand {
         name: "fmt",

@@ -1,5 +1,7 @@
 //! The end of the long help, and errors about unknown options.
 
+use std::ffi::OsString;
+
 use crate::failure::Failure;
 
 /// The part of the long help about scripts.
@@ -80,6 +82,21 @@ pub(super) fn usage_error_of(program: &str, e: &clap::Error, words: &[String]) -
     let first = text.split("\n\n").next().unwrap_or(text).trim_end();
     let (message, lines) = first.split_once('\n').unwrap_or((first, ""));
     Failure::new(message).excerpt(lines).help("`rbt --help` explains the options")
+}
+
+/// The arguments of a subcommand; the inner error is help to print.
+pub(super) fn matches(name: &str, command: clap::Command, args: &[OsString]) -> Result<Result<clap::ArgMatches, String>, Failure> {
+    let words = [OsString::from(format!("rbt {name}"))].into_iter().chain(args.iter().cloned());
+    match command.try_get_matches_from(words) {
+        Ok(found) => Ok(Ok(found)),
+        Err(e) if e.use_stderr() => {
+            let words: Vec<String> = [name.into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
+            let failure = usage_error(&e, &words);
+            let near = failure.help.as_ref().is_some_and(|h| h.starts_with("did you mean"));
+            Err(if near { failure } else { failure.help(format!("`rbt {name} --help` explains the options")) })
+        }
+        Err(e) => Ok(Err(e.render().to_string())),
+    }
 }
 
 /// The command line and a caret under the word; nothing where that is more than a line.

@@ -122,6 +122,17 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// The message and its place, in one line.
+    pub fn in_one_line(&self, sources: &[Source]) -> String {
+        match sources.get(usize::from(self.span.source)).filter(|_| self.span != Span::default()) {
+            Some(source) => {
+                let (line, column) = source.line_col(self.span.start);
+                format!("{}:{line}:{column}: {}", source.name, self.message.trim_end())
+            }
+            None => self.message.trim_end().to_string(),
+        }
+    }
+
     /// An error at a place.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Error, code, span, message: message.into(), related: Vec::new(), help: None }

@@ -23,6 +23,7 @@ use crate::launch::{self, Launch};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
+use crate::runtime::child::Child;
 use crate::sema;
 use crate::settings::Settings;
 use crate::startup;
@@ -34,6 +35,7 @@ use budget::Budget;
 
 mod budget;
 mod build;
+mod folder;
 mod merge;
 mod relocate;
 mod rewrite;
@@ -70,6 +72,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
         Command::Merge(asked) => merge::merge(&asked),
+        Command::Serve(asked) => folder::serve(&asked),
         Command::Completions(shell) => to_stdout(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -143,8 +146,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
         budget.check(&checked.script.maps, &front)?;
         budget.allow(&checked.settings);
     }
-    let (mut checked, mut child) = (checked, child);
-    let mut compiled = compile(&checked, &sys, &mut front, true)?;
+    let compiled = compile(&checked, &sys, &mut front, true)?;
     if let Some(path) = &run.emit_elf {
         write_file(path, &compiled.artifact.elf)?;
         return Ok(0);
@@ -159,14 +161,27 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let described = start::described(run, &checked, &front, budget);
     let mut launch = Launch::prepare(run, &described, &checked.settings, budget::is_read_for_commands(run))?;
     launch.base = merge::base(run)?;
+    launch_script(launch, checked, compiled, child, &sys, &mut front, budget)
+}
+
+/// Runs a compiled script. It is compiled again if the kernel refuses what was chosen in place of what the script names.
+fn launch_script(
+    launch: Launch,
+    mut checked: Checked,
+    mut compiled: Compiled,
+    mut child: Option<Child>,
+    sys: &dyn TargetInfo,
+    front: &mut Frontend,
+    budget: Option<&Budget>,
+) -> Result<u8, Failure> {
     let ran = loop {
-        match start::start(&launch, &checked, &compiled, &mut child, &sys, &mut front, budget) {
+        match start::start(&launch, &checked, &compiled, &mut child, sys, front, budget) {
             Ok(status) => break Ok(status),
             Err(start::NotRun::Failed(failure)) => break Err(failure),
             // never the same again, since none of them is used then
             Err(start::NotRun::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
-        match compile(&checked, &sys, &mut front, true) {
+        match compile(&checked, sys, front, true) {
             Ok(again) => compiled = again,
             Err(failure) => break Err(failure),
         }

@@ -71,12 +71,6 @@ pub(super) fn start(
 
 /// What running needs to know of a script besides its compiled form.
 pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Described {
-    let mut digest = Sha256::new();
-    for (i, source) in front.sources.iter().enumerate() {
-        if budget.is_none_or(|budget| !budget.is_from(i)) {
-            digest.update(source.text.as_bytes());
-        }
-    }
     let first = front.sources.first();
     Described {
         name: first.map(|source| source.name.clone()).unwrap_or_default(),
@@ -89,7 +83,7 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
         shown: first.map_or_else(String::new, |source| {
             if source.name == diag::PROGRAM_NAME { first_words(&source.text) } else { source.name.clone() }
         }),
-        sha256: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256: digest(front, budget),
         text: first.map(|source| source.text.clone()).unwrap_or_default(),
         hidden: working_maps(&checked.script),
         blocks: if let Program::Tool(_) = run.program { blocks(&checked.script) } else { Vec::new() },
@@ -99,6 +93,17 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
             false => Names::default(),
         },
     }
+}
+
+/// The digest of a script's texts, without those of what is expected of it.
+pub(super) fn digest(front: &Frontend, budget: Option<&Budget>) -> String {
+    let mut digest = Sha256::new();
+    for (i, source) in front.sources.iter().enumerate() {
+        if budget.is_none_or(|budget| !budget.is_from(i)) {
+            digest.update(source.text.as_bytes());
+        }
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Names of maps that `end` empties without showing them: the script only works with them.

@@ -204,8 +204,11 @@ impl<'a> Frontend<'a> {
         }
         let errors = diagnostics.0.iter().filter(|d| d.severity == diag::Severity::Error);
         let status = errors.map(|d| diag::codes::status(d.code)).max().unwrap_or(1);
-        to_stderr(&diag::render(&self.in_words(diagnostics), &self.sources, self.run.color));
-        Failure::reported(status)
+        let diagnostics = self.in_words(diagnostics);
+        let first = diagnostics.0.iter().find(|d| d.severity == diag::Severity::Error);
+        let message = first.map(|d| d.in_one_line(&self.sources)).unwrap_or_default();
+        to_stderr(&diag::render(&diagnostics, &self.sources, self.run.color));
+        Failure { message, ..Failure::reported(status) }
     }
 
     /// The text as the user typed it, if the script was composed from words.

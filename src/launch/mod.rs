@@ -1,7 +1,7 @@
 //! From a compiled script to an exit status: what `rbt` and `rbt-run` share. Nothing here needs the script's text or the compiler.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
 use crate::render::{self, Base, RenderOptions};
 use crate::runtime::child::{self, Child};
-use crate::runtime::{self, OnEnd, Options, Scrapes, Watched};
+use crate::runtime::{self, OnEnd, Options, Remote, Scrapes, Watched};
 use crate::serve;
 use crate::settings::{MapLayout, Mode, Settings};
 use crate::state::{self, State};
@@ -59,6 +59,19 @@ pub(crate) struct Launch<'a> {
     pub base: Option<Arc<Base>>,
     scrapes: Option<Arc<Scrapes>>,
     export: Option<Export>,
+    led: Option<Led>,
+}
+
+/// How a run is controlled that is one of several in the process.
+pub(crate) struct Led {
+    /// The name of the script, which precedes its messages.
+    pub name: String,
+    /// Ends the run.
+    pub remote: Arc<Remote>,
+    /// Asks the run for its state.
+    pub scrapes: Arc<Scrapes>,
+    /// See [`Options::replaces`].
+    pub replaces: Arc<dyn Fn() -> Option<Box<State>>>,
 }
 
 /// What is run.
@@ -98,19 +111,22 @@ impl<'a> Launch<'a> {
     /// Starts to serve and to export what the run counts and says, if that is asked for.
     pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
         if run.serve.is_none() && run.otlp.is_none() {
-            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None });
+            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, led: None });
         }
-        let metrics = || Metrics::new(script.metrics.clone(), settings.max_series);
-        let scrapes = Scrapes::new(script.blank_state()).map_err(|e| Failure::new(format!("--serve: {}", reason(&e))))?;
-        let scrapes = Arc::new(scrapes);
+        let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
-            let address = serve::start(address, run.serve_token.as_deref(), metrics(), scrapes.clone())?;
-            if !run.quiet {
-                to_stderr(&format!("Serving http://{address}/metrics\n"));
-            }
+            let run_of = serve::Run { metrics: script.metrics(settings), scrapes: scrapes.clone() };
+            serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), said: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
-        let export = run.otlp.clone().map(|config| Export::start(config, metrics(), scrapes.clone(), run.warnings)).transpose()?;
-        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export })
+        let export = script.export(run, settings, &scrapes)?;
+        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, led: None })
+    }
+
+    /// Of a run that is one of several in the process. It is served with the others.
+    pub fn led(run: &'a Run, script: &'a Described, settings: &Settings, led: Led) -> Result<Self, Failure> {
+        let scrapes = led.scrapes.clone();
+        let export = script.export(run, settings, &scrapes)?;
+        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, led: Some(led) })
     }
 
     /// Exports the rest.
@@ -184,8 +200,12 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
         verbose: run.verbose || libbpf,
         verifier,
         buffering: run.buffering,
-        waits: false,
-        led_by: None,
+        waits: launch.led.is_some(),
+        led_by: launch.led.as_ref().map(|led| led.remote.clone()),
+        replaces: launch.led.as_ref().map(|led| {
+            let replaces = led.replaces.clone();
+            Box::new(move || replaces()) as Box<dyn FnOnce() -> _>
+        }),
         maps: Vec::new(),
         on_end,
         hear: launch.export.as_ref().and_then(Export::hear),
@@ -201,11 +221,15 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
     session.adopt(child.take());
     loaded();
 
+    let mut err: Box<dyn Write> = match &launch.led {
+        Some(led) => Box::new(Labelled { name: led.name.clone(), to: io::stderr() }),
+        None => Box::new(io::stderr()),
+    };
     let exit = match settings.mode {
-        Mode::Trace => session.run(&mut renderer, &mut out, &mut io::stderr()),
+        Mode::Trace => session.run(&mut renderer, &mut out, &mut err),
         Mode::Test | Mode::Bench => {
             let mut listener = render::text(&RenderOptions { warnings: true, ..renderer.options().clone() });
-            session.try_out(&mut *listener, &mut renderer, &mut out, &mut io::stderr())
+            session.try_out(&mut *listener, &mut renderer, &mut out, &mut err)
         }
     };
     let exit = exit.map_err(Stopped::Broke)?;
@@ -218,7 +242,44 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
     Ok(Ended { status, child: exit.child })
 }
 
+/// Writes a name before each line.
+struct Labelled<W> {
+    name: String,
+    to: W,
+}
+
+impl<W: Write> Write for Labelled<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut text = Vec::new();
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            text.extend_from_slice(format!("{}: ", diag::plain(&self.name)).as_bytes());
+            text.extend_from_slice(line);
+        }
+        self.to.write_all(&text)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
 impl Described {
+    /// Asks a run of it for its state.
+    pub fn scrapes(&self) -> Result<Arc<Scrapes>, Failure> {
+        let scrapes = Scrapes::new(self.blank_state()).map_err(|e| Failure::new(format!("cannot serve a run: {}", reason(&e))))?;
+        Ok(Arc::new(scrapes))
+    }
+
+    /// Makes its metrics.
+    pub fn metrics(&self, settings: &Settings) -> Metrics {
+        Metrics::new(self.metrics.clone(), settings.max_series)
+    }
+
+    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>) -> Result<Option<Export>, Failure> {
+        run.otlp.clone().map(|config| Export::start(config, self.metrics(settings), scrapes.clone(), run.warnings)).transpose()
+    }
+
     /// What is known of a run before it begins.
     fn blank_state(&self) -> State {
         let system = rustix::system::uname();

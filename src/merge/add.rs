@@ -134,15 +134,14 @@ impl Sum {
             )));
         }
         for map in &state.maps {
-            if let Some(total) =
-                self.maps.iter().find(|total| total.map.name == map.name).filter(|total| described(&total.map) != described(map))
+            if let Some(total) = self.maps.iter().find(|total| total.map.name == map.name).filter(|total| total.map.types() != map.types())
             {
                 return Err(Refused::Script(format!(
                     "{} has another type in {place} than in {}: {} and {}",
                     map.name,
                     self.first,
-                    described(map),
-                    described(&total.map)
+                    map.types(),
+                    total.map.types()
                 )));
             }
         }
@@ -356,19 +355,6 @@ fn keep_host(map: &mut Map, host: &str) {
         Some(Type::Tuple(parts)) => Type::Tuple([Type::Str(HOST)].into_iter().chain(parts).collect()),
         Some(other) => Type::Tuple(vec![Type::Str(HOST), other]),
     });
-}
-
-/// `hist(int64; 0)_t[string[16]]`: all that must be the same on both sides.
-fn described(map: &Map) -> String {
-    let value = match map.value.aggregation() {
-        Some(agg) => {
-            let params: Vec<String> = agg.params.iter().map(i64::to_string).collect();
-            let params = if params.is_empty() { String::new() } else { format!(", {}", params.join(", ")) };
-            format!("{}({}{params})", agg.function, if agg.signed { "signed" } else { "unsigned" })
-        }
-        None => format!("{:#}", map.value),
-    };
-    map.key.as_ref().map_or(value.clone(), |key| format!("{value} by {key:#}"))
 }
 
 fn element(map: &Map, key: &Value) -> String {

@@ -98,6 +98,24 @@ impl Family {
         Self { name: name.into(), kind, help: help.into(), unit: None, power: 0, labels, series }
     }
 
+    /// A family of numbers, with the values of their labels.
+    pub fn of_values(name: &str, kind: Kind, help: &str, labels: &[&str], values: impl IntoIterator<Item = (Vec<String>, i128)>) -> Self {
+        let series = |(values, value)| Series { values, other: false, point: Point { value, ..Point::default() } };
+        Self::own(name, kind, help, labels, values.into_iter().map(series).collect())
+    }
+
+    /// Puts a label before the others, in all series. One of that name is exported, as Prometheus calls it.
+    pub fn put_label(&mut self, name: &str, value: &str) {
+        if self.name == SCRIPT_INFO {
+            return;
+        }
+        if let Some(known) = self.labels.iter_mut().find(|known| *known == name) {
+            *known = format!("exported_{name}");
+        }
+        self.labels.insert(0, name.into());
+        self.series.iter_mut().for_each(|series| series.values.insert(0, value.into()));
+    }
+
     /// Names and values of a series' labels.
     pub fn labels_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (&'a str, &'a str)> {
         let own = self.labels.iter().zip(&series.values).map(|(name, value)| (name.as_str(), value.as_str()));
@@ -283,7 +301,19 @@ const LOSSES: &[Of] = &[
 ];
 
 /// Names of the others of the run itself.
-const OWN: &[&str] = &["rbt_unshown_series", "rbt_start_time_seconds", "rbt_script", "rbt_script_info"];
+const OWN: &[&str] = &[
+    "rbt_unshown_series",
+    "rbt_start_time_seconds",
+    "rbt_script",
+    SCRIPT_INFO,
+    "rbt_script_up",
+    "rbt_script_current",
+    "rbt_script_answers",
+    "rbt_script_failure_info",
+    "rbt_script_starts",
+];
+/// It has the script among its labels.
+const SCRIPT_INFO: &str = "rbt_script_info";
 
 /// What is known of the run itself.
 fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
@@ -314,7 +344,7 @@ fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
     to.push(Family { unit: Some("seconds"), power: 9, ..start });
     let script = series(&[&state.script.name, &state.script.sha256, &state.rbt], 1);
     let labels = ["script", "sha256", "version"];
-    to.push(Family::own("rbt_script_info", Kind::Gauge, "The script and the version of rbt.", &labels, vec![script]));
+    to.push(Family::own(SCRIPT_INFO, Kind::Gauge, "The script and the version of rbt.", &labels, vec![script]));
 }
 
 /// A number divided by a power of ten, exactly.

@@ -93,6 +93,8 @@ pub(super) struct RunContext<'a> {
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
+    /// Other runs go on with the output.
+    pub(super) shares_output: bool,
     /// Once the loop is over.
     pub(super) throttle: Option<Throttle>,
     /// See [`RunContext::close`].
@@ -142,6 +144,7 @@ impl<'a> RunContext<'a> {
             silent: false,
             emptied: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
+            shares_output: false,
             throttle: None,
             counts: Vec::new(),
             hear: None,
@@ -287,8 +290,7 @@ impl<'a> RunContext<'a> {
         for note in std::mem::take(&mut self.notes) {
             self.warn(&note);
         }
-        // one of many does not end the output
-        if !self.settings.invocation.shares_maps {
+        if !self.shares_output {
             self.say(Output::End);
         }
         if self.settings.print_maps_on_exit {

@@ -100,7 +100,7 @@ pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
 pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
-pub use signals::keep_user_signals;
+pub use signals::{ProcessSignals, keep_user_signals};
 pub use watch::Watched;
 
 use child::Child;
@@ -152,6 +152,8 @@ pub struct Options {
     pub waits: bool,
     /// The controller that ends the run instead of signals; none if signals do.
     pub led_by: Option<Arc<Remote>>,
+    /// Called when all probes are attached and none counts yet.
+    pub replaces: Option<Replaces>,
     /// Gets the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
     /// Receives the final contents of these maps, by name.
@@ -174,6 +176,9 @@ pub struct Options {
     /// The destination of `-v`, one line at a time without its newline; none for no output.
     pub log: Option<Log>,
 }
+
+/// Ends the run that this one replaces, and gives what it has counted: the series of [`Options::scrapes`] go on from there.
+pub type Replaces = Box<dyn FnOnce() -> Option<Box<State>>>;
 
 /// Gets the output of a script.
 pub type Listener = Box<dyn FnMut(&Output, Option<&crate::output::Source>)>;

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::output::Output;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
+use crate::state::State;
 use crate::streams::CLOSED_PIPE;
 
 impl Session<'_> {
@@ -28,7 +29,7 @@ impl Session<'_> {
     /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         let mut throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
-        let Started { ran, first } = self.begin(renderer, out, err)?;
+        let Started { ran, first, earlier } = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
@@ -36,6 +37,7 @@ impl Session<'_> {
 
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         configure(&mut context, &mut self.options);
+        context.inherit(earlier)?;
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -154,6 +156,7 @@ impl Session<'_> {
             let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
             return Err(why);
         }
+        let earlier = self.options.replaces.take().and_then(|replaces| replaces());
         // what `begin` has ended stays ended
         let ran = self.cx.loaded.state.ended().is_none();
         if ran {
@@ -170,7 +173,7 @@ impl Session<'_> {
         if !self.options.quiet {
             first.push(Output::Attached { probes: self.links.sites });
         }
-        Ok(Started { ran, first })
+        Ok(Started { ran, first, earlier })
     }
 
     fn log_end(&mut self, child: Option<child::Exit>) {
@@ -191,6 +194,7 @@ impl Session<'_> {
 fn configure(context: &mut RunContext, options: &mut Options) {
     context.buffering = options.buffering;
     context.verbose = options.verbose;
+    context.shares_output = options.led_by.is_some();
     if let Some(wanted) = &options.on_end {
         context.kept = Kept::new(context.manifest, &wanted.maps);
     }
@@ -230,6 +234,8 @@ struct Started {
     ran: bool,
     /// What is rendered first.
     first: Vec<Output>,
+    /// What the run has counted that this one replaces.
+    earlier: Option<Box<State>>,
 }
 
 fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Exit>, strict: bool) -> anyhow::Result<Exit> {

@@ -12,6 +12,7 @@ use super::load::MapFd;
 use super::poll;
 use crate::builtins;
 use crate::state::{Entry, Map, State};
+use crate::types::Type;
 
 /// How long a run may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -110,23 +111,43 @@ impl RunContext<'_> {
         Ok(State { maps, probes: self.counts(), ..blank.clone() })
     }
 
+    /// Goes on with the series of an earlier run. A map whose types have changed begins anew, and so do values that are not sums.
+    pub(super) fn inherit(&mut self, earlier: Option<Box<State>>) -> anyhow::Result<()> {
+        for before in earlier.into_iter().flat_map(|state| state.maps) {
+            let Some(map) = self.manifest.maps.iter().position(|map| map.name == before.name) else { continue };
+            let (_, at) = self.map_at(map)?;
+            let (old, new) = (before.types(), self.saved_at(map, at)?.types());
+            if old != new {
+                self.warn(&format!("the series of {} begin anew: its type was {old}, and is {new}", before.name));
+                continue;
+            }
+            self.keep_past(map, &before.value, before.entries);
+        }
+        self.flush(true);
+        Ok(())
+    }
+
+    fn keep_past(&mut self, map: usize, value: &Type, entries: Vec<Entry>) {
+        let adds = value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.saved.adds);
+        if let (true, Some(past)) = (adds, &mut self.past) {
+            let all = past.entry(map).or_default();
+            entries.into_iter().for_each(|entry| add(value, entry, all));
+        }
+    }
+
     /// A map is about to be emptied.
     pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
         if self.past.is_none() || self.in_end {
             return Ok(());
         }
         let Map { value, entries, .. } = self.saved_at(map, at)?;
-        let adds = value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.saved.adds);
-        if let (true, Some(past)) = (adds, &mut self.past) {
-            let all = past.entry(map).or_default();
-            entries.into_iter().for_each(|entry| add(&value, entry, all));
-        }
+        self.keep_past(map, &value, entries);
         Ok(())
     }
 }
 
 /// A sum that does not fit is begun anew, as Prometheus expects of a counter.
-fn add(value: &crate::types::Type, entry: Entry, to: &mut BTreeMap<String, Entry>) {
+fn add(value: &Type, entry: Entry, to: &mut BTreeMap<String, Entry>) {
     let id = serde_json::to_string(&entry.key).unwrap_or_default();
     let sum = to.get(&id).and_then(|known| builtins::add(value.aggregation()?, known.counted.as_ref()?, entry.counted.as_ref()?).ok());
     let counted = sum.or(entry.counted);

@@ -22,6 +22,7 @@ static ENDS: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
+static RELOADS: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// The flag by which programs that rbt runs itself end their loops; null while none runs.
@@ -62,6 +63,8 @@ extern "C" fn caught(signal: libc::c_int) {
         let errno = *libc::__errno_location();
         if signal == libc::SIGUSR1 {
             USER.fetch_add(1, Ordering::Relaxed);
+        } else if signal == libc::SIGHUP {
+            RELOADS.fetch_add(1, Ordering::Relaxed);
         } else {
             LAST.store(signal, Ordering::Relaxed);
             let now = milliseconds();
@@ -101,24 +104,7 @@ pub extern "C" fn keep_user_signals() {
 impl Signals {
     /// Takes them over.
     pub fn catch() -> io::Result<Self> {
-        let wake = poll::eventfd()?;
-        ENDS.store(0, Ordering::Relaxed);
-        WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
-        let mut before = Vec::new();
-        for signal in CAUGHT {
-            // SAFETY: `caught` keeps to what a handler may do. SA_RESTART, since the wake-up comes through the descriptor.
-            unsafe {
-                let mut new: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction = caught as extern "C" fn(libc::c_int) as usize;
-                new.sa_flags = libc::SA_RESTART;
-                libc::sigemptyset(&mut new.sa_mask);
-                let mut old: libc::sigaction = std::mem::zeroed();
-                if libc::sigaction(signal, &new, &mut old) == 0 {
-                    before.push((signal, old));
-                }
-            }
-        }
-        Ok(Self::from(From::Caught(Caught { wake, before })))
+        Ok(Self::from(From::Caught(Caught::catch(&CAUGHT)?)))
     }
 
     /// Leaves the process's signals alone.
@@ -273,6 +259,58 @@ pub(super) fn with_loop_deadline<T>(flags: Flags, patience: Duration, work: impl
     });
     flags.interrupt(false);
     result
+}
+
+/// SIGINT, SIGTERM and SIGHUP of a process in which a [`Remote`] controls each run.
+pub struct ProcessSignals(Caught);
+
+impl ProcessSignals {
+    /// Handles them while it lives. A second SIGINT or SIGTERM ends the process immediately.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn catch() -> io::Result<Self> {
+        Caught::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]).map(Self)
+    }
+
+    /// Waits for a signal, at most this long.
+    pub fn wait(&self, longest: Duration) {
+        poll::wait(&[self.0.wake.as_raw_fd()], longest);
+        poll::clear(&self.0.wake);
+    }
+
+    /// Has SIGINT or SIGTERM arrived?
+    pub fn ended(&self) -> bool {
+        ENDS.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has SIGHUP arrived since the last call?
+    pub fn reloads(&self) -> bool {
+        RELOADS.swap(0, Ordering::Relaxed) > 0
+    }
+}
+
+impl Caught {
+    fn catch(signals: &[libc::c_int]) -> io::Result<Self> {
+        let wake = poll::eventfd()?;
+        ENDS.store(0, Ordering::Relaxed);
+        WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
+        let mut before = Vec::new();
+        for signal in signals {
+            // SAFETY: `caught` keeps to what a handler may do. SA_RESTART, since the wake-up comes through the descriptor.
+            unsafe {
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = caught as extern "C" fn(libc::c_int) as usize;
+                new.sa_flags = libc::SA_RESTART;
+                libc::sigemptyset(&mut new.sa_mask);
+                let mut old: libc::sigaction = std::mem::zeroed();
+                if libc::sigaction(*signal, &new, &mut old) == 0 {
+                    before.push((*signal, old));
+                }
+            }
+        }
+        Ok(Self { wake, before })
+    }
 }
 
 impl Drop for Caught {

@@ -4,11 +4,15 @@ use std::fmt::Write as _;
 
 use crate::metrics::{Family, Kind, Point, scaled};
 
-/// The text of metrics; `open`: as OpenMetrics has it.
+/// The text of metrics, of which those of one name follow one another; `open`: as OpenMetrics has it.
 pub fn text(families: &[Family], open: bool) -> String {
     let mut to = String::new();
+    let mut before = None;
     for family in families {
-        head(family, open, &mut to);
+        // scripts that count the same are one family
+        if before.replace(&family.name) != Some(&family.name) {
+            head(family, open, &mut to);
+        }
         for series in &family.series {
             let labels: Vec<String> = family.labels_of(series).map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
             sample(family, &labels.join(","), &series.point, &mut to);

@@ -18,13 +18,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A text is as old as this at most when it is used again.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Makes the text of the metrics; with `true`, in the form of OpenMetrics. None: the run does not answer.
-pub type Metrics = Box<dyn FnMut(bool) -> Option<String> + Send>;
+/// What is served.
+pub trait Pages: Send {
+    /// The text of the metrics; if `open`, in the form of OpenMetrics. None: the run does not answer.
+    fn metrics(&mut self, open: bool) -> Option<String>;
+
+    /// How it is: is all of it as it should be?
+    fn health(&mut self) -> (bool, String);
+}
 
 pub struct Server {
     listener: TcpListener,
     token: Option<String>,
-    metrics: Metrics,
+    pages: Box<dyn Pages>,
     clients: Vec<Client>,
     /// The latest text of each form.
     made: [Option<(Instant, String)>; 2],
@@ -45,8 +51,8 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Server {
-    pub fn new(listener: TcpListener, token: Option<String>, metrics: Metrics) -> Self {
-        Self { listener, token, metrics, clients: Vec::new(), made: [None, None] }
+    pub fn new(listener: TcpListener, token: Option<String>, pages: Box<dyn Pages>) -> Self {
+        Self { listener, token, pages, clients: Vec::new(), made: [None, None] }
     }
 
     /// Serves until the process ends.
@@ -182,7 +188,11 @@ impl Server {
                     None => ("503 Service Unavailable", TEXT, "the run does not answer\n".into()),
                 }
             }
-            "/-/healthy" => ("200 OK", TEXT, "rbt is running\n".into()),
+            "/-/healthy" => ("200 OK", TEXT, self.pages.health().1),
+            "/-/ready" => match self.pages.health() {
+                (true, text) => ("200 OK", TEXT, text),
+                (false, text) => ("503 Service Unavailable", TEXT, text),
+            },
             "/" => ("200 OK", TEXT, "metrics are at /metrics\n".into()),
             _ => ("404 Not Found", TEXT, "metrics are at /metrics\n".into()),
         }
@@ -193,7 +203,7 @@ impl Server {
         if let Some((_, text)) = made.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
             return Some(text.clone());
         }
-        let text = (self.metrics)(open)?;
+        let text = self.pages.metrics(open)?;
         *made = Some((Instant::now(), text.clone()));
         Some(text)
     }

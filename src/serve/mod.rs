@@ -1,10 +1,12 @@
-//! `--serve`: the maps of a run as metrics, for Prometheus to scrape.
+//! `--serve` and `rbt serve`: the maps of runs as metrics, for Prometheus to scrape.
 //!
 //! - `http`: a server for a few clients that may be slow or hostile
 //! - `exposition`: from [`metrics`](crate::metrics) to text
+//! - `board`: several scripts in one process
 //!
-//! A scrape asks the run for its state ([`Scrapes`]), so the server itself reads no map.
+//! A scrape asks the runs for their states ([`Scrapes`]), so the server itself reads no map.
 
+pub mod board;
 mod exposition;
 mod http;
 
@@ -16,9 +18,54 @@ use crate::failure::{Failure, reason};
 use crate::input;
 use crate::metrics::Metrics;
 use crate::runtime::Scrapes;
+use crate::streams::to_stderr;
+pub use http::Pages;
 
 /// Bytes of a token.
 const TOKEN: u64 = 4096;
+
+/// What the options are called, for messages.
+#[derive(Debug)]
+pub struct Said {
+    /// The one with the address.
+    pub address: &'static str,
+    /// The one with the token's file.
+    pub token: &'static str,
+}
+
+/// Those of a run.
+pub const FLAGS: Said = Said { address: "--serve", token: "--serve-token" };
+
+/// Where to serve, and for whom.
+#[derive(Debug)]
+pub struct Listen<'a> {
+    /// Port 0 stands for any free port.
+    pub address: SocketAddr,
+    /// A file with what clients must send.
+    pub token: Option<&'a Path>,
+    /// What the user calls these.
+    pub said: &'static Said,
+    /// Do not print the address.
+    pub quiet: bool,
+}
+
+/// A run, as it is served.
+pub struct Run {
+    /// Makes its metrics.
+    pub metrics: Metrics,
+    /// Asks it for its state.
+    pub scrapes: Arc<Scrapes>,
+}
+
+impl Pages for Run {
+    fn metrics(&mut self, open: bool) -> Option<String> {
+        self.scrapes.ask().map(|state| exposition::text(&self.metrics.families(&state), open))
+    }
+
+    fn health(&mut self) -> (bool, String) {
+        (true, "rbt is running\n".into())
+    }
+}
 
 /// The address that `--serve` means: a port alone is one of this machine's own address.
 ///
@@ -32,28 +79,31 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("`{text}` is not an address and a port, such as 127.0.0.1:9435 or [::1]:9435"))
 }
 
-/// Starts to serve the states of a run.
+/// Starts to serve, and prints the address.
 ///
 /// # Errors
 /// The address cannot be used, or not without a token.
-pub fn start(address: SocketAddr, token: Option<&Path>, mut metrics: Metrics, scrapes: Arc<Scrapes>) -> Result<SocketAddr, Failure> {
-    let token = token.map(read_token).transpose()?;
+pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<(), Failure> {
+    let Listen { address, said, .. } = *listen;
+    let token = listen.token.map(|path| read_token(path, said)).transpose()?;
     if token.is_none() && !address.ip().is_loopback() {
-        return Err(Failure::new(format!("--serve {address}: other machines can reach this address"))
-            .help("--serve-token FILE asks clients for a secret; or listen on 127.0.0.1"));
+        return Err(Failure::new(format!("{} {address}: other machines can reach this address", said.address))
+            .help(format!("{} FILE asks clients for a secret; or listen on 127.0.0.1", said.token)));
     }
-    let failed = |e: std::io::Error| Failure::new(format!("--serve {address}: {}", reason(&e))).code("not-served");
+    let failed = |e: std::io::Error| Failure::new(format!("{} {address}: {}", said.address, reason(&e))).code("not-served");
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let metrics = move |open: bool| scrapes.ask().map(|state| exposition::text(&metrics.families(&state), open));
-    let server = http::Server::new(listener, token, Box::new(metrics));
+    let bound = listener.local_addr().map_err(failed)?;
+    let server = http::Server::new(listener, token, Box::new(pages));
     std::thread::Builder::new().name("rbt-serve".into()).spawn(move || server.run()).map_err(failed)?;
-    Ok(address)
+    if !listen.quiet {
+        to_stderr(&format!("Serving http://{bound}/metrics\n"));
+    }
+    Ok(())
 }
 
-fn read_token(path: &Path) -> Result<String, Failure> {
-    let cannot = |why: String| Failure::new(format!("--serve-token {}: {why}", path.display())).code("not-readable");
+fn read_token(path: &Path, said: &Said) -> Result<String, Failure> {
+    let cannot = |why: String| Failure::new(format!("{} {}: {why}", said.token, path.display())).code("not-readable");
     let text = input::text(path, TOKEN).map_err(|e| cannot(reason(&e)))?;
     let token = text.trim().to_string();
     if token.is_empty() || token.contains(char::is_whitespace) {

@@ -87,6 +87,21 @@ pub struct Map {
     pub entries: Vec<Entry>,
 }
 
+impl Map {
+    /// `hist(unsigned) by string[16]`: all that must be the same in maps that are added up.
+    pub fn types(&self) -> String {
+        let value = match self.value.aggregation() {
+            Some(agg) => {
+                let params: Vec<String> = agg.params.iter().map(i64::to_string).collect();
+                let params = if params.is_empty() { String::new() } else { format!(", {}", params.join(", ")) };
+                format!("{}({}{params})", agg.function, if agg.signed { "signed" } else { "unsigned" })
+            }
+            None => format!("{:#}", self.value),
+        };
+        self.key.as_ref().map_or(value.clone(), |key| format!("{value} by {key:#}"))
+    }
+}
+
 /// An element of a map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {

@@ -1,0 +1,109 @@
+//! The options of `rbt serve`.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Arg, value_parser};
+
+use super::{Command, Run, flags};
+use crate::failure::Failure;
+use crate::render;
+
+/// A request to serve the scripts of a folder.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// Options that each of the runs has.
+    pub run: Box<Run>,
+    /// Where the scripts are.
+    pub folder: PathBuf,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// `--token`
+    pub token: Option<PathBuf>,
+}
+
+/// Flags of a run that `rbt serve` accepts too.
+const OF_A_RUN: &[&str] = &["format", "otlp", "max-overhead", "max-events", "quiet", "verbose", "no-warnings", "color"];
+
+/// Prometheus lists no exporter that uses this port.
+const ADDRESS: &str = "127.0.0.1:9435";
+
+const ABOUT: &str = "Run the scripts of a folder, and serve their maps as metrics for Prometheus
+
+rbt serve runs each file DIR/*.bt as `rbt FILE` does, all of them in one process, until it receives SIGINT or SIGTERM. It serves their \
+maps at /metrics, with the name of the file in the label `script`.
+
+SIGHUP starts new and changed scripts and ends those whose files are gone. The other scripts are not interrupted. A changed script \
+replaces its predecessor when all its probes are attached; if it cannot run, the predecessor continues. Its counters and histograms \
+continue from the values of its predecessor, except those of maps whose types have changed.";
+
+const EXAMPLES: &str = "Paths:
+  /metrics     the metrics of all scripts; rbt_script_up, rbt_script_current and rbt_script_failure_info tell how each script is
+  /-/healthy   how each script is; the status is 200 while rbt runs
+  /-/ready     the same; the status is 503 if any script does not run as its file is now
+
+Examples:
+  rbt serve /etc/rbt                          serve at http://127.0.0.1:9435/metrics
+  rbt serve --token /etc/rbt.token /etc/rbt 0.0.0.0:9435
+                                              serve to other machines that know the token
+  kill -HUP $(pidof rbt)                      reload
+
+Exit status:
+  0    SIGINT or SIGTERM ended it
+  1    wrong usage, no script, an address that cannot be used, a missing permission";
+
+/// The command, for completions and the manual.
+pub(super) fn command() -> clap::Command {
+    clap::Command::new("rbt serve")
+        .bin_name("rbt serve")
+        .override_usage("rbt serve [OPTIONS] DIR [[ADDR:]PORT]")
+        .about(ABOUT.lines().next().unwrap_or_default())
+        .long_about(ABOUT)
+        .after_help(EXAMPLES)
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new("folder")
+                .value_name("DIR")
+                .required(true)
+                .value_hint(clap::ValueHint::DirPath)
+                .value_parser(value_parser!(PathBuf))
+                .help("The folder of the scripts; rbt runs the files whose names end in .bt, but not those in subfolders"),
+        )
+        .arg(
+            Arg::new("address")
+                .value_name("[ADDR:]PORT")
+                .default_value(ADDRESS)
+                .help("Where to listen; ADDR defaults to 127.0.0.1, and port 0 stands for any free port"),
+        )
+        .arg(
+            Arg::new("token")
+                .long("token")
+                .value_name("FILE")
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .help("Clients must send the word in FILE as their bearer token"),
+        )
+        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+}
+
+/// Parses the arguments after `rbt serve`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let found = match super::usage::matches("serve", command(), args)? {
+        Ok(found) => found,
+        Err(help) => return Ok(Command::Say(help)),
+    };
+    let run = flags::read(&found)?.run;
+    if let Some(format) = run.format.as_deref().and_then(render::find).filter(|format| format.document || format.state) {
+        let message = format!("rbt serve writes no output in the format {}, which has one document for a run", format.name);
+        return Err(Failure::new(message).help("`-f json` writes one line for each output"));
+    }
+    let address = found.get_one::<String>("address").map_or(ADDRESS, String::as_str);
+    Ok(Command::Serve(Serve {
+        run: Box::new(run),
+        folder: found.get_one::<PathBuf>("folder").cloned().unwrap_or_default(),
+        address: crate::serve::address(address).map_err(|e| Failure::new(format!("rbt serve: {e}")))?,
+        token: found.get_one::<PathBuf>("token").cloned(),
+    }))
+}

@@ -1,0 +1,188 @@
+//! Several scripts in one process: how each is, and the metrics of all of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Pages, Run, exposition};
+use crate::diag;
+use crate::metrics::{Family, Kind};
+
+/// The label that tells the scripts apart.
+const SCRIPT: &str = "script";
+
+/// The scripts by name.
+#[derive(Default)]
+pub struct Board(Mutex<BTreeMap<String, Script>>);
+
+#[derive(Default)]
+struct Script {
+    run: Option<Arc<Mutex<Run>>>,
+    status: Status,
+    starts: u64,
+}
+
+/// How a script is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// It is being started.
+    #[default]
+    Starting,
+    /// It runs.
+    Running,
+    /// Its file cannot be run, for this reason; what was there before still runs.
+    Outdated(String),
+    /// It does not run, for this reason.
+    Failed(String),
+    /// It has ended by itself with this status.
+    Ended(u8),
+}
+
+impl Status {
+    fn runs(&self) -> bool {
+        matches!(self, Status::Running | Status::Outdated(_))
+    }
+
+    fn reason(&self) -> Option<String> {
+        match self {
+            Status::Outdated(why) | Status::Failed(why) => Some(why.clone()),
+            Status::Ended(status) => Some(format!("ended with status {status}")),
+            Status::Starting | Status::Running => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Status::Starting => "starting".into(),
+            Status::Running => "running".into(),
+            Status::Outdated(why) => format!("running as it was before: {why}"),
+            Status::Failed(why) => format!("failed: {why}"),
+            Status::Ended(status) => format!("ended with status {status}"),
+        }
+    }
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Script>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run of the script has begun, in place of any other of it.
+    pub fn started(&self, name: &str, run: Run) {
+        let mut scripts = self.lock();
+        let script = scripts.entry(name.into()).or_default();
+        script.run = Some(Arc::new(Mutex::new(run)));
+        script.status = Status::Running;
+        script.starts += 1;
+    }
+
+    /// Its status has changed.
+    pub fn set(&self, name: &str, status: Status) {
+        self.lock().entry(name.into()).or_default().status = status;
+    }
+
+    /// Its file cannot be run. Does what was there before still run?
+    pub fn refused(&self, name: &str, why: String) -> bool {
+        let mut scripts = self.lock();
+        let script = scripts.entry(name.into()).or_default();
+        let runs = script.status.runs();
+        script.status = if runs { Status::Outdated(why) } else { Status::Failed(why) };
+        runs
+    }
+
+    /// Its file is what runs.
+    pub fn unchanged(&self, name: &str) {
+        if let Some(script) = self.lock().get_mut(name).filter(|script| script.status.runs()) {
+            script.status = Status::Running;
+        }
+    }
+
+    /// Forgets scripts whose files are gone.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.lock().retain(|name, _| is_there(name));
+    }
+
+    /// The families of all scripts; those of one name follow one another.
+    fn families(&self) -> Vec<Family> {
+        let runs: Vec<(String, Arc<Mutex<Run>>)> =
+            self.lock().iter().filter_map(|(name, script)| Some((name.clone(), script.run.clone()?))).collect();
+        // one that does not answer does not keep the others waiting
+        let asked: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
+            let ask = |run: &Arc<Mutex<Run>>| {
+                let run = run.clone();
+                scope.spawn(move || {
+                    let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+                    run.scrapes.ask().map(|state| run.metrics.families(&state))
+                })
+            };
+            let asking: Vec<_> = runs.iter().map(|(_, run)| ask(run)).collect();
+            asking.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+        });
+        let mut answered = BTreeMap::new();
+        let mut all = Together::default();
+        for ((name, _), families) in runs.iter().zip(asked) {
+            answered.insert(name.clone(), families.is_some());
+            families.into_iter().flatten().for_each(|family| all.add(name, family));
+        }
+        let mut families = self.own(&answered);
+        families.extend(all.0.into_iter().flatten());
+        families
+    }
+
+    fn own(&self, answered: &BTreeMap<String, bool>) -> Vec<Family> {
+        let scripts = self.lock();
+        let gauge = |name, help, value: &dyn Fn(&str, &Script) -> Option<i128>| {
+            let all = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone()], value(name, script)?)));
+            Family::of_values(name, Kind::Gauge, help, &[SCRIPT], all)
+        };
+        let starts = scripts.iter().map(|(name, script)| (vec![name.clone()], script.starts.into()));
+        let failed = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone(), script.status.reason()?], 1)));
+        vec![
+            gauge("rbt_script_up", "Is the script running?", &|_, script| Some(script.status.runs().into())),
+            gauge("rbt_script_current", "Does it run as its file is now?", &|_, script| Some((script.status == Status::Running).into())),
+            gauge("rbt_script_answers", "Has it answered this scrape?", &|name, _| answered.get(name).map(|answers| (*answers).into())),
+            Family::of_values(
+                "rbt_script_failure_info",
+                Kind::Gauge,
+                "Why it does not run as its file is now.",
+                &[SCRIPT, "reason"],
+                failed,
+            ),
+            Family::of_values("rbt_script_starts", Kind::Counter, "How often the script was started.", &[SCRIPT], starts),
+        ]
+    }
+}
+
+/// Families by name, in the order of their first.
+#[derive(Default)]
+struct Together(Vec<Vec<Family>>);
+
+impl Together {
+    fn add(&mut self, script: &str, mut family: Family) {
+        family.put_label(SCRIPT, script);
+        let same = |a: &Family, b: &Family| (a.kind, a.unit, a.power) == (b.kind, b.unit, b.power);
+        // a name has one type
+        let clash = |all: &[Vec<Family>], family: &Family| {
+            all.iter().filter_map(|of| of.first()).any(|first| first.name == family.name && !same(first, family))
+        };
+        while clash(&self.0, &family) {
+            family.name.push_str("_map");
+        }
+        match self.0.iter_mut().find(|of| of.first().is_some_and(|first| first.name == family.name)) {
+            Some(of) => of.push(family),
+            None => self.0.push(vec![family]),
+        }
+    }
+}
+
+impl Pages for Arc<Board> {
+    fn metrics(&mut self, open: bool) -> Option<String> {
+        Some(exposition::text(&self.families(), open))
+    }
+
+    fn health(&mut self) -> (bool, String) {
+        let scripts = self.lock();
+        let text =
+            scripts.iter().map(|(name, script)| format!("{}: {}\n", diag::plain(name), diag::plain(&script.status.text()))).collect();
+        (scripts.values().all(|script| script.status == Status::Running), text)
+    }
+}
