@@ -101,23 +101,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         let text = if helps("--help") { command.render_long_help() } else { command.render_help() };
         return Ok(Command::Say(text.to_string()));
     }
-    let mut run = match super::parse_words(args.to_vec())? {
-        Command::Run(run) => run,
-        // the help of the script
-        Command::Say(text) => return Ok(Command::Say(text)),
-        Command::Prompt(_) => {
-            return Err(Failure::new("rbt build needs a script").help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"));
-        }
-        Command::List { .. } => return Err(Failure::new("-l lists probes, and rbt build compiles a script")),
-        Command::Info
-        | Command::Build(_)
-        | Command::Fmt(_)
-        | Command::Check(_)
-        | Command::Snapshot(_)
-        | Command::Merge(_)
-        | Command::Serve(_)
-        | Command::Completions(_)
-        | Command::Help(_) => return Err(Failure::new("rbt build takes a script, and no other subcommand")),
+    let mut run = match super::script_of("build", args)? {
+        Ok(run) => run,
+        Err(help) => return Ok(Command::Say(help)),
     };
     refuse(&run)?;
     let to = match std::mem::take(&mut run.outputs).as_slice() {

@@ -6,6 +6,7 @@
 pub mod build;
 pub mod check;
 mod completions;
+pub mod cost;
 mod flags;
 pub mod fmt;
 pub mod merge;
@@ -69,6 +70,8 @@ pub enum Command {
     Snapshot(snapshot::Snapshot),
     /// `rbt merge`
     Merge(merge::Merge),
+    /// `rbt cost`
+    Cost(cost::Cost),
     /// `rbt serve`
     Serve(serve::Serve),
     /// `rbt completions`
@@ -89,6 +92,7 @@ impl Command {
             Command::Check(check) => check.color,
             Command::Snapshot(snapshot) => snapshot.color,
             Command::Merge(merge) => merge.run.color,
+            Command::Cost(cost) => cost.run.color,
             Command::Serve(serve) => serve.run.color,
             Command::Info | Command::Completions(_) | Command::Help(_) | Command::Say(_) => color_by_default(),
         }
@@ -445,6 +449,29 @@ fn listed(arg: OsString) -> Listed {
         return Listed::Script(Program::File(arg.into()));
     }
     Listed::Pattern(text)
+}
+
+/// The run of a script that a subcommand takes; the inner error is help to print.
+fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, Failure> {
+    match parse_words(args.to_vec())? {
+        Command::Run(run) => Ok(Ok(run)),
+        // the help of the script
+        Command::Say(text) => Ok(Err(text)),
+        Command::Prompt(_) => {
+            Err(Failure::new(format!("rbt {name} needs a script")).help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"))
+        }
+        Command::List { .. } => Err(Failure::new(format!("-l lists probes, and rbt {name} takes a script"))),
+        Command::Info
+        | Command::Build(_)
+        | Command::Fmt(_)
+        | Command::Check(_)
+        | Command::Snapshot(_)
+        | Command::Merge(_)
+        | Command::Cost(_)
+        | Command::Serve(_)
+        | Command::Completions(_)
+        | Command::Help(_) => Err(Failure::new(format!("rbt {name} takes a script, and no other subcommand"))),
+    }
 }
 
 /// Expectations are about a run.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory};
 
-use super::{Command, build, check, fmt, merge, one_liners, serve, snapshot};
+use super::{Command, build, check, cost, fmt, merge, one_liners, serve, snapshot};
 use crate::failure::Failure;
 use crate::tools::TOOLS;
 use crate::verdict;
@@ -67,6 +67,13 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         doc: "Add up the counts of runs on several machines (-f state)",
         command: merge::command,
         parse: merge::parse,
+    },
+    Subcommand {
+        name: "cost",
+        usage: "[OPTIONS] FILE|NAME|-e PROGRAM [ARGS]",
+        doc: "Measure what a script costs the machine, and what a limit would do",
+        command: cost::command,
+        parse: cost::parse,
     },
     Subcommand {
         name: "serve",

@@ -188,6 +188,17 @@ pub struct Program {
     pub probes: Vec<usize>,
 }
 
+impl Program {
+    /// The name of its site; of many, that of the first and how many more.
+    pub fn name(&self) -> String {
+        match self.sites.as_slice() {
+            [] => self.function.clone(),
+            [site] => site.name.clone(),
+            [site, others @ ..] => format!("{} and {} more", site.name, others.len()),
+        }
+    }
+}
+
 /// A place where a program is attached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Site {

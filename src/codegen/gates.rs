@@ -17,9 +17,9 @@ use crate::sema::hir::{self, ExprKind, StmtKind};
 use crate::settings::Settings;
 use crate::types::Type;
 
-/// By probe; empty where nothing limits the run.
+/// By probe; empty where nothing limits the run, or asks what a limit would do.
 pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Sampling> {
-    if settings.max_events == 0 && settings.max_overhead.is_none() {
+    if settings.max_events == 0 && settings.max_overhead.is_none() && !settings.invocation.is_measured {
         return Vec::new();
     }
     let probes = &script.probes;
@@ -119,6 +119,10 @@ fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
 
 impl Gen<'_, '_> {
     fn sampling(&self) -> Sampling {
+        let settings = self.cx.env.settings;
+        if settings.max_events == 0 && settings.max_overhead.is_none() {
+            return Sampling::Exempt;
+        }
         self.cx.sampling.get(self.program).copied().unwrap_or(Sampling::Exempt)
     }
 

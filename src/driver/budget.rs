@@ -85,14 +85,14 @@ struct To {
 pub(super) fn run(run: &Run) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let mut budget = Budget::default();
-    match script(run, Some(&mut budget)) {
+    match script(run, Some(&mut budget), None) {
         Ok(status) => match budget.verdict(run) {
             Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == verdict::WELL { status } else { verdict }),
             None => Ok(status),
         },
         Err(failure) => {
             report(&failure, run.color);
-            let status = if !budget.checked.is_empty() || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE };
+            let status = not_run(&failure, !budget.checked.is_empty());
             if !budget.checked.is_empty() {
                 let why = if failure.message.is_empty() { "the script could not be run" } else { failure.message.as_str() };
                 let outcomes = budget.checked.iter().map(|e| expect::could_not(e, why)).collect();
@@ -101,6 +101,11 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
             Err(Failure::reported(status))
         }
     }
+}
+
+/// The status of a script with expectations that did not run; `checked`: nothing was wrong with the script.
+pub(super) fn not_run(failure: &Failure, checked: bool) -> u8 {
+    if checked || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE }
 }
 
 impl Budget {
@@ -195,7 +200,7 @@ impl Budget {
     }
 
     /// Before the run, which would be in vain where no report of it can be written.
-    fn open(&mut self, run: &Run) -> Result<(), Failure> {
+    pub fn open(&mut self, run: &Run) -> Result<(), Failure> {
         for (name, path) in &run.expected.reports {
             let Some(format) = verdict::find(name) else { continue };
             let file = match path {

@@ -19,13 +19,13 @@ use crate::frontend::require::{require_privileges, require_process};
 use crate::frontend::{Checked, Frontend, from_environment};
 use crate::help;
 use crate::info;
-use crate::launch::{self, Launch};
+use crate::launch::{self, Launch, Measured};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
 use crate::runtime::child::Child;
 use crate::sema;
-use crate::settings::Settings;
+use crate::settings::{Overhead, Settings};
 use crate::startup;
 use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
@@ -35,6 +35,7 @@ use budget::Budget;
 
 mod budget;
 mod build;
+mod cost;
 mod folder;
 mod merge;
 mod relocate;
@@ -72,6 +73,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
         Command::Merge(asked) => merge::merge(&asked),
+        Command::Cost(asked) => cost::cost(&asked),
         Command::Serve(asked) => folder::serve(&asked),
         Command::Completions(shell) => to_stdout(|out| {
             let mut text = Vec::new();
@@ -97,10 +99,10 @@ fn explain(words: &[String]) -> Result<String, Failure> {
 
 /// The whole way of a script, and of what is expected of it.
 fn run(run: &Run) -> Result<u8, Failure> {
-    if run.expected.is_empty() { script(run, None) } else { budget::run(run) }
+    if run.expected.is_empty() { script(run, None, None) } else { budget::run(run) }
 }
 
-fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
+fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead, Measured)>) -> Result<u8, Failure> {
     let mut front = Frontend::new(run);
     front.read(&run.program)?;
     if let Program::Tool(script) = &run.program
@@ -160,7 +162,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let budget = budget.as_deref();
     let described = start::described(run, &checked, &front, budget);
     let mut launch = Launch::prepare(run, &described, &checked.settings, budget::is_read_for_commands(run))?;
-    launch.base = merge::base(run)?;
+    (launch.base, launch.measure) = (merge::base(run)?, measure);
     launch_script(launch, checked, compiled, child, &sys, &mut front, budget)
 }
 

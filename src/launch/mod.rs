@@ -1,7 +1,9 @@
 //! From a compiled script to an exit status: what `rbt` and `rbt-run` share. Nothing here needs the script's text or the compiler.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,9 +18,9 @@ use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
 use crate::render::{self, Base, RenderOptions};
 use crate::runtime::child::{self, Child};
-use crate::runtime::{self, OnEnd, Options, Remote, Scrapes, Watched};
+use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, Watched};
 use crate::serve;
-use crate::settings::{MapLayout, Mode, Settings};
+use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
 use crate::system::TargetInfo;
@@ -60,7 +62,12 @@ pub(crate) struct Launch<'a> {
     scrapes: Option<Arc<Scrapes>>,
     export: Option<Export>,
     led: Option<Led>,
+    /// What the run costs is measured, with this limit in mind.
+    pub measure: Option<(Overhead, Measured)>,
 }
+
+/// Gets what a run has cost.
+pub(crate) type Measured = Rc<RefCell<Option<Costs>>>;
 
 /// How a run is controlled that is one of several in the process.
 pub(crate) struct Led {
@@ -111,7 +118,7 @@ impl<'a> Launch<'a> {
     /// Starts to serve and to export what the run counts and says, if that is asked for.
     pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
         if run.serve.is_none() && run.otlp.is_none() {
-            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, led: None });
+            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, led: None, measure: None });
         }
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
@@ -119,14 +126,14 @@ impl<'a> Launch<'a> {
             serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), said: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, led: None })
+        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, led: None, measure: None })
     }
 
     /// Of a run that is one of several in the process. It is served with the others.
     pub fn led(run: &'a Run, script: &'a Described, settings: &Settings, led: Led) -> Result<Self, Failure> {
         let scrapes = led.scrapes.clone();
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, led: Some(led) })
+        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, led: Some(led), measure: None })
     }
 
     /// Exports the rest.
@@ -210,6 +217,7 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
         on_end,
         hear: launch.export.as_ref().and_then(Export::hear),
         scrapes: launch.scrapes.clone(),
+        costs: launch.measure.clone().map(|(limit, to)| Measure { limit, tell: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
         watched: launch.watched(to_file, renderer.options()),
         state: with_state.then(|| Box::new(launch.script.blank_state())),
         on_attached: None,

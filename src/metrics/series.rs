@@ -306,6 +306,8 @@ const OWN: &[&str] = &[
     "rbt_start_time_seconds",
     "rbt_script",
     SCRIPT_INFO,
+    "rbt_probe_run_seconds",
+    "rbt_probe_runs",
     "rbt_script_up",
     "rbt_script_current",
     "rbt_script_answers",
@@ -330,6 +332,16 @@ fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
         let all = sums.into_iter().map(|(probe, n)| series(&[probe], n.into())).collect();
         to.push(Family::own(name, Kind::Counter, help, &["probe"], all));
     }
+    let mut times: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for time in &state.run_times {
+        let (ns, runs) = times.entry(&time.probe).or_default();
+        (*ns, *runs) = (ns.saturating_add(time.ns), runs.saturating_add(time.runs));
+    }
+    let of = |value: &dyn Fn(&(u64, u64)) -> u64| times.iter().map(|(probe, all)| series(&[probe], value(all).into())).collect();
+    let help = "Time that the programs of a probe ran while somebody asked for metrics.";
+    let seconds = Family::own("rbt_probe_run_seconds", Kind::Counter, help, &["probe"], of(&|(ns, _)| *ns));
+    to.push(Family { unit: Some("seconds"), power: 9, ..seconds });
+    to.push(Family::own("rbt_probe_runs", Kind::Counter, "Runs in that time.", &["probe"], of(&|(_, runs)| *runs)));
     if !unshown.is_empty() {
         let all = unshown.iter().map(|(map, n)| series(&[map], (*n).into())).collect();
         to.push(Family::own("rbt_unshown_series", Kind::Gauge, "Series of a map beyond max_series.", &["map"], all));

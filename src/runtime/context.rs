@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -93,6 +93,8 @@ pub(super) struct RunContext<'a> {
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
+    /// While somebody asks for the state: open while the kernel measures run times, and when that was asked for last.
+    pub(super) timed: Option<(OwnedFd, Instant)>,
     /// Other runs go on with the output.
     pub(super) shares_output: bool,
     /// Once the loop is over.
@@ -144,6 +146,7 @@ impl<'a> RunContext<'a> {
             silent: false,
             emptied: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
+            timed: None,
             shares_output: false,
             throttle: None,
             counts: Vec::new(),
@@ -239,11 +242,7 @@ impl<'a> RunContext<'a> {
     /// What each probe has done and has not.
     pub(super) fn counts(&self) -> Vec<Counts> {
         let of = |(program, fd): (&Program, &Option<RawFd>)| {
-            let probe = match program.sites.as_slice() {
-                [] => program.function.clone(),
-                [site] => site.name.clone(),
-                [site, others @ ..] => format!("{} and {} more", site.name, others.len()),
-            };
+            let probe = program.name();
             let tally = self.loaded.state.tally(&program.probes);
             Counts {
                 probe,

@@ -1,8 +1,9 @@
 //! The cost of programs, as the kernel measures it (`BPF_ENABLE_STATS`, Linux 5.8).
 #![allow(unsafe_code)] // bpf(2)
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// While this is open the kernel times every BPF program (some 20 ns per run).
 pub fn measure() -> io::Result<OwnedFd> {
@@ -11,6 +12,25 @@ pub fn measure() -> io::Result<OwnedFd> {
         fd if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
+}
+
+/// The bytes that the kernel has allocated for a map (`memlock` in `/proc/PID/fdinfo`; before Linux 6.4 an estimate).
+pub fn memory(map: RawFd) -> Option<u64> {
+    map_of(&map.to_string()).map(|(_, bytes)| bytes)
+}
+
+/// The sum over all maps of this process.
+pub fn memory_of_all_maps() -> u64 {
+    let fds = std::fs::read_dir("/proc/self/fdinfo").into_iter().flatten().filter_map(Result::ok);
+    let maps: BTreeMap<u64, u64> = fds.filter_map(|fd| map_of(fd.file_name().to_str()?)).collect();
+    maps.values().sum()
+}
+
+/// The ID of a map and its bytes; none if the descriptor is of something else.
+fn map_of(fd: &str) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((value("map_id:")?, value("memlock:")?))
 }
 
 /// What a program has cost while it was measured.

@@ -14,7 +14,7 @@
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
 //!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `scrape`: the same while it runs; `watch`: maps on the screen; `stacks`: frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
-//! - `throttle`, `cost`, `entry_cost`: limits of a run, and what programs cost
+//! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks
 //! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols
@@ -36,7 +36,7 @@ use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
 use crate::output::{Last, Output};
 use crate::probes::Attach;
-use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
+use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
 use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
@@ -59,6 +59,7 @@ mod jit_dump;
 mod load;
 mod mappings;
 mod maps;
+mod meter;
 mod mmap_events;
 mod mmap_reader;
 mod optimized_uprobe;
@@ -96,11 +97,13 @@ mod watch;
 mod tests;
 
 pub use attach::AttachFailed;
+pub use meter::{Costs, ProbeCost};
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
 pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
 pub use signals::{ProcessSignals, keep_user_signals};
+pub use throttle::{Remedy, budget};
 pub use watch::Watched;
 
 use child::Child;
@@ -162,6 +165,8 @@ pub struct Options {
     pub state: Option<Box<State>>,
     /// Gets what the script says, and where it comes from.
     pub hear: Option<Listener>,
+    /// Measures what the run costs.
+    pub costs: Option<Measure>,
     /// Another thread asks for the state while the run goes on.
     pub scrapes: Option<Arc<Scrapes>>,
     /// Show the maps on a screen of their own while the run goes on.
@@ -179,6 +184,14 @@ pub struct Options {
 
 /// Ends the run that this one replaces, and gives what it has counted: the series of [`Options::scrapes`] go on from there.
 pub type Replaces = Box<dyn FnOnce() -> Option<Box<State>>>;
+
+/// How the cost of a run is judged, and the receiver of the result.
+pub struct Measure {
+    /// The limit whose effect is of interest.
+    pub limit: Overhead,
+    /// Called at the end, before `end` runs.
+    pub tell: Box<dyn FnOnce(Costs)>,
+}
 
 /// Gets the output of a script.
 pub type Listener = Box<dyn FnMut(&Output, Option<&crate::output::Source>)>;

@@ -95,11 +95,7 @@ impl Session<'_> {
         let copy = |fd: RawFd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
         let maps = self.cx.manifest.maps.iter().zip(&self.cx.loaded.maps);
         let programs = self.cx.manifest.programs.iter().zip(&self.cx.loaded.programs);
-        let named = programs.filter_map(|(p, fd)| {
-            let (first, more) = (p.sites.first()?, p.sites.len() - 1);
-            let name = if more > 0 { format!("{} and {more} more", first.name) } else { first.name.clone() };
-            Some((name, (*fd)?))
-        });
+        let named = programs.filter(|(p, _)| !p.sites.is_empty()).filter_map(|(p, fd)| Some((p.name(), (*fd)?)));
         let stacks = self.cx.loaded.stacks.iter();
         Ok(Parts {
             stacks: stacks.map(|(n, at)| Ok((stacks_name(*n), copy(at.fd)?))).collect::<io::Result<_>>()?,

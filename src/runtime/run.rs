@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::attach::Links;
 use super::context::RunContext;
 use super::final_maps::Kept;
+use super::meter::Meter;
 use super::poll::{MAX_WAIT, ended};
 use super::signals::{Signals, with_loop_deadline};
 use super::source::{STRAGGLERS, Source};
@@ -57,6 +58,11 @@ impl Session<'_> {
         if context.goes_on() && (waits || child.is_some()) {
             source.collect(&self.cx.loaded.state);
         }
+        let cpus = self.sys.online_cpus().len();
+        let mut meter = match &self.options.costs {
+            Some(measure) => Some(Meter::begin(&self.cx, measure.limit, cpus).context("the kernel cannot measure the cost of programs")?),
+            None => None,
+        };
         let scrapes = self.options.scrapes.clone();
         let mut refreshed = Instant::now();
         let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
@@ -77,6 +83,9 @@ impl Session<'_> {
             if let Some(throttle) = &mut throttle {
                 let steps = throttle.update(&self.cx, &mut self.links, self.sys);
                 steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
+            }
+            if let Some(meter) = &mut meter {
+                meter.update(&self.cx);
             }
             context.tell_lost(false);
             if let Some(warning) = cgroup.warning(false) {
@@ -108,6 +117,9 @@ impl Session<'_> {
             }
         }
 
+        if let (Some(meter), Some(measure)) = (meter, self.options.costs.take()) {
+            (measure.tell)(meter.finish(&self.cx));
+        }
         redraw::end(&mut context);
         let flags = self.cx.loaded.state.flags();
         with_loop_deadline(flags, STRAGGLERS * 10, || self.links.quiet());

@@ -5,17 +5,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::context::RunContext;
 use super::load::MapFd;
-use super::poll;
+use super::{cost, meter, poll};
 use crate::builtins;
-use crate::state::{Entry, Map, State};
+use crate::state::{Entry, Map, RunTime, State};
 use crate::types::Type;
 
 /// How long a run may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long run times are measured after a question.
+const INTEREST: Duration = Duration::from_secs(300);
 
 /// Questions to a run, one at a time.
 #[derive(Debug)]
@@ -84,7 +87,12 @@ impl Scrapes {
     /// Answers the question, if there is one.
     pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
         if !self.asked.swap(false, Ordering::SeqCst) {
+            // measuring costs each run of a program some nanoseconds
+            context.timed.take_if(|(_, asked)| asked.elapsed() > INTEREST);
             return Ok(());
+        }
+        if let Some(statistics) = context.timed.take().map(|(statistics, _)| statistics).or_else(|| cost::measure().ok()) {
+            context.timed = Some((statistics, Instant::now()));
         }
         poll::clear(&self.wake);
         let state = context.state_now(&self.blank)?;
@@ -108,7 +116,13 @@ impl RunContext<'_> {
             }
             maps.push(now);
         }
-        Ok(State { maps, probes: self.counts(), ..blank.clone() })
+        Ok(State { maps, probes: self.counts(), run_times: self.run_times(), ..blank.clone() })
+    }
+
+    /// How long the programs have run while that was measured.
+    fn run_times(&self) -> Vec<RunTime> {
+        let programs = self.manifest.programs.iter().zip(meter::read(self.loaded));
+        programs.map(|(program, cost)| RunTime { probe: program.name(), ns: cost.ns, runs: cost.runs }).collect()
     }
 
     /// Goes on with the series of an earlier run. A map whose types have changed begins anew, and so do values that are not sums.

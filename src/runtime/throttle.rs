@@ -14,6 +14,7 @@ use super::cost::{self, Cost};
 use super::{SessionCx, entry_cost, maps};
 use crate::codegen::artifact::Sampling;
 use crate::output::{Limited, Step};
+use crate::settings::Overhead;
 use crate::system::TargetInfo;
 
 /// Between two looks at the costs.
@@ -30,6 +31,43 @@ const REFUSED: f64 = 30.0;
 const UNLIMITED: f64 = 1e18;
 /// Rarer samples than one in so many say nothing.
 const MOST: u64 = 1 << 16;
+
+/// What lowers the cost of a group of probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// One in so many runs passes.
+    Sample {
+        /// A power of two.
+        one_in: u64,
+    },
+    /// Its probes are detached.
+    Detach,
+}
+
+/// The nanoseconds per nanosecond that a limit allows.
+pub fn budget(limit: Overhead, cpus: usize) -> f64 {
+    let cpus = if limit.of_machine { cpus.max(1) as f64 } else { 1.0 };
+    f64::from(limit.millipercent) / 100_000.0 * cpus
+}
+
+/// The first probe of a probe's group, and the gate if runs can be dropped one by one; none if nothing limits the probe.
+pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<usize>)> {
+    match sampling {
+        Sampling::Exempt => None,
+        Sampling::Alone | Sampling::Entry => Some((probe, Some(probe))),
+        Sampling::Return { entry } => Some((entry, Some(entry))),
+        Sampling::Coupled { group } => Some((group, None)),
+    }
+}
+
+/// How a group gets along with `room` that takes `share` of a CPU now, of which `entries` cannot be saved by dropping runs.
+pub(super) fn remedy(share: f64, entries: f64, room: f64, sampled: bool, one_in: u64) -> Remedy {
+    let factor = (share - entries) / (room * 0.7 - entries);
+    if sampled && factor > 0.0 && (one_in as f64 * factor) < MOST as f64 {
+        return Remedy::Sample { one_in: ((one_in as f64 * factor).ceil() as u64).max(one_in + 1).next_power_of_two() };
+    }
+    Remedy::Detach
+}
 
 /// The limits of a run, and what was done to keep them.
 pub(super) struct Throttle {
@@ -72,21 +110,13 @@ impl Throttle {
     /// None if nothing limits the run.
     pub fn of(cx: &SessionCx, cpus: usize) -> Option<Self> {
         let (settings, manifest) = (cx.settings, cx.manifest);
-        if manifest.sampling.is_empty() {
+        if manifest.sampling.is_empty() || settings.max_overhead.is_none() && settings.max_events == 0 {
             return None;
         }
-        let budget = settings.max_overhead.map(|limit| {
-            let cpus = if limit.of_machine { cpus.max(1) as f64 } else { 1.0 };
-            f64::from(limit.millipercent) / 100_000.0 * cpus
-        });
+        let budget = settings.max_overhead.map(|limit| self::budget(limit, cpus));
         let mut groups: Vec<(usize, Group)> = Vec::new();
         for (probe, sampling) in manifest.sampling.iter().enumerate() {
-            let (of, gate) = match sampling {
-                Sampling::Exempt => continue,
-                Sampling::Alone | Sampling::Entry => (probe, Some(probe)),
-                Sampling::Return { entry } => (*entry, Some(*entry)),
-                Sampling::Coupled { group } => (*group, None),
-            };
+            let Some((of, gate)) = group(probe, *sampling) else { continue };
             let programs: Vec<usize> =
                 manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();
             let first = programs.first().and_then(|i| manifest.programs.get(*i));
@@ -213,12 +243,10 @@ impl Throttle {
     fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
         let room = budget - (share - group.share);
-        let runs = group.share - group.entries;
         let told = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
-        let factor = runs / (room * 0.7 - group.entries);
-        if group.gate.is_some() && factor > 0.0 && (group.one_in as f64 * factor) < MOST as f64 {
-            group.one_in = ((group.one_in as f64 * factor).ceil() as u64).max(group.one_in + 1).next_power_of_two();
-            return Some(told(group, Step::Sample { one_in: group.one_in }));
+        if let Remedy::Sample { one_in } = remedy(group.share, group.entries, room, group.gate.is_some(), group.one_in) {
+            group.one_in = one_in;
+            return Some(told(group, Step::Sample { one_in }));
         }
         if let Some(gate) = group.gate {
             cx.loaded.state.set_gate(gate, 0, 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 pub use built::Built;
-pub use parse::{parse_bool, parse_duration, parse_int};
+pub use parse::{parse_bool, parse_duration, parse_int, parse_overhead, write_overhead};
 pub use rows::{ENV_ONLY, SETTINGS};
 use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
@@ -181,6 +181,8 @@ pub struct Invocation {
     pub cgroup: Option<CgroupFilter>,
     /// Other scripts may use its maps at the same time, so no map can have two copies.
     pub shares_maps: bool,
+    /// The cost of the run is measured (`rbt cost`).
+    pub is_measured: bool,
 }
 
 /// Mechanisms that rbt uses if the kernel supports them, unless `--no-feature` disables them.

@@ -52,7 +52,10 @@ pub(super) fn write_duration(time: Duration) -> String {
 }
 
 /// `1%`, `0.5%` or `2%machine`; `0` is no limit.
-pub(super) fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
+///
+/// # Errors
+/// It is none, or out of range.
+pub fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
     let wrong = || "expected a percentage of one CPU or of the machine, such as 1%, 0.5% or 2%machine".to_string();
     if text.trim() == "0" {
         return Ok(None);
@@ -73,7 +76,7 @@ pub(super) fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
 }
 
 /// As [`parse_overhead`] reads it.
-pub(super) fn write_overhead(limit: Option<Overhead>) -> String {
+pub fn write_overhead(limit: Option<Overhead>) -> String {
     limit.map_or_else(|| "0".into(), |o| format!("{}%{}", f64::from(o.millipercent) / 1000.0, if o.of_machine { "machine" } else { "" }))
 }
 

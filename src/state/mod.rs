@@ -40,6 +40,9 @@ pub struct State {
     pub end_ns: u64,
     /// What each probe did, and what it could not do.
     pub probes: Vec<Counts>,
+    /// How long each program has run, where somebody asks while it runs.
+    #[serde(skip)]
+    pub run_times: Vec<RunTime>,
     /// Probes that could not be attached.
     pub not_attached: Vec<String>,
     /// Maps that `end` printed, in order.
@@ -48,6 +51,17 @@ pub struct State {
     pub prints_maps: bool,
     /// In order of name.
     pub maps: Vec<Map>,
+}
+
+/// How long a program has run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// As in [`Counts::probe`].
+    pub probe: String,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// How often.
+    pub runs: u64,
 }
 
 /// A script, by its text.

@@ -1,0 +1,258 @@
+//! The options of `rbt cost`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Arg;
+
+use super::{Command, Run, flags, script_of};
+use crate::diag::nearest;
+use crate::failure::Failure;
+use crate::runtime::{Costs, budget};
+use crate::settings::{Overhead, parse_int, parse_overhead};
+use crate::verdict;
+
+/// A request to measure what a script costs.
+#[derive(Debug)]
+pub struct Cost {
+    /// The script; it is run without output.
+    pub run: Box<Run>,
+    /// The limit whose effect is of interest.
+    pub limit: Overhead,
+    /// What `--expect` says.
+    pub bounds: Vec<Bound>,
+    /// `-f json`
+    pub json: bool,
+}
+
+/// What can be expected of a cost.
+#[derive(Debug)]
+pub struct Quantity {
+    /// As it is written.
+    pub name: &'static str,
+    /// For help and the manual.
+    pub doc: &'static str,
+    /// A bound for it, as a number.
+    parse: fn(&str) -> Result<Amount, String>,
+    /// What was measured, as a number.
+    pub of: fn(&Costs) -> f64,
+    /// The number with its unit.
+    pub show: fn(f64) -> String,
+}
+
+/// A bound: a number, or a share of all CPUs.
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    Number(f64),
+    Share(Overhead),
+}
+
+/// All of them.
+pub const QUANTITIES: &[Quantity] = &[
+    Quantity {
+        name: "cost",
+        doc: "processor time of all probes, as a share of one CPU (1%) or of all (1%machine)",
+        parse: share,
+        of: Costs::share,
+        show: percent,
+    },
+    Quantity { name: "peak", doc: "the greatest such share in a tenth of a second", parse: share, of: Costs::peak, show: percent },
+    Quantity { name: "events", doc: "runs of all probes per second", parse: number, of: Costs::events, show: |n| format!("{n:.1}") },
+    Quantity {
+        name: "memory",
+        doc: "kernel memory of all maps, in bytes (64K, 1M)",
+        parse: number,
+        of: |costs| costs.bytes as f64,
+        show: |n| format!("{n:.0}"),
+    },
+];
+
+fn percent(share: f64) -> String {
+    format!("{:.3}%", share * 100.0)
+}
+
+fn share(text: &str) -> Result<Amount, String> {
+    parse_overhead(text)?.map(Amount::Share).ok_or_else(|| "nothing costs nothing".into())
+}
+
+fn number(text: &str) -> Result<Amount, String> {
+    parse_int(text).map(|n| Amount::Number(n as f64))
+}
+
+/// A comparison, as `--expect` has it.
+#[derive(Debug)]
+pub struct Bound {
+    /// As it is written.
+    pub text: String,
+    /// What is compared.
+    pub quantity: &'static Quantity,
+    operator: &'static str,
+    amount: Amount,
+}
+
+/// Operators, longer ones first.
+const OPERATORS: &[(&str, fn(f64, f64) -> bool)] =
+    &[("<=", |a, b| a <= b), (">=", |a, b| a >= b), ("<", |a, b| a < b), (">", |a, b| a > b)];
+
+impl Bound {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::new(format!("--expect '{text}': {why}")).status(verdict::USAGE);
+        let found = OPERATORS.iter().find_map(|(operator, _)| Some((*operator, text.split_once(operator)?)));
+        let Some((operator, (name, amount))) = found else {
+            return Err(wrong("there is no comparison".into()).help("write one: cost < 1%"));
+        };
+        let name = name.trim();
+        let Some(quantity) = QUANTITIES.iter().find(|quantity| quantity.name == name) else {
+            let failure = wrong(format!("nothing is called `{name}`"));
+            let names = || QUANTITIES.iter().map(|quantity| quantity.name);
+            return Err(match nearest(name, names()) {
+                Some(near) => failure.help(format!("did you mean `{near}`?")),
+                None => failure.help(format!("one of {}", names().collect::<Vec<_>>().join(", "))),
+            });
+        };
+        let amount = (quantity.parse)(amount.trim()).map_err(wrong)?;
+        Ok(Self { text: text.trim().into(), quantity, operator, amount })
+    }
+
+    /// Is it met?
+    pub fn holds(&self, costs: &Costs) -> bool {
+        let bound = match self.amount {
+            Amount::Number(n) => n,
+            Amount::Share(share) => budget(share, costs.cpus),
+        };
+        OPERATORS.iter().any(|(name, holds)| *name == self.operator && holds((self.quantity.of)(costs), bound))
+    }
+}
+
+/// Without `--duration` and `-c`.
+const USUAL: Duration = Duration::from_secs(5);
+/// Without `--max-overhead`.
+const LIMIT: Overhead = Overhead { millipercent: 1000, of_machine: false };
+
+/// Flags of a run that help shows.
+const OF_A_RUN: &[&str] = &["duration", "max-overhead", "c", "pid", "cgroup", "format", "expect", "report", "color"];
+
+const ABOUT: &str = "Measure what a script costs the machine
+
+rbt cost attaches the probes of a script for 5 s, for the time of --duration, or while the command of -c runs. It discards the output of \
+the script, and prints for each probe the runs per second, the nanoseconds of a run and of entering it, and the share of a CPU; for \
+each map the memory; and what --max-overhead (1% unless another limit is given) would have done. The script is not limited \
+meanwhile.";
+
+/// The command, for completions and the manual.
+pub(super) fn command() -> clap::Command {
+    let examples = format!(
+        "The cost of a run is the time that the kernel measures, with the time to enter and to leave the program, which rbt measures once on each \
+         machine for probes in user space and system calls and estimates for others. Measuring adds some 20 ns to each run of any BPF program.
+
+Quantities of --expect, with <, <=, > or >=:
+{}
+Examples:
+  rbt cost opensnoop                          measure a tool
+  rbt cost --duration 1m --max-overhead 0.5% slow.bt
+                                              and say what a limit of 0.5% would have done
+  rbt cost -c 'make -j4' --expect 'cost < 1%' --report junit=cost.xml slow.bt
+                                              check it in CI, under a load
+
+Exit status:
+  0    success; all expectations are met
+  1    an expectation is not met; without --expect: wrong usage or an error
+  2    with --expect: the script, an expectation or an option is wrong
+  3    with --expect: the script could not run",
+        QUANTITIES.iter().map(|quantity| format!("  {:10}{}\n", quantity.name, quantity.doc)).collect::<String>()
+    );
+    clap::Command::new("rbt cost")
+        .bin_name("rbt cost")
+        .override_usage("rbt cost [OPTIONS] FILE|NAME|-e PROGRAM [ARGS]")
+        .about(ABOUT.lines().next().unwrap_or_default())
+        .long_about(ABOUT)
+        .after_help(examples)
+        .disable_version_flag(true)
+        .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
+        .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Measure this program"))
+        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+}
+
+/// Parses the arguments after `rbt cost`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let before_script = super::split::first_word(args).unwrap_or(args.len());
+    let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
+    if helps("--help") || helps("-h") {
+        let mut command = command();
+        let text = if helps("--help") { command.render_long_help() } else { command.render_help() };
+        return Ok(Command::Say(text.to_string()));
+    }
+    let mut run = match script_of("cost", args)? {
+        Ok(run) => run,
+        Err(help) => return Ok(Command::Say(help)),
+    };
+    refuse(&run)?;
+    let json = match run.format.take().as_deref() {
+        None | Some("text") => false,
+        Some("json") => true,
+        Some(other) => return Err(Failure::new(format!("rbt cost has no format `{other}`")).help("it has text and json")),
+    };
+    let bounds = run.expected.texts.drain(..).map(|text| Bound::parse(&text)).collect::<Result<_, _>>()?;
+    let limit = run.settings.max_overhead.take().unwrap_or(LIMIT);
+    if run.settings.duration.is_zero() && run.child.is_none() {
+        run.settings.duration = USUAL;
+    }
+    run.quiet = true;
+    run.outputs = vec!["/dev/null".into()];
+    run.settings.print_maps_on_exit = false;
+    run.settings.invocation.is_measured = true;
+    Ok(Command::Cost(Cost { run, limit, bounds, json }))
+}
+
+/// Options that are about the output of a run, or about another kind of run.
+fn refuse(run: &Run) -> Result<(), Failure> {
+    let others = [
+        (!run.outputs.is_empty(), "-o"),
+        (run.watch.is_some(), "--watch"),
+        (run.serve.is_some(), "--serve"),
+        (run.otlp.is_some(), "--otlp"),
+        (!run.expected.files.is_empty(), "--expect-file"),
+        (run.dry_run, "--dry-run"),
+        (!run.dumps.is_empty(), "-d"),
+        (run.emit_elf.is_some(), "--emit-elf"),
+        (run.emit_llvm.is_some(), "--emit-llvm"),
+        (run.compile_only, "--mode codegen"),
+        (run.settings.mode != crate::settings::Mode::Trace, "--test or --bench"),
+    ];
+    match others.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::new(format!("rbt cost does not take {option}")).help("`rbt cost --help` explains what it takes")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::ProbeCost;
+
+    #[test]
+    fn bounds_are_compared() {
+        let probe = ProbeCost { runs: 100, ns: 15_000_000, entry: 50_000.0, peak: 0.5, ..ProbeCost::default() };
+        let costs = Costs { seconds: 2.0, cpus: 4, probes: vec![probe], bytes: 2048, ..Costs::default() };
+        let holds = |text: &str| Bound::parse(text).unwrap().holds(&costs);
+        // 15 ms and 100 times 50 us in 2 s are 1 % of a CPU
+        assert_eq!(
+            ["cost<1.001%", "cost < 0.999%", "cost > 0.999%", "cost <= 0.26%machine", "cost <= 0.24%machine"].map(holds),
+            [true, false, true, true, false]
+        );
+        assert_eq!(
+            ["memory <= 2K", "memory < 2K", "events >= 50", "events > 50", "peak < 51%"].map(holds),
+            [true, false, true, false, true]
+        );
+        for (text, part) in [
+            ("cost", "no comparison"),
+            ("cots < 1%", "nothing is called"),
+            ("cost < x", "percentage"),
+            ("memory < 1%", "number"),
+            ("cost < 0", "nothing costs"),
+        ] {
+            let failure = Bound::parse(text).unwrap_err();
+            assert!(failure.message.contains(part) && failure.status == verdict::USAGE, "{text}: {failure:?}");
+        }
+    }
+}
