@@ -339,9 +339,11 @@ fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
     }
     let of = |value: &dyn Fn(&(u64, u64)) -> u64| times.iter().map(|(probe, all)| series(&[probe], value(all).into())).collect();
     let help = "Time that the programs of a probe ran while somebody asked for metrics.";
-    let seconds = Family::own("rbt_probe_run_seconds", Kind::Counter, help, &["probe"], of(&|(ns, _)| *ns));
-    to.push(Family { unit: Some("seconds"), power: 9, ..seconds });
-    to.push(Family::own("rbt_probe_runs", Kind::Counter, "Runs in that time.", &["probe"], of(&|(_, runs)| *runs)));
+    if !times.is_empty() {
+        let seconds = Family::own("rbt_probe_run_seconds", Kind::Counter, help, &["probe"], of(&|(ns, _)| *ns));
+        to.push(Family { unit: Some("seconds"), power: 9, ..seconds });
+        to.push(Family::own("rbt_probe_runs", Kind::Counter, "Runs in that time.", &["probe"], of(&|(_, runs)| *runs)));
+    }
     if !unshown.is_empty() {
         let all = unshown.iter().map(|(map, n)| series(&[map], (*n).into())).collect();
         to.push(Family::own("rbt_unshown_series", Kind::Gauge, "Series of a map beyond max_series.", &["map"], all));
