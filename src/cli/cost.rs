@@ -90,9 +90,11 @@ pub struct Bound {
     amount: Amount,
 }
 
+/// An operator, and whether it holds.
+type Operator = (&'static str, fn(f64, f64) -> bool);
+
 /// Operators, longer ones first.
-const OPERATORS: &[(&str, fn(f64, f64) -> bool)] =
-    &[("<=", |a, b| a <= b), (">=", |a, b| a >= b), ("<", |a, b| a < b), (">", |a, b| a > b)];
+const OPERATORS: &[Operator] = &[("<=", |a, b| a <= b), (">=", |a, b| a >= b), ("<", |a, b| a < b), (">", |a, b| a > b)];
 
 impl Bound {
     fn parse(text: &str) -> Result<Self, Failure> {

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{compile, launch_script, start};
 use crate::cli::serve::Serve;
@@ -35,6 +36,8 @@ const ENDING: &str = "bt";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks for a signal while a script starts.
 const NAP: Duration = Duration::from_millis(100);
+/// Between two looks for the last state of a run.
+const LOOK: Duration = Duration::from_millis(5);
 /// The stack of a thread, which parses and compiles: that of a main thread.
 const STACK: usize = 8 << 20;
 
@@ -104,9 +107,11 @@ impl Over {
         self.changed.notify_all();
     }
 
-    fn wait(&self) {
+    /// Waits, at most this long. Is it over?
+    fn wait(&self, longest: Duration) -> bool {
         let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.changed.wait_timeout_while(is, PATIENCE, |is| !*is);
+        let (is, _) = self.changed.wait_timeout_while(is, longest, |is| !*is).unwrap_or_else(PoisonError::into_inner);
+        *is
     }
 }
 
@@ -114,7 +119,9 @@ impl Running {
     /// Ends it, and gives what it has counted.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
-        self.over.wait();
+        let until = Instant::now() + PATIENCE;
+        // once it has its last state, it counts no more; what follows may take longer, such as the last export
+        while self.scrapes.last().is_none() && !self.over.wait(LOOK) && Instant::now() < until {}
         self.scrapes.last()
     }
 }
@@ -202,7 +209,9 @@ impl Folder<'_> {
     /// Ends all runs.
     fn end(self) {
         self.running.values().for_each(|running| running.remote.end());
-        self.running.values().for_each(|running| running.over.wait());
+        self.running.values().for_each(|running| {
+            running.over.wait(PATIENCE);
+        });
     }
 }
 
@@ -277,7 +286,7 @@ impl Script {
                 earlier
             }
         };
-        let led = Led { name: self.name.clone(), remote: self.remote.clone(), scrapes, replaces: Arc::new(replaces) };
+        let led = Led { name: self.name.clone(), remote: self.remote.clone(), scrapes, replaces: Rc::new(replaces) };
         let launch = Launch::led(run, &described, &checked.settings, led)?;
         launch_script(launch, checked, compiled, None, &sys, &mut front, None)
     }

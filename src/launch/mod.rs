@@ -78,7 +78,7 @@ pub(crate) struct Led {
     /// Asks the run for its state.
     pub scrapes: Arc<Scrapes>,
     /// See [`Options::replaces`].
-    pub replaces: Arc<dyn Fn() -> Option<Box<State>>>,
+    pub replaces: Rc<dyn Fn() -> Option<Box<State>>>,
 }
 
 /// What is run.
