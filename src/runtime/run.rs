@@ -45,6 +45,12 @@ impl Session<'_> {
         if let Some(attached) = self.options.on_attached.take() {
             attached(self.links.sites);
         }
+        // before the command starts, whose load is to be measured
+        let cpus = self.sys.online_cpus().len();
+        let mut meter = match &self.options.costs {
+            Some(measure) => Some(Meter::begin(&self.cx, measure.limit, cpus).context("the kernel cannot measure the cost of programs")?),
+            None => None,
+        };
         let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
@@ -58,11 +64,6 @@ impl Session<'_> {
         if context.goes_on() && (waits || child.is_some()) {
             source.collect(&self.cx.loaded.state);
         }
-        let cpus = self.sys.online_cpus().len();
-        let mut meter = match &self.options.costs {
-            Some(measure) => Some(Meter::begin(&self.cx, measure.limit, cpus).context("the kernel cannot measure the cost of programs")?),
-            None => None,
-        };
         let scrapes = self.options.scrapes.clone();
         let mut refreshed = Instant::now();
         let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
