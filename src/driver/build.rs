@@ -278,9 +278,9 @@ fn silent<'a>(
     }
 }
 
-/// The features that came after a version of Linux, and what is then not used: raw tracepoints have had other arguments.
-const NEWER: [(&str, &[&[Feature]], &[Mechanism]); 2] =
-    [("6.1", &[AFTER_6_1], &[]), ("5.10", &[AFTER_6_1, AFTER_5_10], &[Mechanism::RawTracepoint, Mechanism::Fentry])];
+/// A version of Linux, the features that came after it, and what is then not used: raw tracepoints have had other arguments.
+type Newer = (&'static str, &'static [&'static [Feature]], &'static [Mechanism]);
+const NEWER: [Newer; 2] = [("6.1", &[AFTER_6_1], &[]), ("5.10", &[AFTER_6_1, AFTER_5_10], &[Mechanism::RawTracepoint, Mechanism::Fentry])];
 const AFTER_6_1: &[Feature] = &[
     Feature::CpuV4,
     Feature::UprobeMulti,

@@ -43,7 +43,10 @@ enum Number {
 #[derive(Default)]
 pub(super) struct Fixed(HashSet<(String, Part)>);
 
-struct Trial<'a> {
+/// An object, and the values of the numbers that it was compiled with.
+type Compiled = (Artifact, Vec<u32>);
+
+struct TrialCompiler<'a> {
     compile: &'a Compile<'a>,
     sys: &'a dyn TargetInfo,
     asked: Vec<Asked>,
@@ -52,7 +55,7 @@ struct Trial<'a> {
     places: HashMap<u32, (usize, Part)>,
     fixed: RefCell<&'a mut Fixed>,
     /// The numbers of the latest samples, with these.
-    latest: RefCell<(Vec<Number>, Vec<(Artifact, Vec<u32>)>)>,
+    latest: RefCell<(Vec<Number>, Vec<Compiled>)>,
 }
 
 /// A template of a script that was compiled to `plain` for `sys`, which was asked this. `mentions` tells which names occur in the script.
@@ -66,7 +69,7 @@ pub(super) fn template(
 ) -> Template {
     let asked: Vec<Asked> = asked.into_questions().map(|question| Asked::new(question, sys)).collect();
     let fixed = RefCell::new(fixed);
-    let mut trial = Trial { compile, sys, asked, plain, places: HashMap::new(), fixed, latest: RefCell::default() };
+    let mut trial = TrialCompiler { compile, sys, asked, plain, places: HashMap::new(), fixed, latest: RefCell::default() };
     let numbers = trial.numbers();
     let mut free = trial.without_effect(mentions);
     let numbers: Vec<Number> =
@@ -107,7 +110,7 @@ fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
     text(a) == text(b)
 }
 
-impl Trial<'_> {
+impl TrialCompiler<'_> {
     fn compiled(&self, by: &Variation) -> Option<Artifact> {
         (self.compile)(&Varied::new(self.sys, &self.asked, by))
     }
@@ -235,7 +238,7 @@ impl Trial<'_> {
                 Part::Cpus => Change::To(cpus),
                 Part::Variants => Change::To(set),
                 Part::Namespace => {
-                    if set % 2 == 0 {
+                    if set.is_multiple_of(2) {
                         Change::Omit
                     } else {
                         Change::To(set)

@@ -417,7 +417,7 @@ impl BodyChecker<'_> {
         let e = self.value(n);
         let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= MOST_LENGTH);
         if length.is_none() && e.ty != Type::Void {
-            self.error("bad-type", n.span, &format!("a length must be a constant from 1 to {MOST_LENGTH}"));
+            self.error("bad-type", n.span, format!("a length must be a constant from 1 to {MOST_LENGTH}"));
         }
         length
     }
