@@ -99,6 +99,7 @@ fn set(number: &mut u32, change: Option<Change>) {
 
 impl Answer {
     /// A target's answer to a question.
+    #[allow(clippy::wildcard_enum_match_arm)] // most questions are answered alike
     pub fn to(question: &Question, sys: &dyn TargetInfo) -> Self {
         match question {
             Question::TypeNamed(kind, name) => Answer::Type(sys.type_named(*kind, name)),
@@ -113,7 +114,7 @@ impl Answer {
             Question::PidNamespace => Answer::Namespace(sys.pid_namespace()),
             // its number is that of one kernel build
             Question::KernelFunction(name) => Answer::Other(sys.kernel_function(name).is_some().into()),
-            #[allow(clippy::wildcard_enum_match_arm)] // by its digest, as on the same kernel
+            // by its digest, as on the same kernel
             other => Answer::Other(other.answer(sys)),
         }
     }
@@ -432,6 +433,7 @@ impl Requirements {
     }
 
     /// The question, with the IDs of the kernel that gave these answers.
+    #[allow(clippy::wildcard_enum_match_arm)] // the others have no IDs
     fn question(&self, question: &Question, answers: &[Option<Answer>]) -> Option<Question> {
         let of = |of: &Struct| {
             if of.id & FOREIGN != 0 {
@@ -444,7 +446,6 @@ impl Requirements {
         match question {
             Question::Member(structure, name) => Some(Question::Member(of(structure)?, name.clone())),
             Question::Expand(structure) => Some(Question::Expand(of(structure)?)),
-            #[allow(clippy::wildcard_enum_match_arm)] // it has no ID
             other => Some(other.clone()),
         }
     }
