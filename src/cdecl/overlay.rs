@@ -11,7 +11,8 @@ use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
+    Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -90,6 +91,10 @@ impl Declarations<'_> {
 }
 
 impl TargetInfo for Declarations<'_> {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self.sys.for_messages()
+    }
+
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let said = self.unit.borrow().named(kind, name, self.sys);
         match said {
@@ -164,6 +169,9 @@ impl TargetInfo for Declarations<'_> {
     }
 
     forward! { sys, |_| ();
+        matching_tracepoints(category: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
+        matching_raw_tracepoints(module: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
+        matching_functions(name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing>;
         arch() -> &'static crate::system::machine::arch::Arch;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;

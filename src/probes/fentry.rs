@@ -10,11 +10,10 @@ use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLo
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::kernel::functions::Functions;
 use crate::system::kernel::trampolines::{self, Refusal};
 use crate::system::kernel_types::Prototype;
 use crate::system::machine::programs::ProgramFunction;
-use crate::system::{Feature, Missing, TargetInfo, matches};
+use crate::system::{Feature, MatchingFunction, Missing, TargetInfo, matches};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or its exit.
@@ -79,17 +78,16 @@ impl Fentry {
     }
 
     /// Functions that are traceable, described, and of a form that a trampoline serves: module and name, sorted.
-    fn matching<'f>(&self, all: &'f Functions, module: &str, what: &str, env: &Env) -> Vec<(String, &'f str)> {
-        let taken = |name: &str| trampolines::refused(name, self.exit).is_none();
-        let found: Vec<(&str, &str)> = all.matching(what, module).map(|f| (f.module, f.name)).filter(|(_, name)| taken(name)).collect();
-        let mut found: Vec<(String, &str)> = found.into_iter().map(|(m, n)| (m.to_owned(), n)).collect();
+    fn matching(&self, found: Vec<MatchingFunction>, env: &Env) -> Vec<(String, String)> {
+        let taken = |f: &MatchingFunction| trampolines::refused(&f.name, self.exit).is_none();
+        let mut found: Vec<(String, String)> = found.into_iter().filter(taken).map(|f| (f.module, f.name)).collect();
         // Looking up a prototype takes long: many are first reduced in one pass.
         if found.len() > 64 {
             let mut described = std::collections::BTreeSet::new();
             env.sys.described_functions(&mut |name, home| {
                 described.insert((home.to_owned(), name.to_owned()));
             });
-            found.retain(|(m, n)| described.contains(&(m.clone(), (*n).to_owned())));
+            found.retain(|of| described.contains(of));
         }
         // More than can be attached are only counted or listed.
         if found.len() as u64 <= env.settings.max_probes {
@@ -181,8 +179,8 @@ impl ProbeKind for Fentry {
             return Err(missing(point.span, m));
         }
         if what.contains('*') || module.is_some_and(|m| m.contains('*')) {
-            let all = env.sys.functions().map_err(|m| missing(point.span, m))?;
-            let found = self.matching(all, module.unwrap_or("*"), what, env);
+            let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
+            let found = self.matching(found, env);
             return Ok(found.iter().map(|(m, n)| self.site(m, n, point)).collect());
         }
         let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
@@ -284,7 +282,7 @@ impl ProbeKind for Fentry {
             [what] => ("*", what.as_str()),
             [module, what, ..] => (module.as_str(), what.as_str()),
         };
-        for (m, n) in self.matching(env.sys.functions()?, module, what, env) {
+        for (m, n) in self.matching(env.sys.matching_functions(what, module)?, env) {
             each(&format!("{}:{m}:{n}", self.name()));
         }
         Ok(())

@@ -74,7 +74,7 @@ fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &Attac
             false => "it exists, but the kernel's list of traceable functions lacks it",
         }));
     }
-    let listed = env.sys.functions().ok();
+    let listed = env.sys.for_messages().functions().ok();
     if let Some(part) = symbols.parts.first() {
         let message = format!("the compiler inlined `{function}` or split it into parts");
         let d = Diagnostic::error("inlined", point.span, message);

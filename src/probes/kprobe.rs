@@ -18,7 +18,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::trampolines::{self, Refusal};
 use crate::system::machine::arch::Arch;
-use crate::system::{Feature, Missing, TargetInfo};
+use crate::system::{Feature, MatchingFunction, Missing, TargetInfo};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or an instruction within it, or its return.
@@ -81,19 +81,18 @@ impl Kprobe {
 
     /// Every function that matches, once for each name; with a module in the pattern, for each module.
     fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let all = env.sys.functions().map_err(|m| missing(point.span, m))?;
-        let mut sites = Vec::new();
-        let mut before = "";
-        for f in all.matching(what, module.unwrap_or("*")).filter(|f| !f.no_kprobe) {
-            if module.is_none() && f.name == before {
-                continue;
-            }
-            before = f.name;
-            let home = (f.module != KERNEL).then(|| f.module.to_owned());
-            let name = if module.is_some() { format!("{}:{}", f.module, f.name) } else { f.name.to_owned() };
-            let attach = Attach::Kprobe { module: home, function: f.name.into(), offset: 0, ret: self.ret, wildcard: true };
-            sites.push(self.site(name, attach, point));
+        let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
+        let mut found: Vec<_> = found.into_iter().filter(|f| !f.no_kprobe).collect();
+        if module.is_none() {
+            found.dedup_by(|a, b| a.name == b.name);
         }
+        let site = |f: MatchingFunction| {
+            let name = if module.is_some() { format!("{}:{}", f.module, f.name) } else { f.name.clone() };
+            let home = (f.module != KERNEL).then_some(f.module);
+            let attach = Attach::Kprobe { module: home, function: f.name, offset: 0, ret: self.ret, wildcard: true };
+            self.site(name, attach, point)
+        };
+        let sites = found.into_iter().map(site).collect();
         Ok(sites)
     }
 

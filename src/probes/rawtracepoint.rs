@@ -56,10 +56,11 @@ impl ProbeKind for RawTracepoint {
         if !event.contains('*') && matches!(module, "*" | "vmlinux") && env.sys.raw_tracepoint(event).is_some() {
             return Ok(vec![site("vmlinux", event)]);
         }
-        let all = env.sys.raw_tracepoints().map_err(|m| missing(point.span, m))?;
-        let found: Vec<ProbeSite> = all.iter().filter(|(m, e)| matches(module, m) && matches(event, e)).map(|(m, e)| site(m, e)).collect();
+        let found = env.sys.matching_raw_tracepoints(module, event).map_err(|m| missing(point.span, m))?;
+        let found: Vec<ProbeSite> = found.iter().map(|(m, e)| site(m, e)).collect();
         if found.is_empty() && !event.contains('*') {
             let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no rawtracepoint:{event}"));
+            let all = env.sys.for_messages().raw_tracepoints().unwrap_or_default();
             return Err(error.suggest(event, all.iter().map(|(_, e)| e.as_str())));
         }
         Ok(found)

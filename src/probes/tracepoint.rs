@@ -48,17 +48,13 @@ impl ProbeKind for Tracepoint {
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let [category, event] = parts::<2>(self, point)?;
         if category.contains('*') || event.contains('*') {
-            let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
-            return Ok(all
-                .iter()
-                .filter(|(c, e)| matches(&category, c) && matches(&event, e))
-                .map(|(c, e)| self.site(c, e, point))
-                .collect());
+            let found = env.sys.matching_tracepoints(&category, &event).map_err(|m| missing(point.span, m))?;
+            return Ok(found.iter().map(|(c, e)| self.site(c, e, point)).collect());
         }
         if env.sys.has_tracepoint(&category, &event).map_err(|m| missing(point.span, m))? {
             return Ok(vec![self.site(&category, &event, point)]);
         }
-        let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
+        let all = env.sys.for_messages().tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
         let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
         let arch = env.sys.arch();

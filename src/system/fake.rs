@@ -92,6 +92,10 @@ impl Fake {
 }
 
 impl TargetInfo for Fake {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self
+    }
+
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types.as_ref()?.named(kind, name)
     }

@@ -232,6 +232,17 @@ pub struct Home {
     pub function: String,
 }
 
+/// A traceable function that matches a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchingFunction {
+    /// Its module; `vmlinux` for the kernel itself.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// The kernel rejects kprobes on it, but not other probes.
+    pub no_kprobe: bool,
+}
+
 /// The questions about a kernel and binaries.
 pub trait TargetInfo {
     /// The processor architecture of the kernel.
@@ -321,6 +332,23 @@ pub trait TargetInfo {
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
     /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing>;
+    /// Those that match a pattern of each part.
+    fn matching_tracepoints(&self, category: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
+        let all = self.tracepoints()?;
+        Ok(all.iter().filter(|(c, n)| matches(category, c) && matches(name, n)).cloned().collect())
+    }
+    /// Raw tracepoints that match a pattern of the module and of the name.
+    fn matching_raw_tracepoints(&self, module: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
+        let all = self.raw_tracepoints()?;
+        Ok(all.iter().filter(|(m, n)| matches(module, m) && matches(name, n)).cloned().collect())
+    }
+    /// Traceable functions that match a pattern of the name and of the module: see [`Functions::matching`].
+    fn matching_functions(&self, name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing> {
+        let found = self.functions()?.matching(name, module);
+        Ok(found.map(|f| MatchingFunction { module: f.module.into(), name: f.name.into(), no_kprobe: f.no_kprobe }).collect())
+    }
+    /// The same target for what only messages say, such as similar names: a recorder of questions leaves it out.
+    fn for_messages(&self) -> &dyn TargetInfo;
     /// A raw tracepoint's arguments.
     fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>>;
     /// The number of a system call by the name in its tracepoint (`newfstat`, `openat`).

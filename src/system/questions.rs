@@ -16,7 +16,8 @@ use super::kernel_types::{KernelTypes, Prototype};
 use super::machine::arch::Arch;
 use super::machine::programs::ProgramFunction;
 use super::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
+    Tracepoint, TypeName,
 };
 use crate::types::{self, Enum, Field, Struct, Type};
 
@@ -81,6 +82,12 @@ pub enum Question {
     LoadsOnDemand(String),
     /// [`TargetInfo::tracepoints`]
     Tracepoints,
+    /// [`TargetInfo::matching_tracepoints`]
+    MatchingTracepoints(String, String),
+    /// [`TargetInfo::matching_raw_tracepoints`]
+    MatchingRawTracepoints(String, String),
+    /// [`TargetInfo::matching_functions`]
+    MatchingFunctions(String, String),
     /// [`TargetInfo::is_dynamic_tracepoint`]
     IsDynamicTracepoint(String, String),
     /// [`TargetInfo::raw_tracepoints`]
@@ -130,6 +137,9 @@ impl Question {
             | Question::HasModule(..)
             | Question::LoadsOnDemand(..)
             | Question::Tracepoints
+            | Question::MatchingTracepoints(..)
+            | Question::MatchingRawTracepoints(..)
+            | Question::MatchingFunctions(..)
             | Question::IsDynamicTracepoint(..)
             | Question::RawTracepoints
             | Question::ResolveBinary(..)
@@ -172,6 +182,9 @@ impl Question {
             Question::HasModule(name) => digest(&sys.has_module(name)),
             Question::LoadsOnDemand(name) => digest(&sys.loads_on_demand(name)),
             Question::Tracepoints => digest(&sys.tracepoints()),
+            Question::MatchingTracepoints(category, name) => digest(&sys.matching_tracepoints(category, name)),
+            Question::MatchingRawTracepoints(module, name) => digest(&sys.matching_raw_tracepoints(module, name)),
+            Question::MatchingFunctions(name, module) => digest(&sys.matching_functions(name, module)),
             Question::IsDynamicTracepoint(category, name) => digest(&sys.is_dynamic_tracepoint(category, name)),
             Question::RawTracepoints => digest(&sys.raw_tracepoints()),
             Question::ResolveBinary(name) => digest(&sys.resolve_binary(name, None)),
@@ -322,6 +335,10 @@ impl<'a> Recorder<'a> {
 }
 
 impl TargetInfo for Recorder<'_> {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self.sys.for_messages()
+    }
+
     fn arch(&self) -> &'static Arch {
         let arch = self.sys.arch();
         self.record_as(Question::Arch, || digest(&arch.name));
@@ -445,6 +462,18 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::Tracepoints, self.sys.tracepoints())
     }
 
+    fn matching_tracepoints(&self, category: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
+        self.record(Question::MatchingTracepoints(category.into(), name.into()), self.sys.matching_tracepoints(category, name))
+    }
+
+    fn matching_raw_tracepoints(&self, module: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
+        self.record(Question::MatchingRawTracepoints(module.into(), name.into()), self.sys.matching_raw_tracepoints(module, name))
+    }
+
+    fn matching_functions(&self, name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing> {
+        self.record(Question::MatchingFunctions(name.into(), module.into()), self.sys.matching_functions(name, module))
+    }
+
     fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
         self.record(Question::IsDynamicTracepoint(category.into(), name.into()), self.sys.is_dynamic_tracepoint(category, name))
     }
@@ -563,6 +592,9 @@ impl Display for Question {
             Question::KernelPlace(_, function, by) => write!(f, "the instruction at {function}+{by}"),
             Question::HasModule(name) | Question::LoadsOnDemand(name) => write!(f, "the kernel module {name}"),
             Question::Tracepoints => write!(f, "the list of tracepoints"),
+            Question::MatchingTracepoints(category, name) => write!(f, "the tracepoints that match {category}:{name}"),
+            Question::MatchingRawTracepoints(module, name) => write!(f, "the raw tracepoints that match {module}:{name}"),
+            Question::MatchingFunctions(name, _) => write!(f, "the kernel functions that match {name}"),
             Question::RawTracepoints => write!(f, "the list of raw tracepoints"),
             Question::ResolveBinary(name) => write!(f, "the path of {name}"),
             Question::RegularFile(name) => write!(f, "the file {name}"),
@@ -589,6 +621,25 @@ mod tests {
         assert_eq!(recorded.answers.len(), 2);
         assert!(recorded.holds_for(&fake));
         assert!(!recorded.holds_for(&Fake::new("cpus 77").unwrap()));
+    }
+
+    #[test]
+    fn a_pattern_depends_on_what_matches_it() {
+        let before = Fake::new("tracepoint a:one { int n; }").unwrap();
+        let recorder = Recorder::new(&before);
+        recorder.matching_tracepoints("a", "o*").unwrap();
+        let recorded = recorder.recorded().unwrap();
+        assert!(recorded.holds_for(&Fake::new("tracepoint a:one { int n; } tracepoint a:two { int n; }").unwrap()));
+        assert!(!recorded.holds_for(&Fake::new("tracepoint a:one { int n; } tracepoint a:other { int n; }").unwrap()));
+        assert!(!recorded.holds_for(&Fake::new("tracepoint a:two { int n; }").unwrap()));
+    }
+
+    #[test]
+    fn messages_leave_no_question() {
+        let fake = Fake::new("tracepoint a:one { int n; }").unwrap();
+        let recorder = Recorder::new(&fake);
+        assert_eq!(recorder.for_messages().tracepoints().unwrap().len(), 1);
+        assert!(recorder.recorded().unwrap().answers.is_empty());
     }
 
     #[test]

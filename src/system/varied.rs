@@ -13,7 +13,8 @@ use super::machine::programs::ProgramFunction;
 use super::portable::{Answer, Asked, Change, Part, key};
 use super::questions::Question;
 use super::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
+    Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -64,6 +65,10 @@ impl<'a> Varied<'a> {
 }
 
 impl TargetInfo for Varied<'_> {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self.sys.for_messages()
+    }
+
     fn has(&self, feature: Feature) -> bool {
         if self.lacks.contains(&feature) {
             return feature.is_limit();
@@ -144,6 +149,9 @@ impl TargetInfo for Varied<'_> {
     }
 
     forward! { sys, |_| ();
+        matching_tracepoints(category: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
+        matching_raw_tracepoints(module: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
+        matching_functions(name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing>;
         arch() -> &'static Arch;
         types_missing() -> Option<Missing>;
         describes_function(name: &str) -> bool;

@@ -205,6 +205,10 @@ fn no_functions() -> Missing {
 }
 
 impl TargetInfo for Live {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self
+    }
+
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types().ok()?.named(kind, name)
     }

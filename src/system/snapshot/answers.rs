@@ -18,6 +18,10 @@ use crate::types::{Enum, Field, Record, Struct, Type};
 const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
 
 impl TargetInfo for Snapshot {
+    fn for_messages(&self) -> &dyn TargetInfo {
+        self
+    }
+
     fn arch(&self) -> &'static Arch {
         self.arch
     }
