@@ -46,9 +46,11 @@ impl Session<'_> {
             attached(self.links.sites);
         }
         // before the command starts, whose load is to be measured
-        let cpus = self.sys.online_cpus().len();
         let mut meter = match &self.options.costs {
-            Some(measure) => Some(Meter::begin(&self.cx, measure.limit, cpus).context("the kernel cannot measure the cost of programs")?),
+            Some(measure) => {
+                let meter = Meter::begin(&self.cx, measure.limit, self.sys.online_cpus().len());
+                Some(meter.context("the kernel cannot measure the cost of programs")?)
+            }
             None => None,
         };
         let mut child = self.child.take();

@@ -131,7 +131,8 @@ impl RunContext<'_> {
 
     /// Goes on with the series of an earlier run. A map whose types have changed begins anew, and so do values that are not sums.
     pub(super) fn inherit(&mut self, earlier: Option<Box<State>>) -> anyhow::Result<()> {
-        for before in earlier.into_iter().flat_map(|state| state.maps) {
+        let Some(earlier) = earlier else { return Ok(()) };
+        for before in earlier.maps {
             let Some(map) = self.manifest.maps.iter().position(|map| map.name == before.name) else { continue };
             let (_, at) = self.map_at(map)?;
             let (old, new) = (before.types(), self.saved_at(map, at)?.types());

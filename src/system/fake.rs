@@ -438,7 +438,14 @@ impl Reader {
             self.accept(";");
         }
         functions.sort();
-        let binary = Binary { path: path.clone(), functions, objects: Vec::new(), segments: vec![(0, 0, 1 << 32, true)], pie: true };
+        let binary = Binary {
+            path: path.clone(),
+            functions,
+            objects: Vec::new(),
+            segments: vec![(0, 0, 1 << 32, true)],
+            pie: true,
+            build_id: Vec::new(),
+        };
         self.binaries.insert(path, Arc::new(binary));
         Ok(())
     }

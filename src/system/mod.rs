@@ -98,6 +98,8 @@ pub struct Binary {
     pub segments: Vec<binary::elf::Segment>,
     /// Position-independent: `uaddr` must add the load address.
     pub pie: bool,
+    /// The build ID; empty without one.
+    pub build_id: Vec<u8>,
 }
 
 impl Binary {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::kernel_types::Prototype;
+use super::machine::live::BINARY_IDS;
 use super::questions::{Question, digest};
 use super::{Feature, Missing, TargetInfo, Tracepoint};
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -279,7 +280,9 @@ impl Asked {
 
     /// The parts of the answer that may differ elsewhere, and those that are numbers.
     pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
-        self.answer.parts()
+        // the contents of a binary are required to be the same, so the parts of its structs are
+        let of_binary = matches!(&self.question, Question::Member(of, _) | Question::Expand(of) if of.id >= BINARY_IDS);
+        if of_binary { Vec::new() } else { self.answer.parts() }
     }
 
     /// The struct at a place of the answer.
@@ -365,7 +368,7 @@ pub struct Requirements {
 #[derive(Clone, Debug)]
 pub struct Difference(pub Question);
 
-/// Bits of the ID of a struct that no answer has: it is of a binary, whose contents are required to be the same.
+/// Bits of the ID of a struct that no answer has.
 const FOREIGN: u32 = 1 << 31;
 
 impl Requirements {
@@ -436,6 +439,10 @@ impl Requirements {
     #[allow(clippy::wildcard_enum_match_arm)] // the others have no IDs
     fn question(&self, question: &Question, answers: &[Option<Answer>]) -> Option<Question> {
         let of = |of: &Struct| {
+            // the contents of the binary are required to be the same
+            if of.id >= BINARY_IDS {
+                return None;
+            }
             if of.id & FOREIGN != 0 {
                 return Some(Struct { id: of.id & !FOREIGN, ..of.clone() });
             }

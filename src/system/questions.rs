@@ -212,7 +212,7 @@ fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
         Ok(binary) => {
             let mut hasher = DefaultHasher::new();
             (&binary.functions, &binary.objects).hash(&mut hasher);
-            digest(&(&binary.path, binary.pie, &binary.segments, hasher.finish()))
+            digest(&(&binary.path, binary.pie, &binary.segments, &binary.build_id, hasher.finish()))
         }
         Err(missing) => digest(missing),
     }

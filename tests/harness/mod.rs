@@ -192,8 +192,15 @@ fn examples() -> String {
         if let Some(needs) = shown.needs() {
             text += &format!("NEEDS root, {needs}\n");
         }
-        // With a command, it ends by itself, however slowly the machine starts.
-        let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
+        // a command and a build end by themselves, however slow the machine is
+        let long = match shown {
+            Shown::Command(c) if c.starts_with("build ") => 100,
+            Shown::Command(c) if c.contains(" -c ") => 15,
+            _ => 2,
+        };
+        if long > 15 {
+            text += "TIMEOUT 120\n";
+        }
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
         match shown {
             Shown::Command(c) if shown.of_files().is_some() => {

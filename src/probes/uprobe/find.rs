@@ -392,7 +392,7 @@ pub(super) fn open(env: &Env, path: &Path, wanted: &UprobeTarget, point: &Attach
     match (env.sys.binary(path), raw(wanted, env)) {
         (Err(_), Some(path)) => {
             let segments = vec![(0, 0, u64::MAX, true)];
-            Ok(Arc::new(Binary { path, functions: Vec::new(), objects: Vec::new(), segments, pie: false }))
+            Ok(Arc::new(Binary { path, functions: Vec::new(), objects: Vec::new(), segments, pie: false, build_id: Vec::new() }))
         }
         (found, _) => found.map_err(|m| missing(point.span, m)),
     }

@@ -69,8 +69,15 @@ fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[S
     let header = E::parse(data).map_err(said)?;
     let endian = header.endian().map_err(said)?;
     let segments = loadable(header, endian, data)?;
-    let mut binary =
-        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
+    let build_id = object::File::parse(data).ok().and_then(|file| file.build_id().ok().flatten().map(<[u8]>::to_vec));
+    let mut binary = Binary {
+        path: PathBuf::new(),
+        functions: Vec::new(),
+        objects: Vec::new(),
+        segments,
+        pie: header.e_type(endian) == elf::ET_DYN,
+        build_id: build_id.unwrap_or_default(),
+    };
 
     let sections = header.sections(endian, data).map_err(said)?;
     let mut symbols = Symbols::default();

@@ -32,7 +32,7 @@ use crate::system::{
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// The first ID of binaries' types (see `kernel_types`), with this many bits for each binary.
-const BINARY_IDS: u32 = 0xf800_0000;
+pub(in crate::system) const BINARY_IDS: u32 = 0xf800_0000;
 const BINARY_SHIFT: u32 = 21;
 /// Limit for the number of binaries whose types are read.
 const BINARIES: u32 = 64;
