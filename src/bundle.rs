@@ -293,7 +293,8 @@ impl Bundle {
 
     /// What to say of a kernel against which the bundle was not checked, although it was against others.
     pub fn is_unchecked(&self, release: &str) -> Option<String> {
-        let releases = || self.kernels.iter().map(|kernel| kernel.release.as_str());
+        let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
+        let releases = || self.kernels.iter().filter(fits).map(|kernel| kernel.release.as_str());
         if self.kernels.is_empty() || releases().chain([self.kernel.as_str()]).any(|known| known == release) {
             return None;
         }

@@ -124,6 +124,15 @@ impl WholeFile {
         path.with_file_name(format!(".{name}.{}", std::process::id()))
     }
 
+    /// Lets everybody execute the new file. What is no regular file, such as a device, keeps its permissions.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn make_executable(&self) -> io::Result<()> {
+        let Some(_) = self.beside else { return Ok(()) };
+        self.file.set_permissions(fs::Permissions::from_mode(0o755))
+    }
+
     /// Puts the contents in place.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ fn a_script_that_works_is_well() {
     let seen = seen("kprobe:vfs_read { @[comm] = count(); } tracepoint:sched:waking { @p = args.pid; }", KERNEL);
     assert!(seen.findings.is_empty() && seen.state == verdict::State::Checked, "{seen:?}");
     let fact = |name: &str| seen.facts.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
-    assert_eq!(fact("kprobe:vfs_read"), Some("trampoline (fentry): the kernel's types describe the function"));
+    assert_eq!(fact("kprobe:vfs_read"), Some("trampoline: the kernel's types describe the function"));
     assert!(fact("instructions").is_some_and(|n| n.parse::<u32>().is_ok_and(|n| n > 10)), "{:?}", seen.facts);
     assert!(fact("maps").is_some_and(|m| m.starts_with("2, at most ")), "{:?}", seen.facts);
 }

@@ -1,9 +1,7 @@
 //! `rbt build`: compiles a script to a bundle.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 
 use super::relocate::{Fixed, Template, template};
 use super::{compile, start};
@@ -54,10 +52,8 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
     }
     let place = asked.to.display().to_string();
     let mut file = WholeFile::create(&asked.to).map_err(|e| not_written(&place, &e))?;
-    file.write_all(&bytes).and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
-    if asked.exe {
-        fs::set_permissions(&asked.to, Permissions::from_mode(0o755)).map_err(|e| not_written(&place, &e))?;
-    }
+    let written = file.write_all(&bytes).and_then(|()| if asked.exe { file.make_executable() } else { Ok(()) });
+    written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
     if !run.quiet {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }

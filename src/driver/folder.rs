@@ -244,6 +244,7 @@ impl Script {
                 if !self.remote.ended() {
                     self.board.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
                 }
+                running.scrapes.close();
                 running.over.tell();
             }
             (None, Ok(_)) => {
@@ -263,7 +264,8 @@ impl Script {
         let tree = front.parse()?;
         check_script_args(run, &front, &tree)?;
         let digest = start::digest(&front, None);
-        if self.before.as_ref().is_some_and(|before| before.digest == digest) {
+        // one that failed is tried again
+        if self.before.as_ref().is_some_and(|before| before.digest == digest) && !self.board.has_failed(&self.name) {
             return Ok(0);
         }
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);

@@ -25,6 +25,8 @@ const INTEREST: Duration = Duration::from_secs(300);
 pub struct Scrapes {
     wake: OwnedFd,
     asked: AtomicBool,
+    /// The run is over, with or without a last state.
+    over: AtomicBool,
     /// What is known before the run begins.
     blank: State,
     answer: Mutex<Option<Box<State>>>,
@@ -42,22 +44,40 @@ impl Scrapes {
     /// The system's.
     pub fn new(blank: State) -> io::Result<Self> {
         let (wake, asked) = (poll::eventfd()?, AtomicBool::new(false));
-        Ok(Self { wake, asked, blank, answer: Mutex::default(), answered: Condvar::new(), turn: Mutex::default(), last: Mutex::default() })
+        let over = AtomicBool::new(false);
+        Ok(Self {
+            wake,
+            asked,
+            over,
+            blank,
+            answer: Mutex::default(),
+            answered: Condvar::new(),
+            turn: Mutex::default(),
+            last: Mutex::default(),
+        })
     }
 
     /// Asks the run, and waits for its answer; none if it does not answer in time.
     pub fn ask(&self) -> Option<Box<State>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = self.last() {
-            return Some(last);
+        let last = self.last();
+        if last.is_some() || self.over.load(Ordering::SeqCst) {
+            return last;
         }
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         *answer = None;
         self.asked.store(true, Ordering::SeqCst);
         poll::tell(&self.wake);
-        let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none());
+        let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none() && !self.over.load(Ordering::SeqCst));
         let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         answer.take()
+    }
+
+    /// Nobody answers any more.
+    pub fn close(&self) {
+        let _answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.over.store(true, Ordering::SeqCst);
+        self.answered.notify_all();
     }
 
     /// What the run had counted at its end, before `end` emptied its maps.

@@ -89,6 +89,11 @@ impl Board {
         runs
     }
 
+    /// Could it not be started, or did its run fail?
+    pub fn has_failed(&self, name: &str) -> bool {
+        self.lock().get(name).is_some_and(|script| matches!(script.status, Status::Failed(_)))
+    }
+
     /// Its file is what runs.
     pub fn unchanged(&self, name: &str) {
         if let Some(script) = self.lock().get_mut(name).filter(|script| script.status.runs()) {
@@ -109,13 +114,15 @@ impl Board {
         let asked: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
             let ask = |run: &Arc<Mutex<Run>>| {
                 let run = run.clone();
-                scope.spawn(move || {
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
                     let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
                     run.scrapes.ask().map(|state| run.metrics.families(&state))
-                })
+                });
+                // without a thread, it does not answer
+                thread.ok()
             };
             let asking: Vec<_> = runs.iter().map(|(_, run)| ask(run)).collect();
-            asking.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+            asking.into_iter().map(|thread| thread?.join().ok().flatten()).collect()
         });
         let mut answered = BTreeMap::new();
         let mut all = Together::default();

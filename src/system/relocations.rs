@@ -196,14 +196,16 @@ impl<'a> Sums<'a> {
     fn explain(&self, values: &[i64]) -> Option<(i64, Vec<(u32, i64)>)> {
         let wanted = steps(values);
         let terms = self.known.get(&wanted).cloned().or_else(|| self.three(&wanted)).or_else(|| self.multiple(&wanted))?;
-        let sum: i64 = terms.iter().map(|(i, f)| f * self.columns.get(*i as usize).and_then(|c| c.first()).copied().unwrap_or(0)).sum();
-        Some((values.first()? - sum, terms))
+        let first = |i: u32| self.columns.get(i as usize).and_then(|c| c.first()).copied().unwrap_or(0);
+        // a constant that is out of range is none of an offset
+        let constant = terms.iter().try_fold(*values.first()?, |rest, (i, f)| rest.checked_sub(f.checked_mul(first(*i))?))?;
+        Some((constant, terms))
     }
 
     fn three(&self, wanted: &[i64]) -> Option<Vec<(u32, i64)>> {
         (0u32..).zip(&self.steps).find_map(|(i, a)| {
             [1, -1].into_iter().find_map(|factor| {
-                let rest: Vec<i64> = wanted.iter().zip(a).map(|(w, x)| w - factor * x).collect();
+                let rest: Vec<i64> = wanted.iter().zip(a).map(|(w, x)| w.checked_sub(factor * x)).collect::<Option<_>>()?;
                 let mut terms = self.known.get(&rest)?.clone();
                 terms.push((i, factor));
                 Some(terms)
@@ -215,8 +217,8 @@ impl<'a> Sums<'a> {
     fn multiple(&self, wanted: &[i64]) -> Option<Vec<(u32, i64)>> {
         (0u32..).zip(&self.steps).find_map(|(i, a)| {
             let (first, of) = (wanted.first()?, a.first().filter(|x| **x != 0)?);
-            let factor = first / of;
-            a.iter().zip(wanted).all(|(x, w)| x * factor == *w).then(|| vec![(i, factor)])
+            let factor = first.checked_div(*of)?;
+            a.iter().zip(wanted).all(|(x, w)| x.checked_mul(factor) == Some(*w)).then(|| vec![(i, factor)])
         })
     }
 }
@@ -247,6 +249,15 @@ pub fn apply(elf: &mut [u8], relocations: &[Relocation], numbers: &[u32]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_no_sums() {
+        let columns = [vec![8, 1200], vec![16, 96]];
+        let sums = Sums::new(&columns);
+        assert_eq!(sums.explain(&[i64::MIN, i64::MIN + 1192]), None);
+        assert_eq!(sums.explain(&[i64::MAX, i64::MIN]), None);
+        assert_eq!(sums.explain(&[i64::MIN, i64::MAX]), None);
+    }
 
     #[test]
     fn sums_are_read_off() {
