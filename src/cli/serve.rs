@@ -34,7 +34,7 @@ const ABOUT: &str = "Run the scripts of a folder, and serve their maps as metric
 rbt serve runs each file DIR/*.bt as `rbt FILE` does, all of them in one process, until it receives SIGINT or SIGTERM. It serves their \
 maps at /metrics, with the name of the file in the label `script`.
 
-SIGHUP starts new and changed scripts and ends those whose files are gone. The other scripts are not interrupted. A changed script \
+SIGHUP starts new, changed and failed scripts, and ends those whose files are gone. The other scripts are not interrupted. A changed script \
 replaces its predecessor when all its probes are attached; if it cannot run, the predecessor continues. Its counters and histograms \
 continue from the values of its predecessor, except those of maps whose types have changed.";
 
