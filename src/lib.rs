@@ -60,7 +60,7 @@
 //! | flags of a run | `cli::flags` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
-//! | what holds for a mechanism (filters, notes) | `probes::Attach::traits` | one row |
+//! | what holds for a mechanism (filters, notes) | `probes::Attach::properties` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
 //! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `arch/mod.rs` |
 //! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |

@@ -1,5 +1,5 @@
 //! The table of subcommands. The parser, help, completions, and the synopsis and options in the manual come from it. The action
-//! of a subcommand is an arm of its [`Command`] in `driver`, since the rooms that do the work are above this one; a match over all
+//! of a subcommand is an arm of its [`Command`] in `driver`, since the modules that do the work are above this one; a match over all
 //! commands lists a missing arm.
 
 use std::ffi::OsString;

@@ -22,9 +22,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Evaluates an expression.
     pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
-        // what fails here is told with this place, and not with the whole statement's
+        // a problem is reported at this expression, and not at the whole statement
         let span = if e.span.start < e.span.end { e.span } else { self.e.scope.span };
-        // what a call is given is for that call alone; what is behind the NUL matters to all else
+        // only the call sees its arguments; other users also read the bytes after the NUL
         let pads = !matches!(e.kind, ExprKind::Call(_));
         self.scoped(|s| (s.span, s.pad) = (span, s.pad || pads), |g| g.expr_here(e))
     }

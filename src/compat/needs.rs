@@ -114,7 +114,7 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
 }
 
 fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) {
-    // what is so for all of a wildcard is told once: where it is written, the rule and the reason, and of whom
+    // a finding that holds for every match of a wildcard is reported once, at the wildcard, with the names
     let mut found: Vec<(&Pos, &'static str, String, Vec<&str>)> = Vec::new();
     let nowhere = Pos::default();
     for program in programs {

@@ -168,7 +168,7 @@ impl Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
-/// So many reports with one code are told. One cause may have hundreds of them, and they say the same.
+/// Maximum number of diagnostics with one code that are shown. One cause may have hundreds of them, all alike.
 const MOST_ALIKE: usize = 20;
 
 impl Diagnostics {

@@ -139,7 +139,7 @@ pub struct CodegenCx<'c> {
     /// The largest size that a program needs of a slot of the scratch arena.
     pub(super) scratch_size: Cell<u32>,
     pub(super) problems: RefCell<Vec<Problem>>,
-    /// Calls of helpers that the kernel has not.
+    /// Calls of helpers that the kernel lacks.
     pub(super) lacking: RefCell<Vec<Diagnostic>>,
     pub(super) next_event: Cell<u32>,
 }

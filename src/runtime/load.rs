@@ -93,7 +93,7 @@ fn listen(_: PrintLevel, message: String) {
     SAID.with_borrow_mut(|said| said.push(message));
 }
 
-/// What is there before.
+/// Existing maps, and the process that follows.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     /// The `-c` program's process, or 0.

@@ -208,7 +208,7 @@ pub const SETTINGS: &[Setting] = &[
     switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
 ];
 
-/// Names of old: still accepted, with a warning.
+/// Former names: still accepted, with a warning.
 pub(super) const RENAMED: &[(&str, &str)] = &[
     ("strlen", "max_strlen"),
     ("cat_bytes_max", "max_cat_bytes"),
