@@ -196,7 +196,7 @@ fn examples() -> String {
         let long = match shown {
             Shown::Command(c) if c.starts_with("build ") => 100,
             Shown::Command(c) if c.contains(" -c ") => 15,
-            _ => 2,
+            Shown::Command(_) | Shown::Script(_) => 2,
         };
         if long > 15 {
             text += "TIMEOUT 120\n";
