@@ -132,7 +132,7 @@ const USUAL: Duration = Duration::from_secs(5);
 const LIMIT: Overhead = Overhead { millipercent: 1000, of_machine: false };
 
 /// Flags of a run that help shows.
-const OF_A_RUN: &[&str] = &["duration", "max-overhead", "c", "pid", "cgroup", "format", "expect", "report", "color"];
+const OF_A_RUN: &[&str] = &["duration", "max-overhead", "cmd", "pid", "cgroup", "format", "expect", "report", "color"];
 
 const ABOUT: &str = "Measure what a script costs the machine
 
@@ -172,7 +172,7 @@ Exit status:
         .disable_version_flag(true)
         .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
         .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Measure this program"))
-        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+        .args(flags::of_subcommand(OF_A_RUN))
 }
 
 /// Parses the arguments after `rbt cost`.

@@ -91,7 +91,7 @@ pub(super) fn command() -> clap::Command {
                 .value_delimiter(',')
                 .help("Report each of these hosts that sent no state, and exit with status 1"),
         )
-        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+        .args(flags::of_subcommand(OF_A_RUN))
 }
 
 /// Parses the arguments after `rbt merge`.

@@ -85,7 +85,7 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Clients must send the word in FILE as their bearer token"),
         )
-        .args(flags::offered().filter(|arg| OF_A_RUN.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>)))
+        .args(flags::of_subcommand(OF_A_RUN))
 }
 
 /// Parses the arguments after `rbt serve`.

@@ -506,12 +506,11 @@ pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn Target
         return "optimized uprobe (a call instead of a trap)".into();
     }
     let name = attach.mechanism(program.ty);
-    let multi = match (attach, program.ty) {
+    let (multi, feature) = match (attach, program.ty) {
         (Attach::Uprobe { .. } | Attach::Usdt { .. }, ProgramType::Uprobe) => ("uprobe.multi", Feature::UprobeMulti),
         (Attach::Kprobe { wildcard: true, .. }, ProgramType::Kprobe) => ("kprobe.multi", Feature::KprobeMulti),
         _ => return name.into(),
     };
-    let (multi, feature) = multi;
     let why = if sys.has(feature) { format!("{multi} is turned off") } else { format!("this kernel has no {multi}") };
     format!("{name} ({why})")
 }

@@ -232,6 +232,14 @@ pub(super) fn offered() -> impl Iterator<Item = Arg> {
     all().filter(|(heading, _)| !heading.is_empty()).map(|(heading, flag)| flag.offered(heading))
 }
 
+/// The flags of a run that a subcommand takes too, by name: in the order of the table, without its headings.
+pub(super) fn of_subcommand(names: &'static [&'static str]) -> impl Iterator<Item = Arg> {
+    if let Some(unknown) = names.iter().find(|name| all().all(|(_, flag)| flag.name != **name)) {
+        crate::bug!("no flag is named {unknown}");
+    }
+    offered().filter(|arg| names.contains(&arg.get_id().as_str())).map(|arg| arg.help_heading(None::<&str>))
+}
+
 /// The flags that completions offer after each tool.
 pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
     all().filter(|(_, flag)| flag.tools).map(|(heading, flag)| flag.arg(heading))
