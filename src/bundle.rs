@@ -112,12 +112,12 @@ impl Variant {
     ///
     /// # Errors
     /// Its answers do not fit; or its numbers do not.
-    pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Unfit> {
-        let numbers = self.requirements.of(sys).map_err(Unfit::Differs)?;
+    pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Incompatibility> {
+        let numbers = self.requirements.of(sys).map_err(Incompatibility::Differs)?;
         let mut elf = self.elf.clone();
         relocations::apply(&mut elf, &self.relocations, &numbers).map_err(|why| match why {
-            Unrelocatable::TooLarge(number) => Unfit::TooLarge(self.requirements.number_name(number)),
-            Unrelocatable::Damaged | Unrelocatable::Shape | Unrelocatable::Unexplained => Unfit::Damaged,
+            Unrelocatable::TooLarge(number) => Incompatibility::TooLarge(self.requirements.number_name(number)),
+            Unrelocatable::Damaged | Unrelocatable::Shape | Unrelocatable::Unexplained => Incompatibility::Damaged,
         })?;
         Ok(Artifact { elf, manifest: self.manifest.clone() })
     }
@@ -125,7 +125,7 @@ impl Variant {
 
 /// Why a variant does not fit a kernel.
 #[derive(Clone, Debug)]
-pub enum Unfit {
+pub enum Incompatibility {
     /// What differs.
     Differs(Vec<Difference>),
     /// This number has no room in an instruction.
@@ -134,24 +134,24 @@ pub enum Unfit {
     Damaged,
 }
 
-impl Unfit {
+impl Incompatibility {
     /// How far it is from fitting.
     fn distance(&self) -> usize {
         match self {
-            Unfit::Differs(all) => all.len(),
-            Unfit::TooLarge(_) => 1,
-            Unfit::Damaged => usize::MAX,
+            Incompatibility::Differs(all) => all.len(),
+            Incompatibility::TooLarge(_) => 1,
+            Incompatibility::Damaged => usize::MAX,
         }
     }
 }
 
 /// As part of a sentence.
-impl std::fmt::Display for Unfit {
+impl std::fmt::Display for Incompatibility {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = match self {
-            Unfit::Differs(all) => all,
-            Unfit::TooLarge(number) => return write!(f, "{number} is too large for an instruction"),
-            Unfit::Damaged => return f.write_str("the relocations do not fit the code"),
+            Incompatibility::Differs(all) => all,
+            Incompatibility::TooLarge(number) => return write!(f, "{number} is too large for an instruction"),
+            Incompatibility::Damaged => return f.write_str("the relocations do not fit the code"),
         };
         let mut names: Vec<String> = Vec::new();
         for Difference(question) in all {
@@ -317,7 +317,7 @@ impl Bundle {
             let message = format!("the bundle is for {}, and this machine is {here}", self.arch);
             return Err(Failure::new(message).code("bundle").help("build it on a machine of this architecture"));
         }
-        let mut nearest: Option<(&Variant, Unfit)> = None;
+        let mut nearest: Option<(&Variant, Incompatibility)> = None;
         for variant in &self.variants {
             match variant.artifact(sys) {
                 Ok(artifact) => return Ok(artifact),
@@ -378,7 +378,7 @@ mod tests {
 
     use super::*;
     use crate::system::fake::Fake;
-    use crate::system::portable::Asked;
+    use crate::system::portable::RecordedAnswer;
     use crate::system::questions::Recorder;
     use crate::system::{Feature, TargetInfo};
 
@@ -389,7 +389,8 @@ mod tests {
         recorder.syscall_number("openat");
         let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
         let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
-        let asked: Vec<Asked> = recorder.portable().unwrap().into_questions().map(|question| Asked::new(question, sys)).collect();
+        let asked: Vec<RecordedAnswer> =
+            recorder.portable().unwrap().into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
         let requirements = Requirements::new(&asked, &BTreeSet::new(), &[]);
         // an object without sections
         let mut elf = vec![0; 64];

@@ -11,7 +11,7 @@ use crate::cli::{self, Run};
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
-use crate::launch::{self, Given, Launch, Stopped};
+use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
 use crate::settings::Settings;
 use crate::startup;
@@ -104,15 +104,15 @@ fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
     let artifact = bundle.artifact(&sys)?;
     let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;
-    let given = Given { artifact: &artifact, settings: &settings, sys: &sys, on_end: None, loaded: &mut || () };
+    let given = LaunchInput { artifact: &artifact, settings: &settings, sys: &sys, on_end: None, loaded: &mut || () };
     let ended = launch::start(&launch, given, &mut { child });
     launch.finish();
     let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
     match ended {
         Ok(ended) => Ok(ended.status),
-        Err(Stopped::Failed(failure)) => Err(failure),
-        Err(Stopped::Refused(e)) => Err(explainer.explain(&e, REFUSED)),
-        Err(Stopped::Broke(e)) => Err(explainer.explain(&e, 1)),
+        Err(RunError::Failed(failure)) => Err(failure),
+        Err(RunError::Refused(e)) => Err(explainer.explain(&e, REFUSED)),
+        Err(RunError::Broke(e)) => Err(explainer.explain(&e, 1)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Aggregations that keep one or two numbers per CPU, and code shared by all aggregations.
 
-use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
-            saved: &Saved {
+            saved: &StateCodec {
                 adds: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |_, slots| Counted { count: Some(total(slots, 0)), ..Counted::default() },
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
-            saved: &Saved {
+            saved: &StateCodec {
                 adds: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |agg, slots| Counted { sum: signed(agg, total(slots, 0)).number(), ..Counted::default() },
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
-            saved: &Saved {
+            saved: &StateCodec {
                 adds: false,
                 size: two_words,
                 save: |agg, slots| Counted { min: best(agg, slots, false), ..Counted::default() },
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
-            saved: &Saved {
+            saved: &StateCodec {
                 adds: false,
                 size: two_words,
                 save: |agg, slots| Counted { max: best(agg, slots, true), ..Counted::default() },
@@ -331,7 +331,7 @@ fn two_words(_: bool, params: &[i64]) -> Option<u32> {
 }
 
 /// Sum and count.
-const SAVED_STATS: Saved = Saved {
+const SAVED_STATS: StateCodec = StateCodec {
     adds: true,
     size: two_words,
     save: |agg, slots| {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::count::{has_sign, literal, number, pointer, raise, row};
 use super::hist::{linear, linear_index_code, linear_size, log2_buckets, log2_index_code};
 use super::series::unix_time;
-use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
 use crate::state::Counted;
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let columns = columns(agg, slots).into_iter().map(|(n, of)| (i128::from(n) * i128::from(interval), dense(of)));
             Value::HeatMap(HeatMap { interval, scale, columns: columns.collect() })
         },
-        saved: &Saved {
+        saved: &StateCodec {
             adds: false,
             size: |_, params| form(params).map(|form| form.size()),
             save: |agg, slots| Counted { columns: Some(columns(agg, slots)), ..Counted::default() },

@@ -1,7 +1,7 @@
 //! Histograms: the bucket of a value, in the kernel and in user space.
 
 use super::count::{has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::state::Counted;
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
-            saved: &Saved {
+            saved: &StateCodec {
                 adds: true,
                 size: |_, params| match params {
                     [k @ 0..=5] => Some(log2_buckets(*k as u32) * 8),
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
-            saved: &Saved { adds: true, size: |_, params| linear_size(params).ok(), save, load },
+            saved: &StateCodec { adds: true, size: |_, params| linear_size(params).ok(), save, load },
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })

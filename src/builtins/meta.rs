@@ -22,7 +22,7 @@ macro_rules! asks {
             needs: ContextFeatures::NONE,
             risky: false,
             lower: Lower::Fold(|f| {
-                let answer: fn(&super::Fact) -> bool = $answer;
+                let answer: fn(&super::ArgInfo) -> bool = $answer;
                 Ok(Lit::Int(f.args.first().is_some_and(answer).into()))
             }),
             doc: $doc,

@@ -174,7 +174,7 @@ pub struct CallInfo<'a> {
     /// Of the whole call.
     pub span: Span,
     /// In order.
-    pub args: &'a [Fact],
+    pub args: &'a [ArgInfo],
     /// Settings of the run.
     pub settings: &'a Settings,
     /// Kernel facts.
@@ -198,7 +198,7 @@ pub struct Notes {
 
 /// What is known of an argument.
 #[derive(Clone, Debug)]
-pub struct Fact {
+pub struct ArgInfo {
     /// Its type ([`Type::Void`] for a word; a map's value type for a map).
     pub ty: Type,
     /// Its place.
@@ -206,7 +206,7 @@ pub struct Fact {
     /// Its value when it is a literal or a word.
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
-    pub map: Option<MapFact>,
+    pub map: Option<MapArg>,
     /// The builtin that produced it, and the bare word in its argument.
     pub made_by: Option<(&'static str, Option<String>)>,
     /// An argument of the probe, or a part of what it points to. The verifier knows the type of these, but not of values that
@@ -216,7 +216,7 @@ pub struct Fact {
 
 /// What is known of a map while types are still being merged.
 #[derive(Clone, Debug)]
-pub struct MapFact {
+pub struct MapArg {
     /// Which.
     pub id: MapId,
     /// Key type, if keyed.
@@ -282,7 +282,7 @@ impl CallInfo<'_> {
         self.args.get(i).map_or(self.span, |a| a.span)
     }
 
-    /// Refuses argument `i` unless it is [`Fact::handed`].
+    /// Refuses argument `i` unless it is [`ArgInfo::handed`].
     pub fn handed(&self, i: usize) -> Result<(), Diagnostic> {
         if self.args.get(i).is_none_or(|a| a.handed) {
             return Ok(());
@@ -488,7 +488,7 @@ pub enum Sharing {
 }
 
 /// Both ends of a saved aggregation.
-pub struct Saved {
+pub struct StateCodec {
     /// Bytes of a slot with this sign and these parameters; none if such parameters do not exist.
     pub size: fn(bool, &[i64]) -> Option<u32>,
     /// What was there before the map was emptied and what came afterwards can be told as one.
@@ -513,7 +513,7 @@ pub fn add(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
 /// The bytes of a slot that holds this.
 ///
 /// # Errors
-/// As [`Saved::load`].
+/// As [`StateCodec::load`].
 pub fn slot(agg: &Agg, row: &AggregateSide, counted: &Counted) -> Result<Vec<u8>, String> {
     Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
@@ -529,7 +529,7 @@ pub struct Aggregate {
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// How it is saved, to be added to that of other machines.
-    pub saved: &'static Saved,
+    pub saved: &'static StateCodec,
     /// JSON's `type` of such a map.
     pub kind: &'static str,
     /// What calls that were not seen would have done to the number it shows.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Accepts, Builtin, CallInfo, Fact, Lit, Lower, Param, Returns};
+use super::{Accepts, ArgInfo, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::ContextFeatures;
 use crate::settings::{SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
@@ -80,7 +80,7 @@ pub enum Default {
 
 /// The option that a call of `row` with these literals declares, as far as they are known. The help of a script needs it even
 /// on machines that cannot run the script.
-pub fn declared(row: &str, args: &[Fact], span: Span) -> Option<ScriptOption> {
+pub fn declared(row: &str, args: &[ArgInfo], span: Span) -> Option<ScriptOption> {
     if row != GETOPT {
         return None;
     }

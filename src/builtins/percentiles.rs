@@ -5,7 +5,7 @@
 //! exact. (Gil Tene's HDR histogram and DTrace's llquantize use such buckets as well.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
-use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing, StateCodec};
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
 use crate::state::{self, Counted};
 use crate::types::{Agg, Int};
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
-        saved: &Saved { adds: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
+        saved: &StateCodec { adds: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
         kind: "percentiles",
         more: Monotonicity::Either,
         read: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::count::{beats, has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Saved, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
-        saved: &Saved { adds: false, size, save, load },
+        saved: &StateCodec { adds: false, size, save, load },
         kind: "tseries",
         more: Monotonicity::Either,
         read: None,

@@ -3,7 +3,7 @@
 //! The rows are copied at compile time, without their halves for the checker and the compiler. A program that only looks up rows here
 //! refers to no code generation, and the linker leaves that out of it: so `rbt-run` has neither LLVM nor the checker in it.
 
-use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Saved, Sharing};
+use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Sharing, StateCodec};
 use crate::types::Agg;
 use crate::value::Value;
 
@@ -39,7 +39,7 @@ pub struct AggregateSide {
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// How it is saved, to be added to that of other machines.
-    pub saved: &'static Saved,
+    pub saved: &'static StateCodec,
     /// JSON's `type` of such a map.
     pub kind: &'static str,
     /// What calls that were not seen would have done to the number it shows.

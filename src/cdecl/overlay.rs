@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
-use crate::system::binary::instructions::Placed;
+use crate::system::binary::instructions::InstructionBoundary;
 use crate::system::forward::forward;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
@@ -17,7 +17,7 @@ use crate::system::{
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
-enum Said {
+enum Definition {
     /// By the script or a header that is not the kernel's: it counts.
     Own(Type),
     /// By a header of the kernel's: what BTF says counts more.
@@ -36,12 +36,12 @@ fn is(tag: &Tag, kind: TypeName) -> bool {
 }
 
 impl Unit<'_> {
-    fn named(&self, kind: TypeName, name: &str, sys: &dyn TargetInfo) -> Option<Said> {
+    fn named(&self, kind: TypeName, name: &str, sys: &dyn TargetInfo) -> Option<Definition> {
         let sym = self.pre.names.known(name)?;
         let view = self.view(sys);
         if kind == TypeName::Plain {
             let ty = self.types.typedefs.get(&sym)?;
-            return Some(Said::Own(view.ty(ty, 0)));
+            return Some(Definition::Own(view.ty(ty, 0)));
         }
         let index = *self.types.by_name.get(&sym)?;
         let tag = self.types.tags.get(index)?;
@@ -49,7 +49,7 @@ impl Unit<'_> {
             return None;
         }
         let ty = view.tag(index);
-        Some(if self.pre.is_kernels(tag.place) { Said::Kernels(ty) } else { Said::Own(ty) })
+        Some(if self.pre.is_kernels(tag.place) { Definition::Kernels(ty) } else { Definition::Own(ty) })
     }
 
     /// Names of what was declared, but for headers of the kernel.
@@ -98,10 +98,10 @@ impl TargetInfo for Declarations<'_> {
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let said = self.unit.borrow().named(kind, name, self.sys);
         match said {
-            Some(Said::Own(ty)) => Some(ty),
-            Some(Said::Kernels(ty)) => Some(self.sys.type_named(kind, name).unwrap_or(ty)),
+            Some(Definition::Own(ty)) => Some(ty),
+            Some(Definition::Kernels(ty)) => Some(self.sys.type_named(kind, name).unwrap_or(ty)),
             None => self.sys.type_named(kind, name).or_else(|| match self.late()?.borrow().named(kind, name, self.sys)? {
-                Said::Own(ty) | Said::Kernels(ty) => Some(ty),
+                Definition::Own(ty) | Definition::Kernels(ty) => Some(ty),
             }),
         }
     }
@@ -109,7 +109,7 @@ impl TargetInfo for Declarations<'_> {
     fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
         // What the script says itself counts more than the binary's debug information.
         match self.unit.borrow().named(kind, name, self.sys) {
-            Some(Said::Own(_)) => None,
+            Some(Definition::Own(_)) => None,
             _ => self.sys.type_in_binary(path, kind, name),
         }
     }
@@ -192,7 +192,7 @@ impl TargetInfo for Declarations<'_> {
         syscall_number(name: &str) -> Option<u32>;
         hidden_symbols() -> Option<String>;
         loads_on_demand(module: &str) -> bool;
-        kernel_place(module: &str, function: &str, by: u64) -> Result<Placed, Missing>;
+        kernel_place(module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing>;
         kernel_symbol(name: &str) -> Option<u64>;
         describes_function(name: &str) -> bool;
         kernel_function(name: &str) -> Option<u32>;

@@ -30,7 +30,7 @@ mod unwind;
 
 use crate::builtins;
 use crate::diag::{Lines, Source, Span};
-use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures, new_context};
+use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, Problem, Scope, StackLimits, TargetFeatures, new_context};
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
@@ -140,11 +140,11 @@ struct Body<'c> {
 }
 
 /// The memory budgets of a script's programs: the first that suffices for all of them is used.
-const ROOMS: [Room; 4] = [
-    Room { temporaries: 256, lean: false },
-    Room { temporaries: 64, lean: false },
-    Room { temporaries: 128, lean: true },
-    Room { temporaries: 0, lean: true },
+const STACK_LIMITS: [StackLimits; 4] = [
+    StackLimits { temporaries: 256, lean: false },
+    StackLimits { temporaries: 64, lean: false },
+    StackLimits { temporaries: 128, lean: true },
+    StackLimits { temporaries: 0, lean: true },
 ];
 
 /// Compiles. It fails only where LLVM finds something that checking should have.
@@ -215,7 +215,7 @@ fn compile_in_rooms(
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
-    for (turn, room) in (1..).zip(ROOMS) {
+    for (turn, room) in (1..).zip(STACK_LIMITS) {
         match compile_within((room, how), script, settings, sys, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
@@ -247,7 +247,7 @@ fn compile_in_rooms(
 }
 
 fn compile_within(
-    (room, how): (Room, Unwinding),
+    (room, how): (StackLimits, Unwinding),
     script: &hir::Script,
     settings: &Settings,
     sys: &dyn TargetInfo,
@@ -323,7 +323,7 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
 }
 
 /// Requirements of the run on the code.
-fn codegen_options(room: Room, script: &hir::Script, env: &Env) -> CodegenOptions {
+fn codegen_options(room: StackLimits, script: &hir::Script, env: &Env) -> CodegenOptions {
     let settings = env.settings;
     CodegenOptions {
         license: settings.license.clone(),

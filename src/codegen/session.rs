@@ -2,7 +2,7 @@
 
 use super::artifact::{Hits, Program};
 use super::{CompiledProgram, HitBytes, ScriptCx};
-use crate::emit::{ProgramType, Section, Session};
+use crate::emit::{ProgramType, SectionDef, Session};
 use crate::probes::{ArgRef, Attach, ContextFeatures, NoHitNote};
 use crate::sema::hir;
 use crate::settings::Mechanism;
@@ -48,7 +48,7 @@ impl ScriptCx<'_, '_> {
                 None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Test { bench: true })) => {
                     let mut made = self.program(i, probe, true);
                     let part = std::mem::replace(&mut made.program.function, format!("bench_of_{i}"));
-                    self.cx.bench(&made.program.function, Section::of(ProgramType::RawTracepoint), &part);
+                    self.cx.bench(&made.program.function, SectionDef::of(ProgramType::RawTracepoint), &part);
                     made
                 }
                 None => self.program(i, probe, false),
@@ -65,7 +65,7 @@ impl ScriptCx<'_, '_> {
     fn session(&self, function: String, (entry, ret): (CompiledProgram, CompiledProgram), of_context: bool) -> CompiledProgram {
         let ty = ProgramType::KprobeSession;
         let parts = [entry.program.function.as_str(), ret.program.function.as_str()];
-        self.cx.session(Session { name: &function, section: Section::of(ty), parts, ask: IS_RETURN, of_context });
+        self.cx.session(Session { name: &function, section: SectionDef::of(ty), parts, ask: IS_RETURN, of_context });
         let from = entry.program.sites.len();
         let later = ret.hits.into_iter().map(|h| Hits { sites: (from + h.sites.0, h.sites.1), ..h });
         let hits = entry.hits.into_iter().chain(later).collect();

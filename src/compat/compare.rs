@@ -6,7 +6,7 @@ use crate::types::Type;
 use crate::verdict::{self, Finding, Level};
 
 use super::script_check::ScriptCheck;
-use super::uses::{TypeUse, What};
+use super::uses::{KernelItem, TypeUse};
 
 /// Codes of diagnostics that become a rule if the other kernel has the thing.
 const GONE: &[(&str, &str)] = &[
@@ -58,7 +58,7 @@ fn gone(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn Targ
     }
     finding.rule = rule;
     let ends = |u: &&TypeUse| (u.place.end_line, u.place.end_column) == (place.end_line, place.end_column) && u.place.file == place.file;
-    match earlier.uses.iter().filter(ends).find(|u| matches!(u.what, What::Member { .. } | What::Field { .. })) {
+    match earlier.uses.iter().filter(ends).find(|u| matches!(u.what, KernelItem::Member { .. } | KernelItem::Field { .. })) {
         Some(was) if *rule == "field-gone" => {
             let ty = was.ty.as_ref().map_or(String::new(), |t| format!(" (`{t}`)"));
             finding.message += &format!(", which {name} has{ty}");
@@ -71,8 +71,8 @@ fn gone(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn Targ
 }
 
 /// Where a member may be now: by a name with other underscores, or one struct further down.
-fn moved(what: &What, sys: &dyn TargetInfo) -> Option<String> {
-    let What::Member { of, union, name } = what else { return None };
+fn moved(what: &KernelItem, sys: &dyn TargetInfo) -> Option<String> {
+    let KernelItem::Member { of, union, name } = what else { return None };
     let kind = if *union { TypeName::Union } else { TypeName::Struct };
     let Some(Type::Struct(found)) = sys.type_named(kind, of) else { return None };
     let fields = sys.expand(&found)?.fields;
@@ -101,12 +101,12 @@ fn moved(what: &What, sys: &dyn TargetInfo) -> Option<String> {
 }
 
 fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
-    if let (What::Argument { index, all: before, .. }, What::Argument { all: after, .. }) = (&was.what, &now.what) {
+    if let (KernelItem::Argument { index, all: before, .. }, KernelItem::Argument { all: after, .. }) = (&was.what, &now.what) {
         return argument(was, now, *index as usize, [before, after], name);
     }
     let (Some(before), Some(after)) = (&was.ty, &now.ty) else { return None };
     let (rule, level) = change(before, after)?;
-    let rule = if matches!(was.what, What::Result { .. }) { "return-changed" } else { rule };
+    let rule = if matches!(was.what, KernelItem::Result { .. }) { "return-changed" } else { rule };
     let message = format!("{} is `{}`, but `{}` on {name}", was.what.describe(), full(after), full(before));
     Some(finding(rule, level, now, message, None))
 }

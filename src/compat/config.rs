@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::exceptions::{Exceptions, Wrong};
+use super::exceptions::{ExceptionError, Exceptions};
 use super::subjects::Subject;
 use crate::cli::Program;
 use crate::diag::nearest;
@@ -69,7 +69,7 @@ impl Config {
     }
 
     fn read(text: &str, path: &Path) -> Result<Self, Failure> {
-        let failed = |line: Option<usize>, (message, help): Wrong| {
+        let failed = |line: Option<usize>, (message, help): ExceptionError| {
             let at = line.map_or(String::new(), |n| format!(":{n}"));
             Failure::new(format!("{}{at}: {message}", path.display())).code("bad-config").help(help)
         };
@@ -117,9 +117,9 @@ impl Config {
 }
 
 /// A table of `[[script]]`. Errors: with the key.
-fn scripts(table: &Table) -> Result<Scripts, (String, Wrong)> {
+fn scripts(table: &Table) -> Result<Scripts, (String, ExceptionError)> {
     known(table, SCRIPT_KEYS)?;
-    let at = |key: &'static str| move |wrong: Wrong| (key.to_string(), wrong);
+    let at = |key: &'static str| move |wrong: ExceptionError| (key.to_string(), wrong);
     let list = |key: &'static str| table.get(key).map_or(Ok(Vec::new()), |v| strings(key, v)).map_err(at(key));
     let files = list("files")?;
     if files.is_empty() {
@@ -140,7 +140,7 @@ fn scripts(table: &Table) -> Result<Scripts, (String, Wrong)> {
 }
 
 /// Errors: a key that means nothing here.
-fn known(table: &Table, keys: &[&str]) -> Result<(), (String, Wrong)> {
+fn known(table: &Table, keys: &[&str]) -> Result<(), (String, ExceptionError)> {
     match table.keys().find(|k| !keys.contains(&k.as_str())) {
         Some(key) => {
             let help = match nearest(key, keys.iter().copied()) {
@@ -154,7 +154,7 @@ fn known(table: &Table, keys: &[&str]) -> Result<(), (String, Wrong)> {
 }
 
 /// A string, or several.
-fn strings(key: &str, value: &Value) -> Result<Vec<String>, Wrong> {
+fn strings(key: &str, value: &Value) -> Result<Vec<String>, ExceptionError> {
     let one = |v: &Value| v.as_str().map(str::to_owned);
     let all = value.as_array().map_or_else(|| one(value).map(|s| vec![s]), |all| all.iter().map(one).collect());
     all.ok_or_else(|| (format!("`{key}` must be a string or a list of strings"), format!("write {key} = [\"…\"]")))

@@ -15,7 +15,7 @@ use crate::runtime::{self, AttachFailed, Refused};
 use crate::sema::{self, hir};
 use crate::settings::{Mechanism, MissingProbes, Mode, Settings};
 use crate::syntax::{self, ast};
-use crate::system::binary::instructions::Placed;
+use crate::system::binary::instructions::InstructionBoundary;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::snapshot::script_digest;
 use crate::system::{Feature, TargetInfo};
@@ -30,7 +30,7 @@ use super::uses;
 use super::{compare, needs};
 
 /// A kernel, as a script meets it.
-pub struct Ground<'a> {
+pub struct KernelContext<'a> {
     /// Answers about it.
     pub sys: &'a dyn TargetInfo,
     /// `uname -r`.
@@ -50,7 +50,7 @@ const UNSAFE: &str = "unsafe";
 const NO_CALL: &str = "no-kfunc";
 
 /// Takes a script through the stages.
-pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> ScriptCheck {
+pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
     let began = Instant::now();
     let mut seen = ScriptCheck { exceptions: config.exceptions(subject), ..ScriptCheck::new() };
     let cannot = |why: &str| State::Unknown(why.into());
@@ -88,7 +88,7 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> ScriptChe
 }
 
 struct Work<'a> {
-    ground: &'a Ground<'a>,
+    ground: &'a KernelContext<'a>,
     program: Program,
     sources: Vec<Source>,
     seen: ScriptCheck,
@@ -502,7 +502,8 @@ fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static 
         // a module's events are of its name as a rule
         Attach::Tracepoint { category, .. } => category,
         Attach::Kprobe { module: None, function, offset, .. } => {
-            let unknown = *offset != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *offset) == Ok(Placed::Unknown);
+            let unknown =
+                *offset != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *offset) == Ok(InstructionBoundary::Unknown);
             let message = format!("cannot determine whether an instruction of `{function}` starts at offset {offset}");
             return unknown.then_some(("bad-offset", message, "the kernel rejects a probe within an instruction"));
         }

@@ -44,7 +44,7 @@ impl VersionReq {
 }
 
 /// What is wrong with an exception, and the remedy.
-pub type Wrong = (String, String);
+pub type ExceptionError = (String, String);
 
 const FORMS: &str = "write `kernels >= 5.15`, `optional probe kprobe:foo*` or `allow RULE why`";
 
@@ -57,7 +57,7 @@ impl Exceptions {
     }
 
     /// Parses the comments of a script, each on a separate line. The second result has malformed ones with their places.
-    pub fn of_comments(source: &Source) -> (Self, Vec<(Span, Wrong)>) {
+    pub fn of_comments(source: &Source) -> (Self, Vec<(Span, ExceptionError)>) {
         let (mut all, mut wrong, mut at) = (Self::default(), Vec::new(), 0usize);
         for line in source.text.split_inclusive('\n') {
             let start = at;
@@ -74,7 +74,7 @@ impl Exceptions {
     }
 
     /// `kernels …`, `optional probe …`, `allow …`
-    fn read(&mut self, text: &str) -> Result<(), Wrong> {
+    fn read(&mut self, text: &str) -> Result<(), ExceptionError> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
         match word {
@@ -96,7 +96,7 @@ impl Exceptions {
     }
 
     /// Conditions, commas between them.
-    pub fn add_kernels(&mut self, text: &str) -> Result<(), Wrong> {
+    pub fn add_kernels(&mut self, text: &str) -> Result<(), ExceptionError> {
         if text.trim().is_empty() {
             return Err(("`kernels` has no condition".into(), "write, for example, `kernels >= 5.15`".into()));
         }
@@ -118,7 +118,7 @@ impl Exceptions {
     }
 
     /// A pattern of attach points.
-    pub fn add_optional(&mut self, pattern: &str) -> Result<(), Wrong> {
+    pub fn add_optional(&mut self, pattern: &str) -> Result<(), ExceptionError> {
         let kind = pattern.split(':').next().unwrap_or("");
         if probes::find(kind).is_none() || !pattern.contains(':') {
             let known = probes::KINDS.iter().map(|k| k.name());
@@ -133,7 +133,7 @@ impl Exceptions {
     }
 
     /// A rule, and why.
-    pub fn add_allowed(&mut self, rule: &str, why: &str) -> Result<(), Wrong> {
+    pub fn add_allowed(&mut self, rule: &str, why: &str) -> Result<(), ExceptionError> {
         let is_word = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
         let near = nearest(rule, RULES.iter().map(|r| r.name)).filter(|near| *near != rule);
         match near {

@@ -39,7 +39,7 @@ use crate::system::snapshot::Snapshot;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
-use examine::Ground;
+use examine::KernelContext;
 use kernels::Kernel;
 use script_check::ScriptCheck;
 use subjects::Subject;
@@ -244,7 +244,7 @@ fn one_part(
     };
     let load = asked.load && part.kernel.place == kernels::KernelSource::Here;
     let Kernel { release, scripts, tells_callable, .. } = part.kernel;
-    let ground = Ground { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
+    let ground = KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         progress.at(&format!("checking {} of {}: {}", count.next(), count.of, subject.name));

@@ -17,14 +17,14 @@ pub struct TypeUse {
     /// Where in the script.
     pub place: SourceLocation,
     /// What.
-    pub what: What,
+    pub what: KernelItem,
     /// Its type here; none if it does not exist.
     pub ty: Option<Type>,
 }
 
 /// A thing of the kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum KernelItem {
     /// A member: the struct's tag, is it a union, and the member's name.
     Member {
         /// Its struct's tag.
@@ -57,11 +57,11 @@ pub enum What {
     },
 }
 
-impl What {
+impl KernelItem {
     /// Is it the same thing, of whatever kernel?
-    pub fn same(&self, other: &What) -> bool {
+    pub fn same(&self, other: &KernelItem) -> bool {
         match (self, other) {
-            (What::Argument { probe: p, index: i, .. }, What::Argument { probe: q, index: j, .. }) => (p, i) == (q, j),
+            (KernelItem::Argument { probe: p, index: i, .. }, KernelItem::Argument { probe: q, index: j, .. }) => (p, i) == (q, j),
             _ => self == other,
         }
     }
@@ -69,10 +69,10 @@ impl What {
     /// As messages name it.
     pub fn describe(&self) -> String {
         match self {
-            What::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
-            What::Field { probe, name } => format!("`args.{name}` of {probe}"),
-            What::Argument { probe, index, .. } => format!("`arg{index}` of {probe}"),
-            What::Result { probe } => format!("`retval` of {probe}"),
+            KernelItem::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
+            KernelItem::Field { probe, name } => format!("`args.{name}` of {probe}"),
+            KernelItem::Argument { probe, index, .. } => format!("`arg{index}` of {probe}"),
+            KernelItem::Result { probe } => format!("`retval` of {probe}"),
         }
     }
 }
@@ -98,27 +98,27 @@ pub fn uses(script: &hir::Script, sys: &dyn TargetInfo, sources: &[Source]) -> V
 }
 
 #[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
-fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(What, Option<Type>)> {
+fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(KernelItem, Option<Type>)> {
     let probe = || site.name.clone();
     match &expr.kind {
         ExprKind::Field(base, field) => match &base.ty {
             Type::Struct(of) if !of.name.is_empty() => {
-                Some((What::Member { of: of.name.clone(), union: of.union, name: field.name.clone() }, Some(field.ty.clone())))
+                Some((KernelItem::Member { of: of.name.clone(), union: of.union, name: field.name.clone() }, Some(field.ty.clone())))
             }
             _ => None,
         },
         ExprKind::Context(ArgRef::Named(field)) => {
-            Some((What::Field { probe: probe(), name: field.field.name.clone() }, Some(field.field.ty.clone())))
+            Some((KernelItem::Field { probe: probe(), name: field.field.name.clone() }, Some(field.field.ty.clone())))
         }
         ExprKind::Context(ArgRef::Index(index)) => {
             let all = arguments(site, sys)?;
             let ty = all.get(*index as usize).map(|(_, ty)| ty.clone());
-            Some((What::Argument { probe: probe(), index: *index, all }, ty))
+            Some((KernelItem::Argument { probe: probe(), index: *index, all }, ty))
         }
         ExprKind::Context(ArgRef::Retval) => {
             let (module, function) = site.attach.kernel_function()?;
             let returns = sys.prototype(Some(module), function)?.returns;
-            Some((What::Result { probe: probe() }, Some(returns)))
+            Some((KernelItem::Result { probe: probe() }, Some(returns)))
         }
         _ => None,
     }

@@ -233,7 +233,7 @@ impl Budget {
     /// Asks for the maps that are needed.
     pub fn on_end(&self) -> OnEnd {
         let last = self.last.clone();
-        OnEnd { maps: expect::names(&self.checked), tell: Box::new(move |found| *last.borrow_mut() = Some(found)) }
+        OnEnd { maps: expect::names(&self.checked), report: Box::new(move |found| *last.borrow_mut() = Some(found)) }
     }
 
     /// The run is over, and so is the command.

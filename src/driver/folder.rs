@@ -19,17 +19,17 @@ use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::frontend::args::check_script_args;
 use crate::frontend::require::require_privileges;
-use crate::launch::{Launch, Led};
+use crate::launch::{Launch, ManagedRun};
 use crate::metrics::Metrics;
 use crate::runtime::{ProcessSignals, Remote, Scrapes};
-use crate::serve::board::{Board, Status};
-use crate::serve::{self, Listen, Said};
+use crate::serve::board::{ScriptRegistry, Status};
+use crate::serve::{self, FlagNames, Listen};
 use crate::state::State;
 use crate::streams::{report, to_stderr};
 use crate::system::machine::live::Live;
 
 /// What the options of `rbt serve` are called.
-const SAID: Said = Said { address: "rbt serve", token: "--token" };
+const SAID: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
 /// The ending of a script's name.
 const ENDING: &str = "bt";
 /// How long a run may take to end.
@@ -49,7 +49,7 @@ pub(super) fn serve(asked: &Serve) -> Result<u8, Failure> {
         let message = format!("there is no script in {}", asked.folder.display());
         return Err(Failure::new(message).code("not-readable").help("rbt serve runs the files whose names end in .bt"));
     }
-    let board = Arc::new(Board::default());
+    let board = Arc::new(ScriptRegistry::default());
     let listen = Listen { address: asked.address, token: asked.token.as_deref(), said: &SAID, quiet: asked.run.quiet };
     serve::start(&listen, board.clone())?;
     let mut folder = Folder { asked, board, running: BTreeMap::new() };
@@ -81,7 +81,7 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
 
 struct Folder<'a> {
     asked: &'a Serve,
-    board: Arc<Board>,
+    board: Arc<ScriptRegistry>,
     running: BTreeMap<String, Arc<Running>>,
 }
 
@@ -222,7 +222,7 @@ struct Script {
     /// What it replaces.
     before: Option<Arc<Running>>,
     remote: Arc<Remote>,
-    board: Arc<Board>,
+    board: Arc<ScriptRegistry>,
     say: Sender<Outcome>,
 }
 
@@ -288,8 +288,8 @@ impl Script {
                 earlier
             }
         };
-        let led = Led { name: self.name.clone(), remote: self.remote.clone(), scrapes, replaces: Rc::new(replaces) };
-        let launch = Launch::led(run, &described, &checked.settings, led)?;
+        let managed = ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, replaces: Rc::new(replaces) };
+        let launch = Launch::managed(run, &described, &checked.settings, managed)?;
         launch_script(launch, checked, compiled, None, &sys, &mut front, None)
     }
 }

@@ -11,7 +11,7 @@ use crate::cli::Run;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
-use crate::merge::{Document, NoSum, Refused, Sum, read};
+use crate::merge::{Document, MergeError, NotSummable, Sum, read};
 use crate::output::Output;
 use crate::output_files::{Destinations, about};
 use crate::render::{Base, RenderOptions, Rendered, Renderer};
@@ -69,8 +69,8 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
         Document::Problem(what) => problems.tell(&what),
         Document::State(state, place) => match sum.add(*state, &place) {
             Ok(()) => {}
-            Err(Refused::Document(what)) => problems.tell(&what),
-            Err(Refused::Script(what)) => refused = Some(what),
+            Err(MergeError::Document(what)) => problems.tell(&what),
+            Err(MergeError::Script(what)) => refused = Some(what),
         },
     };
     let done = if file == Path::new("-") {
@@ -166,7 +166,7 @@ impl Problems {
         self.report(Failure::new(what));
     }
 
-    fn tell_of_map(&mut self, NoSum { what, help }: &NoSum) {
+    fn tell_of_map(&mut self, NotSummable { what, help }: &NotSummable) {
         let failure = Failure::new(what);
         self.report(match help {
             Some(help) => failure.help(*help),

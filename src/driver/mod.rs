@@ -19,7 +19,7 @@ use crate::frontend::require::{require_privileges, require_process};
 use crate::frontend::{Checked, Frontend, from_environment};
 use crate::help;
 use crate::info;
-use crate::launch::{self, Launch, Measured};
+use crate::launch::{self, CostSink, Launch};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
@@ -102,7 +102,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
     if run.expected.is_empty() { script(run, None, None) } else { budget::run(run) }
 }
 
-fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead, Measured)>) -> Result<u8, Failure> {
+fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead, CostSink)>) -> Result<u8, Failure> {
     let mut front = Frontend::new(run);
     front.read(&run.program)?;
     if let Program::Tool(script) = &run.program
@@ -179,9 +179,9 @@ fn launch_script(
     let ran = loop {
         match start::start(&launch, &checked, &compiled, &mut child, sys, front, budget) {
             Ok(status) => break Ok(status),
-            Err(start::NotRun::Failed(failure)) => break Err(failure),
+            Err(start::StartError::Failed(failure)) => break Err(failure),
             // never the same again, since none of them is used then
-            Err(start::NotRun::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+            Err(start::StartError::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
         match compile(&checked, sys, front, true) {
             Ok(again) => compiled = again,

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::codegen::artifact::Artifact;
-use crate::system::portable::{Asked, Change, Part, Requirements};
+use crate::system::portable::{Change, Part, RecordedAnswer, Requirements};
 use crate::system::questions::Record;
 use crate::system::relocations::{Relocation, Sample, derive, same_shape};
 use crate::system::varied::{Variation, Varied};
@@ -49,7 +49,7 @@ type Compiled = (Artifact, Vec<u32>);
 struct TrialCompiler<'a> {
     compile: &'a Compile<'a>,
     sys: &'a dyn TargetInfo,
-    asked: Vec<Asked>,
+    asked: Vec<RecordedAnswer>,
     plain: &'a Artifact,
     /// The first places of structs, by ID.
     places: HashMap<u32, (usize, Part)>,
@@ -67,7 +67,7 @@ pub(super) fn template(
     mentions: &dyn Fn(&str) -> bool,
     fixed: &mut Fixed,
 ) -> Template {
-    let asked: Vec<Asked> = asked.into_questions().map(|question| Asked::new(question, sys)).collect();
+    let asked: Vec<RecordedAnswer> = asked.into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
     let fixed = RefCell::new(fixed);
     let mut trial = TrialCompiler { compile, sys, asked, plain, places: HashMap::new(), fixed, latest: RefCell::default() };
     let numbers = trial.numbers();
@@ -143,10 +143,10 @@ impl TrialCompiler<'_> {
             Number::Part(index, part) => return vec![(*index, part.clone())],
             Number::Size(id) => *id,
         };
-        let is_it = |one: &Asked, part: &Part| {
+        let is_it = |one: &RecordedAnswer, part: &Part| {
             if let Part::Size(place) = part { one.structure(place).is_some_and(|of| of.id == id) } else { false }
         };
-        let parts = |(index, one): (usize, &Asked)| {
+        let parts = |(index, one): (usize, &RecordedAnswer)| {
             let of_it: Vec<(usize, Part)> =
                 one.parts().into_iter().filter(|(part, _)| is_it(one, part)).map(|(part, _)| (index, part)).collect();
             of_it
@@ -191,18 +191,19 @@ impl TrialCompiler<'_> {
     }
 
     fn is_fixed(&self, index: usize, part: &Part) -> bool {
-        let name = self.asked.get(index).map(Asked::name).unwrap_or_default();
+        let name = self.asked.get(index).map(RecordedAnswer::name).unwrap_or_default();
         self.fixed.borrow().0.contains(&(name, part.clone()))
     }
 
     fn fix(&self, index: usize, part: &Part) {
-        let name = self.asked.get(index).map(Asked::name).unwrap_or_default();
+        let name = self.asked.get(index).map(RecordedAnswer::name).unwrap_or_default();
         self.fixed.borrow_mut().0.insert((name, part.clone()));
     }
 
     /// The code knows the number of processors only as one up to a power of two.
     fn most_cpus(&self) -> Option<(usize, Part)> {
-        let of = |(index, one): (usize, &Asked)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
+        let of =
+            |(index, one): (usize, &RecordedAnswer)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
         let (index, cpus) = self.asked.iter().enumerate().find_map(of)?;
         let most = cpus?.checked_next_power_of_two()?;
         let with = |n: u32| self.compiled(&Variation { parts: [((index, Part::Cpus), Change::To(n))].into(), ..Variation::default() });

@@ -12,7 +12,7 @@ use crate::diag::{self, Span};
 use crate::failure::Failure;
 use crate::frontend::explain::{REFUSED, explain, unserved};
 use crate::frontend::{Checked, Frontend};
-use crate::launch::{self, Described, Ended, Given, Launch, Stopped};
+use crate::launch::{self, Described, Launch, LaunchInput, RunError, RunResult};
 use crate::metrics::Names;
 use crate::probes::Attach;
 use crate::runtime::child::Child;
@@ -22,7 +22,7 @@ use crate::streams::to_stderr;
 use crate::system::TargetInfo;
 
 /// Why nothing ran.
-pub(super) enum NotRun {
+pub(super) enum StartError {
     /// For good.
     Failed(Failure),
     /// The kernel will not have these in place of what the script names: to be compiled without.
@@ -38,9 +38,9 @@ pub(super) fn start(
     sys: &dyn TargetInfo,
     front: &mut Frontend,
     budget: Option<&Budget>,
-) -> Result<u8, NotRun> {
+) -> Result<u8, StartError> {
     let run = launch.run;
-    let given = Given {
+    let given = LaunchInput {
         artifact: &compiled.artifact,
         settings: &checked.settings,
         sys,
@@ -49,19 +49,19 @@ pub(super) fn start(
     };
     let ended = launch::start(launch, given, child);
     let ended = ended.map_err(|stopped| match stopped {
-        Stopped::Failed(failure) => NotRun::Failed(failure),
-        Stopped::Broke(e) => NotRun::Failed(explain(&e, 1, compiled, &checked.script, front)),
-        Stopped::Refused(e) => match unserved(&e, compiled, checked, sys) {
-            mechanisms if mechanisms.is_empty() => NotRun::Failed(explain(&e, REFUSED, compiled, &checked.script, front)),
+        RunError::Failed(failure) => StartError::Failed(failure),
+        RunError::Broke(e) => StartError::Failed(explain(&e, 1, compiled, &checked.script, front)),
+        RunError::Refused(e) => match unserved(&e, compiled, checked, sys) {
+            mechanisms if mechanisms.is_empty() => StartError::Failed(explain(&e, REFUSED, compiled, &checked.script, front)),
             mechanisms => {
                 if run.verbose {
                     to_stderr(&format!("with the mechanisms in the script: {}\n", diag::plain(&format!("{e:#}"))));
                 }
-                NotRun::AttachRefused(mechanisms)
+                StartError::AttachRefused(mechanisms)
             }
         },
     })?;
-    let Ended { status, child } = ended;
+    let RunResult { status, child } = ended;
     front.clock.stage("run");
     if let Some(budget) = budget {
         budget.ran(child);

@@ -2,13 +2,13 @@
 
 use inkwell::values::BasicValueEnum;
 
-use super::{Cmp, CodegenCx, Helper, ProgramCx, Section, mem, ok};
+use super::{Cmp, CodegenCx, Helper, ProgramCx, SectionDef, mem, ok};
 use crate::bug;
 
 impl CodegenCx<'_> {
     /// A program that calls a function made by [`CodegenCx::begin_part`]. The first word of its context has the number of
     /// calls. It stops early if the function returns a nonzero value, and returns that value.
-    pub fn bench(&self, name: &str, section: Section, part: &str) {
+    pub fn bench(&self, name: &str, section: SectionDef, part: &str) {
         let mut e = self.begin_program(name, section, &[], ProgramCx::default());
         let times = e.load_ctx(0, mem::U64);
         let Some(function) = self.module.get_function(part) else { bug!("there is a function {part}") };

@@ -12,7 +12,7 @@ use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
 use super::temporaries::Temporaries;
-use super::{CodegenCx, Helper, MapDef, MapKind, ProgramRow, ProgramType, Section, flow, ok, shared};
+use super::{CodegenCx, Helper, MapDef, MapKind, ProgramRow, ProgramType, SectionDef, flow, ok, shared};
 use crate::bug;
 use crate::diag::Span;
 use crate::types::Space;
@@ -107,7 +107,7 @@ pub(super) struct FunctionCx<'c> {
     /// See [`Builder::own_frames`].
     pub own_frames: u64,
     /// The program to which it belongs; none for functions that several programs call.
-    pub section: Option<Section>,
+    pub section: Option<SectionDef>,
     /// The program may be sleepable, so that it can read memory that is not resident; and whether it is.
     pub can_sleep: bool,
     pub sleeps: bool,
@@ -152,7 +152,7 @@ pub(super) struct Blocks<'c> {
 
 impl<'c> CodegenCx<'c> {
     /// Starts a program; `sites` are the values that `probe` may have in it.
-    pub fn begin_program(&self, name: &str, section: Section, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+    pub fn begin_program(&self, name: &str, section: SectionDef, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
         self.begin(name, Some(section), sites, program)
     }
 
@@ -165,7 +165,7 @@ impl<'c> CodegenCx<'c> {
         e
     }
 
-    fn begin(&self, name: &str, section: Option<Section>, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+    fn begin(&self, name: &str, section: Option<SectionDef>, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
         let function = self.module.add_function(name, ty, Some(linkage));

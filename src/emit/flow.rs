@@ -16,19 +16,19 @@ pub(super) struct Loop<'c> {
 }
 
 /// An unrolled loop.
-pub struct Copies<'c> {
+pub struct UnrolledLoop<'c> {
     done: BasicBlock<'c>,
 }
 
 /// A branch under construction.
-pub struct Branch<'c> {
+pub struct IfBlocks<'c> {
     no: BasicBlock<'c>,
     end: BasicBlock<'c>,
     yes_value: std::cell::Cell<Option<(IntValue<'c>, BasicBlock<'c>)>>,
 }
 
 /// A loop under construction.
-pub struct Turn<'c> {
+pub struct LoopBlocks<'c> {
     head: BasicBlock<'c>,
     work: BasicBlock<'c>,
     next: BasicBlock<'c>,
@@ -58,16 +58,16 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Starts `if (cond)`; the first branch follows.
-    pub fn begin_if(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+    pub fn begin_if(&mut self, cond: IntValue<'c>) -> IfBlocks<'c> {
         let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
         self.branch(cond, yes, no);
         self.b.position_at_end(yes);
         self.fun.once.push(HashMap::new());
-        Branch { no, end, yes_value: std::cell::Cell::new(None) }
+        IfBlocks { no, end, yes_value: std::cell::Cell::new(None) }
     }
 
     /// Starts the other branch.
-    pub fn else_(&mut self, branch: &Branch<'c>) {
+    pub fn else_(&mut self, branch: &IfBlocks<'c>) {
         self.fun.once.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.no);
@@ -75,25 +75,25 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends both branches.
-    pub fn end_if(&mut self, branch: Branch<'c>) {
+    pub fn end_if(&mut self, branch: IfBlocks<'c>) {
         self.fun.once.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.end);
     }
 
     /// Starts `cond ? a : b`; the code of `a` follows.
-    pub fn begin_choose(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+    pub fn begin_choose(&mut self, cond: IntValue<'c>) -> IfBlocks<'c> {
         self.begin_if(cond)
     }
 
     /// Ends the code of `a`; that of `b` follows.
-    pub fn choose_else(&mut self, branch: &Branch<'c>, value: IntValue<'c>) {
+    pub fn choose_else(&mut self, branch: &IfBlocks<'c>, value: IntValue<'c>) {
         branch.yes_value.set(Some((value, self.here())));
         self.else_(branch);
     }
 
     /// Ends the code of `b`.
-    pub fn end_choose(&mut self, branch: Branch<'c>, value: IntValue<'c>) -> IntValue<'c> {
+    pub fn end_choose(&mut self, branch: IfBlocks<'c>, value: IntValue<'c>) -> IntValue<'c> {
         let from = self.here();
         let yes = branch.yes_value.get();
         self.end_if(branch);
@@ -168,9 +168,13 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Starts a loop; the code of its condition follows. The verifier must be able to prove that the loop ends.
-    pub fn begin_loop(&mut self) -> Turn<'c> {
-        let turn =
-            Turn { head: self.new_block("head"), work: self.new_block("loop"), next: self.new_block("next"), done: self.new_block("done") };
+    pub fn begin_loop(&mut self) -> LoopBlocks<'c> {
+        let turn = LoopBlocks {
+            head: self.new_block("head"),
+            work: self.new_block("loop"),
+            next: self.new_block("next"),
+            done: self.new_block("done"),
+        };
         self.go(turn.head);
         self.b.position_at_end(turn.head);
         self.fun.once.push(HashMap::new());
@@ -178,7 +182,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the code of the condition (0 or not); the body follows.
-    pub fn loop_body(&mut self, turn: &Turn<'c>, cond: IntValue<'c>) {
+    pub fn loop_body(&mut self, turn: &LoopBlocks<'c>, cond: IntValue<'c>) {
         self.branch(cond, turn.work, turn.done);
         self.b.position_at_end(turn.work);
         let f = &mut self.fun;
@@ -187,7 +191,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the body; the step to the next iteration follows.
-    pub fn loop_step(&mut self, turn: &Turn<'c>) {
+    pub fn loop_step(&mut self, turn: &LoopBlocks<'c>) {
         let f = &mut self.fun;
         f.once.pop();
         f.loops.pop();
@@ -196,19 +200,19 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the loop.
-    pub fn end_loop(&mut self, turn: Turn<'c>) {
+    pub fn end_loop(&mut self, turn: LoopBlocks<'c>) {
         self.go(turn.head);
         self.fun.once.pop();
         self.b.position_at_end(turn.done);
     }
 
     /// Starts an unrolled loop; the copies of its body follow.
-    pub fn begin_copies(&mut self) -> Copies<'c> {
-        Copies { done: self.new_block("done") }
+    pub fn begin_copies(&mut self) -> UnrolledLoop<'c> {
+        UnrolledLoop { done: self.new_block("done") }
     }
 
     /// Starts a copy of the body.
-    pub fn begin_copy(&mut self, copies: &Copies<'c>) {
+    pub fn begin_copy(&mut self, copies: &UnrolledLoop<'c>) {
         let next = self.new_block("next");
         let f = &mut self.fun;
         f.loops.push(Loop { next, done: copies.done });
@@ -226,7 +230,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the unrolled loop.
-    pub fn end_copies(&mut self, copies: Copies<'c>) {
+    pub fn end_copies(&mut self, copies: UnrolledLoop<'c>) {
         self.go(copies.done);
         self.b.position_at_end(copies.done);
     }

@@ -5,7 +5,7 @@
 use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{FOLLOWED, MOST_FOLLOWED, OF_NAMESPACE, Start};
-use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -30,7 +30,7 @@ impl<'c> CodegenCx<'c> {
 
     /// The program of the tracepoint `sched_process_fork`, whose arguments are the parent and the child.
     pub fn follow_fork(&self, name: &str, of: TaskOffsets) {
-        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let mut e = self.begin_program(name, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let (parent, child) = (e.load_ctx(0, U64), e.load_ctx(8, U64));
         let parent = e.member(parent, of.tgid);
         let followed = e.is_followed(parent);
@@ -60,7 +60,7 @@ impl<'c> CodegenCx<'c> {
     /// A program of the tracepoint `sched_process_exit`, whose argument is the task, that removes a process from a map by
     /// process ID when its last thread ends.
     pub(super) fn forget_ended(&self, name: &str, map: PointerValue<'c>, of: TaskOffsets) {
-        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let mut e = self.begin_program(name, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let task = e.load_ctx(0, U64);
         e.leave_unless_last(task, of);
         let tgid = e.member(task, of.tgid);

@@ -63,7 +63,7 @@ impl Default for TargetFeatures {
 /// Limits that keep a program within its 512 bytes of stack. How much LLVM spills is known only when the object is complete; a
 /// program that exceeds the stack is compiled again with lower limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct StackLimits {
     /// Maximum stack for the temporaries of a function; others are in the scratch arena.
     pub temporaries: u32,
     /// LLVM must not keep values for reuse, which it might spill: the code is longer and uses less stack.
@@ -80,7 +80,7 @@ pub struct CodegenOptions {
     /// Larger values are in the scratch arena.
     pub on_stack_limit: u32,
     /// The limits for the stack.
-    pub room: Room,
+    pub room: StackLimits,
     /// Which failures of helpers are reported: 0 none, 1 those that lose data, 2 all.
     pub warning_level: u8,
     /// Count failed reads of memory.
@@ -103,7 +103,7 @@ impl Default for CodegenOptions {
             license: "GPL".into(),
             namespace: None,
             on_stack_limit: 32,
-            room: Room { temporaries: 256, lean: false },
+            room: StackLimits { temporaries: 256, lean: false },
             warning_level: 1,
             counts_unread: false,
             stamps: false,

@@ -185,7 +185,7 @@ impl ProgramType {
 
 /// The kind of a program: its type, whether it is attached to a return, and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct SectionDef {
     /// Its type.
     pub ty: ProgramType,
     /// It is attached to a return, or an exit.
@@ -194,7 +194,7 @@ pub struct Section {
     pub target: Option<String>,
 }
 
-impl Section {
+impl SectionDef {
     /// A program of a type that has neither returns nor targets.
     pub fn of(ty: ProgramType) -> Self {
         Self { ty, ret: false, target: None }
@@ -215,9 +215,9 @@ mod tests {
 
     #[test]
     fn names_of_sections() {
-        assert_eq!(Section::of(ProgramType::RawTracepoint).name(false), "raw_tp");
-        assert_eq!(Section { ty: ProgramType::UprobeMulti, ret: true, target: None }.name(true), "uretprobe.multi.s");
-        assert_eq!(Section { ty: ProgramType::Tracing, ret: true, target: Some("vmlinux:f".into()) }.name(false), "fexit/vmlinux:f");
-        assert_eq!(Section { ty: ProgramType::Iter, ret: false, target: Some("task".into()) }.name(false), "iter/task");
+        assert_eq!(SectionDef::of(ProgramType::RawTracepoint).name(false), "raw_tp");
+        assert_eq!(SectionDef { ty: ProgramType::UprobeMulti, ret: true, target: None }.name(true), "uretprobe.multi.s");
+        assert_eq!(SectionDef { ty: ProgramType::Tracing, ret: true, target: Some("vmlinux:f".into()) }.name(false), "fexit/vmlinux:f");
+        assert_eq!(SectionDef { ty: ProgramType::Iter, ret: false, target: Some("task".into()) }.name(false), "iter/task");
     }
 }

@@ -1,7 +1,7 @@
 //! Session programs, which serve the entry and the return of a function: a function for each, and one that calls the right one.
 
 use super::kernel::KernelType;
-use super::{Builder, Cmp, CodegenCx, ProgramCx, Section, ok};
+use super::{Builder, Cmp, CodegenCx, ProgramCx, SectionDef, ok};
 use crate::bug;
 
 /// A program of two parts, made by [`CodegenCx::begin_part`].
@@ -9,7 +9,7 @@ pub struct Session<'s> {
     /// Its name.
     pub name: &'s str,
     /// What it is loaded as.
-    pub section: Section,
+    pub section: SectionDef,
     /// The parts: for the entry and for the return.
     pub parts: [&'s str; 2],
     /// The kernel's function that tells a return.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::layout::{How, Item};
+use super::layout::{BreakMode, Item};
 use super::tokens::{Comment, Part, Tree, Word};
 use crate::syntax::shape::Rule;
 
@@ -42,7 +42,7 @@ impl<'s> Items<'_, 's> {
         self.out.push(item);
     }
 
-    pub(super) fn open(&mut self, how: How, indent: usize) {
+    pub(super) fn open(&mut self, how: BreakMode, indent: usize) {
         self.push(Item::Open { indent, how, broken: false });
     }
 
@@ -199,7 +199,7 @@ impl<'s> Items<'_, 's> {
     /// Attach points, one per line, then the predicate and the block. A single attach point is on the same line as the block.
     fn probe(&mut self, t: &Tree) {
         let several = t.parts.iter().any(|p| self.is(p, ","));
-        self.push(Item::Open { indent: 0, how: How::All, broken: several });
+        self.push(Item::Open { indent: 0, how: BreakMode::All, broken: several });
         for (n, part) in t.parts.iter().enumerate() {
             match part {
                 Part::Tree(b) if b.rule == Rule::block => {
@@ -234,9 +234,9 @@ impl<'s> Items<'_, 's> {
             return self.word(*last);
         }
         if style == Style::Value && bare && is_value(inside) {
-            self.open(How::All, 0);
+            self.open(BreakMode::All, 0);
             self.word(*first);
-            self.open(How::Outer, INDENT);
+            self.open(BreakMode::Outer, INDENT);
             self.push(Item::Break);
             inside.iter().for_each(|p| self.part(p));
             self.push(Item::Close);
@@ -245,7 +245,7 @@ impl<'s> Items<'_, 's> {
             return self.push(Item::Close);
         }
         self.word(*first);
-        self.open(How::All, INDENT);
+        self.open(BreakMode::All, INDENT);
         let mut is_first = true;
         for (n, part) in inside.iter().enumerate() {
             if self.is(part, ";") {
@@ -296,7 +296,7 @@ impl<'s> Items<'_, 's> {
         });
         let style = if all_values { style } else { Style::Lines };
         // either all of its blocks are broken or none is
-        self.open(How::All, 0);
+        self.open(BreakMode::All, 0);
         for (n, part) in t.parts.iter().enumerate() {
             if n > 0 {
                 self.push(Item::Space);
@@ -313,7 +313,7 @@ impl<'s> Items<'_, 's> {
         let from = self.out.len();
         self.block(parts, style);
         if let (Style::Value, Some(Item::Open { how, .. })) = (style, self.out.get_mut(from)) {
-            *how = How::Outer;
+            *how = BreakMode::Outer;
         }
     }
 

@@ -27,7 +27,7 @@ pub enum Item<'s> {
         /// The indent of the lines that begin in the group.
         indent: usize,
         /// The places where it breaks.
-        how: How,
+        how: BreakMode,
         /// It breaks even if it fits.
         broken: bool,
     },
@@ -37,7 +37,7 @@ pub enum Item<'s> {
 
 /// The places where a group that does not fit its line breaks.
 #[derive(Clone, Copy, PartialEq)]
-pub enum How {
+pub enum BreakMode {
     /// At every break.
     All,
     /// At a break whose following text does not fit the line.
@@ -50,9 +50,9 @@ pub enum How {
 pub fn lay_out(items: &[Item], width: usize) -> String {
     let plan = plan(items);
     let mut p = Printer::new();
-    let mut open: Vec<(How, usize, bool)> = Vec::new();
+    let mut open: Vec<(BreakMode, usize, bool)> = Vec::new();
     for (i, item) in items.iter().enumerate() {
-        let (how, indent, flat) = open.last().copied().unwrap_or((How::All, 0, false));
+        let (how, indent, flat) = open.last().copied().unwrap_or((BreakMode::All, 0, false));
         p.indent = indent;
         // the text up to the next possible line break
         let length = |from: usize| plan.at(plan.next.get(i).copied().unwrap_or(0)).saturating_sub(plan.at(from));
@@ -60,7 +60,7 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
             Item::Text(text) => p.text(text),
             Item::Space => p.space = true,
             Item::Break if flat => p.space = true,
-            Item::Break if how == How::Fill && p.column() + 1 + length(i + 1) <= width => p.space = true,
+            Item::Break if how == BreakMode::Fill && p.column() + 1 + length(i + 1) <= width => p.space = true,
             Item::Break | Item::Hard => p.newline(),
             Item::Blank => p.blank = true,
             Item::Tail(comment) => p.tails.push(comment),
@@ -70,8 +70,8 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
                 let forced = *broken || plan.forced.get(i).copied().unwrap_or(false);
                 let fits = !forced && p.column() + usize::from(p.space) + length(i) <= width;
                 open.push(match wanted {
-                    How::Outer => (how, indent + more, flat),
-                    How::All | How::Fill => (*wanted, indent + more, flat || fits),
+                    BreakMode::Outer => (how, indent + more, flat),
+                    BreakMode::All | BreakMode::Fill => (*wanted, indent + more, flat || fits),
                 });
             }
             Item::Close => {
@@ -127,7 +127,7 @@ fn next_breaks(items: &[Item]) -> Vec<usize> {
             Item::Open { how, .. } => {
                 nearest.pop();
                 next[i] = nearest.last().copied().unwrap_or(hard).min(hard);
-                if let (How::Outer, Some(outer)) = (how, nearest.last_mut()) {
+                if let (BreakMode::Outer, Some(outer)) = (how, nearest.last_mut()) {
                     *outer = here;
                 }
             }

@@ -24,7 +24,7 @@ const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", most_byte
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
-struct Kept<T> {
+struct CacheEntry<T> {
     /// The questions of code generation.
     asked: Record,
     compilations: u32,
@@ -54,7 +54,7 @@ pub(crate) fn compile(
     let compiled = codegen::compile(script, settings, &recorder, sources, dumps)?;
     if let Some(asked) = recorder.recorded() {
         let Compiled { compilations, stack, frames, reduced, .. } = compiled;
-        let kept = Kept { asked, compilations, stack, frames, reduced, artifact: &compiled.artifact };
+        let kept = CacheEntry { asked, compilations, stack, frames, reduced, artifact: &compiled.artifact };
         if let Ok(bytes) = postcard::to_allocvec(&kept) {
             file.save(&bytes);
         }
@@ -79,7 +79,7 @@ pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
 
 fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
     let (bytes, start) = file.load()?;
-    let kept: Kept<Artifact> = postcard::from_bytes(bytes.get(start..)?).ok()?;
+    let kept: CacheEntry<Artifact> = postcard::from_bytes(bytes.get(start..)?).ok()?;
     kept.asked.holds_for(sys).then_some(Compiled {
         artifact: kept.artifact,
         ir: None,

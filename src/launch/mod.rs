@@ -61,16 +61,16 @@ pub(crate) struct Launch<'a> {
     pub base: Option<Arc<Base>>,
     scrapes: Option<Arc<Scrapes>>,
     export: Option<Export>,
-    led: Option<Led>,
+    managed: Option<ManagedRun>,
     /// What the run costs is measured, with this limit in mind.
-    pub measure: Option<(Overhead, Measured)>,
+    pub measure: Option<(Overhead, CostSink)>,
 }
 
 /// Gets what a run has cost.
-pub(crate) type Measured = Rc<RefCell<Option<Costs>>>;
+pub(crate) type CostSink = Rc<RefCell<Option<Costs>>>;
 
 /// How a run is controlled that is one of several in the process.
-pub(crate) struct Led {
+pub(crate) struct ManagedRun {
     /// The name of the script, which precedes its messages.
     pub name: String,
     /// Ends the run.
@@ -82,7 +82,7 @@ pub(crate) struct Led {
 }
 
 /// What is run.
-pub(crate) struct Given<'a> {
+pub(crate) struct LaunchInput<'a> {
     pub artifact: &'a Artifact,
     pub settings: &'a Settings,
     pub sys: &'a dyn TargetInfo,
@@ -93,13 +93,13 @@ pub(crate) struct Given<'a> {
 }
 
 /// How a run ended.
-pub(crate) struct Ended {
+pub(crate) struct RunResult {
     pub status: u8,
     pub child: Option<child::Exit>,
 }
 
 /// Why a run did not end well.
-pub(crate) enum Stopped {
+pub(crate) enum RunError {
     /// The output, or what was asked for.
     Failed(Failure),
     /// The kernel refused to load or to attach; nothing ran.
@@ -108,9 +108,9 @@ pub(crate) enum Stopped {
     Broke(anyhow::Error),
 }
 
-impl From<Failure> for Stopped {
+impl From<Failure> for RunError {
     fn from(failure: Failure) -> Self {
-        Stopped::Failed(failure)
+        RunError::Failed(failure)
     }
 }
 
@@ -118,7 +118,7 @@ impl<'a> Launch<'a> {
     /// Starts to serve and to export what the run counts and says, if that is asked for.
     pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
         if run.serve.is_none() && run.otlp.is_none() {
-            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, led: None, measure: None });
+            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, managed: None, measure: None });
         }
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
@@ -126,14 +126,14 @@ impl<'a> Launch<'a> {
             serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), said: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, led: None, measure: None })
+        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, managed: None, measure: None })
     }
 
     /// Of a run that is one of several in the process. It is served with the others.
-    pub fn led(run: &'a Run, script: &'a Described, settings: &Settings, led: Led) -> Result<Self, Failure> {
-        let scrapes = led.scrapes.clone();
+    pub fn managed(run: &'a Run, script: &'a Described, settings: &Settings, managed: ManagedRun) -> Result<Self, Failure> {
+        let scrapes = managed.scrapes.clone();
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, led: Some(led), measure: None })
+        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, managed: Some(managed), measure: None })
     }
 
     /// Exports the rest.
@@ -173,8 +173,8 @@ pub(crate) fn child(command: &str) -> Result<Child, Failure> {
 }
 
 /// Loads a compiled script and runs it to its end.
-pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) -> Result<Ended, Stopped> {
-    let (run, Given { artifact, settings, sys, on_end, loaded }) = (launch.run, given);
+pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Child>) -> Result<RunResult, RunError> {
+    let (run, LaunchInput { artifact, settings, sys, on_end, loaded }) = (launch.run, given);
     let to = Destinations::of(run)?;
     let with_state = to.formats().any(|format| format.state);
     let render = RenderOptions {
@@ -207,17 +207,17 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
         verbose: run.verbose || libbpf,
         verifier,
         buffering: run.buffering,
-        waits: launch.led.is_some(),
-        led_by: launch.led.as_ref().map(|led| led.remote.clone()),
-        replaces: launch.led.as_ref().map(|led| {
-            let replaces = led.replaces.clone();
+        waits: launch.managed.is_some(),
+        led_by: launch.managed.as_ref().map(|managed| managed.remote.clone()),
+        replaces: launch.managed.as_ref().map(|managed| {
+            let replaces = managed.replaces.clone();
             Box::new(move || replaces()) as Box<dyn FnOnce() -> _>
         }),
         maps: Vec::new(),
         on_end,
         hear: launch.export.as_ref().and_then(Export::hear),
         scrapes: launch.scrapes.clone(),
-        costs: launch.measure.clone().map(|(limit, to)| Measure { limit, tell: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
+        costs: launch.measure.clone().map(|(limit, to)| Measure { limit, report: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
         watched: launch.watched(to_file, renderer.options()),
         state: with_state.then(|| Box::new(launch.script.blank_state())),
         on_attached: None,
@@ -225,12 +225,12 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
         asked: (!run.quiet && run.warnings).then(|| launch.asked(settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
-    let mut session = runtime::load(artifact, settings, sys, options).map_err(Stopped::Refused)?;
+    let mut session = runtime::load(artifact, settings, sys, options).map_err(RunError::Refused)?;
     session.adopt(child.take());
     loaded();
 
-    let mut err: Box<dyn Write> = match &launch.led {
-        Some(led) => Box::new(Labelled { name: led.name.clone(), to: io::stderr() }),
+    let mut err: Box<dyn Write> = match &launch.managed {
+        Some(managed) => Box::new(Labelled { name: managed.name.clone(), to: io::stderr() }),
         None => Box::new(io::stderr()),
     };
     let exit = match settings.mode {
@@ -240,14 +240,14 @@ pub(crate) fn start(launch: &Launch, given: Given, child: &mut Option<Child>) ->
             session.try_out(&mut *listener, &mut renderer, &mut out, &mut err)
         }
     };
-    let exit = exit.map_err(Stopped::Broke)?;
+    let exit = exit.map_err(RunError::Broke)?;
     let written = if renderer.ended() { renderer.finish()? } else { 0 };
     let status = match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ if exit.status == 0 => written,
         _ => exit.status,
     };
-    Ok(Ended { status, child: exit.child })
+    Ok(RunResult { status, child: exit.child })
 }
 
 /// Writes a name before each line.

@@ -18,7 +18,7 @@ const HOST: u32 = 65;
 
 /// Why a document is not added.
 #[derive(Debug)]
-pub enum Refused {
+pub enum MergeError {
     /// It is left out, and the others have a sum.
     Document(String),
     /// It is of another script: there is no sum.
@@ -27,14 +27,14 @@ pub enum Refused {
 
 /// Why a map has no sum, and the remedy if there is one.
 #[derive(Clone, Debug)]
-pub struct NoSum {
+pub struct NotSummable {
     /// The message.
     pub what: String,
     /// The remedy.
     pub help: Option<&'static str>,
 }
 
-impl From<String> for NoSum {
+impl From<String> for NotSummable {
     fn from(what: String) -> Self {
         Self { what, help: None }
     }
@@ -63,7 +63,7 @@ struct Total {
     /// The host of each plain value.
     origins: BTreeMap<String, String>,
     /// Why it has no sum.
-    refused: Option<NoSum>,
+    refused: Option<NotSummable>,
     /// Hosts where it was emptied before the end.
     emptied: BTreeSet<String>,
 }
@@ -77,10 +77,10 @@ impl Sum {
     /// Adds a document from this place.
     ///
     /// # Errors
-    /// See [`Refused`]; then nothing of it is added.
-    pub fn add(&mut self, mut state: State, place: &str) -> Result<(), Refused> {
+    /// See [`MergeError`]; then nothing of it is added.
+    pub fn add(&mut self, mut state: State, place: &str) -> Result<(), MergeError> {
         for map in &mut state.maps {
-            whole(map).map_err(|why| Refused::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
+            whole(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
             if self.by_host {
                 keep_host(map, &state.host);
             }
@@ -89,7 +89,7 @@ impl Sum {
         let run = (state.host.clone(), state.boot_ns, state.start_ns);
         if let Some(other) = self.seen.get(&run) {
             let what = format!("{place}: this run on {} is in {other} already, and counts once", state.host);
-            return Err(Refused::Document(what));
+            return Err(MergeError::Document(what));
         }
         self.seen.insert(run, place.to_string());
         self.hosts.extend(state.host.split(',').map(String::from));
@@ -120,11 +120,11 @@ impl Sum {
     }
 
     /// Is it of the same script, and are its maps of the same types?
-    fn fits(&self, state: &State, place: &str) -> Result<(), Refused> {
+    fn fits(&self, state: &State, place: &str) -> Result<(), MergeError> {
         let Some(head) = &self.head else { return Ok(()) };
         if head.script.sha256 != state.script.sha256 {
             let digest = |state: &State| state.script.sha256.chars().take(12).collect::<String>();
-            return Err(Refused::Script(format!(
+            return Err(MergeError::Script(format!(
                 "{place} is of another script than {}: {} ({}) and {} ({})",
                 self.first,
                 state.script.name,
@@ -136,7 +136,7 @@ impl Sum {
         for map in &state.maps {
             if let Some(total) = self.maps.iter().find(|total| total.map.name == map.name).filter(|total| total.map.types() != map.types())
             {
-                return Err(Refused::Script(format!(
+                return Err(MergeError::Script(format!(
                     "{} has another type in {place} than in {}: {} and {}",
                     map.name,
                     self.first,
@@ -182,7 +182,7 @@ impl Sum {
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
-    pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, NoSum>> {
+    pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, NotSummable>> {
         let Some(head) = &self.head else { return Vec::new() };
         let total = |name: &str| self.maps.iter().find(|total| total.map.name == name);
         let printed = head.printed.iter().filter_map(|printed| Some((total(&printed.map)?, printed.show.clone())));
@@ -204,7 +204,7 @@ impl Sum {
     }
 
     /// The sum as a state itself, and why some maps are not in it.
-    pub fn state(self) -> (Option<Box<State>>, Vec<NoSum>) {
+    pub fn state(self) -> (Option<Box<State>>, Vec<NotSummable>) {
         let Some(mut state) = self.head else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
         let mut refused = Vec::new();
@@ -265,7 +265,7 @@ impl Total {
         }
     }
 
-    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), NoSum> {
+    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), NotSummable> {
         let id = serde_json::to_string(&entry.key).unwrap_or_default();
         let Some(known) = self.entries.get_mut(&id) else {
             self.origins.insert(id.clone(), host.to_string());
@@ -282,12 +282,12 @@ impl Total {
             let other = self.origins.get(&id).map(String::as_str).unwrap_or_default();
             let what = format!("cannot merge {element}, which the script assigns: it is {a} on {other} and {b} on {host}");
             let help = "count in the script, with count() or sum(), or keep the hosts apart with --by host";
-            return Err(NoSum { what, help: Some(help) });
+            return Err(NotSummable { what, help: Some(help) });
         }
         Ok(())
     }
 
-    fn view(&self, show: Show) -> Result<MapView, NoSum> {
+    fn view(&self, show: Show) -> Result<MapView, NotSummable> {
         if let Some(why) = &self.refused {
             return Err(why.clone());
         }

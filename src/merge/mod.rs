@@ -8,5 +8,5 @@
 mod add;
 mod read;
 
-pub use add::{NoSum, Refused, Sum};
+pub use add::{MergeError, NotSummable, Sum};
 pub use read::{Document, read};

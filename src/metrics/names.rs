@@ -30,11 +30,11 @@ pub struct Names {
     /// Labels by map, in the order of the key's parts.
     labels: BTreeMap<String, Vec<String>>,
     /// From comments: `// metric: @m name=… unit=… labels=a,b help="…"`
-    given: BTreeMap<String, Given>,
+    given: BTreeMap<String, MetricComment>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Given {
+struct MetricComment {
     name: Option<String>,
     help: Option<String>,
     /// As it is written.

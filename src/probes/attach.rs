@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::emit::{ProgramType, Section};
+use crate::emit::{ProgramType, SectionDef};
 use crate::system::Abi;
 use crate::system::kernel::functions::KERNEL;
 
@@ -233,10 +233,10 @@ impl Attach {
     }
 
     /// The program of such a type that is attached there first.
-    pub fn section(&self, ty: ProgramType) -> Section {
+    pub fn section(&self, ty: ProgramType) -> SectionDef {
         let ret =
             matches!(self, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
-        Section { ty, ret, target: self.target(ty) }
+        SectionDef { ty, ret, target: self.target(ty) }
     }
 
     /// The target of the program, as libbpf expects it in the section's name.

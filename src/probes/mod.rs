@@ -29,7 +29,7 @@ pub use crate::emit::ProgramType;
 use crate::emit::{Builder, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
-use crate::system::binary::instructions::Placed;
+use crate::system::binary::instructions::InstructionBoundary;
 pub use crate::system::matches;
 use crate::system::{ArgumentPlace, Feature, Missing, NoLocation, TargetInfo};
 use crate::types::{Field, Space, Type};
@@ -372,14 +372,14 @@ fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic>
 }
 
 /// Refuses an offset that is not where an instruction of a function starts.
-fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<(), Diagnostic> {
+fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span) -> Result<(), Diagnostic> {
     match placed {
-        Placed::Instruction | Placed::Unknown => Ok(()),
-        Placed::Outside(size) => {
+        InstructionBoundary::Instruction | InstructionBoundary::Unknown => Ok(()),
+        InstructionBoundary::Outside(size) => {
             let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size} bytes"));
             Err(d.help("an offset must be within the function, at the start of an instruction; --unsafe disables this check"))
         }
-        Placed::InsideInstruction => {
+        InstructionBoundary::InsideInstruction => {
             let message = format!("no instruction of `{function}` is known to start at offset {by}");
             Err(Diagnostic::error("bad-offset", span, message).help(MIDST))
         }

@@ -24,7 +24,7 @@ use crate::terminal::Canvas;
 
 /// A map that entries share: it lives as long as the prompt, or until it is reset.
 #[derive(Clone)]
-pub struct Held {
+pub struct SharedMap {
     /// Its types.
     pub map: hir::Map,
     /// The map.
@@ -79,7 +79,7 @@ impl Running {
 /// Why an entry is not there.
 pub type Why = anyhow::Error;
 
-enum Said {
+enum Progress {
     Loaded(Parts),
     Attached(u64),
     Failed(Why),
@@ -142,7 +142,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         let attached = say.clone();
         let on_attached = move |probes: u64| {
             shown.show(announce(probes).into_bytes());
-            let _ = attached.send(Said::Attached(probes));
+            let _ = attached.send(Progress::Attached(probes));
         };
         let renderer = renderer(&run, &settings, file.as_deref());
         let (mut out, mut err) = (Lines::new(printer.clone(), file), Lines::new(printer, None));
@@ -158,7 +158,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
             ..Options::default()
         };
         let ran = runtime::load(&artifact, &settings, &sys, options).and_then(|mut session| {
-            let _ = say.send(Said::Loaded(session.parts()?));
+            let _ = say.send(Progress::Loaded(session.parts()?));
             session.run(&mut *renderer?, &mut out, &mut err)
         });
         drop((out, err));
@@ -168,7 +168,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
             Ok(_) if !led.ended() => last.show(gone.into_bytes()),
             Ok(_) => {}
             Err(why) => {
-                let _ = say.send(Said::Failed(why));
+                let _ = say.send(Progress::Failed(why));
             }
         }
     };
@@ -177,9 +177,9 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
     interruptibly(&remote.clone(), move || {
         loop {
             match said.recv() {
-                Ok(Said::Loaded(loaded)) => parts = loaded,
-                Ok(Said::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
-                Ok(Said::Failed(why)) => return Err(why),
+                Ok(Progress::Loaded(loaded)) => parts = loaded,
+                Ok(Progress::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
+                Ok(Progress::Failed(why)) => return Err(why),
                 Err(_) => anyhow::bail!("the entry ended before it was attached"),
             }
         }

@@ -36,7 +36,7 @@ use crate::syntax::{self, ast};
 use crate::system::machine::live::Live;
 use crate::terminal::screen::{Keys, readable};
 use crate::terminal::{self, paint};
-use entries::{Held, Named, Running, Start};
+use entries::{Named, Running, SharedMap, Start};
 use line::Line;
 use printer::{Printer, plainly};
 
@@ -61,7 +61,7 @@ const MOST_ENTRY: usize = 1 << 20;
 struct Workspace {
     run: Run,
     sys: Live,
-    maps: RefCell<Vec<Held>>,
+    maps: RefCell<Vec<SharedMap>>,
     /// Where the stacks are that those maps name.
     stacks: RefCell<Named>,
     /// Entries that define and run nothing, and their numbers.
@@ -438,7 +438,7 @@ impl Prompt {
         if world.run.warnings && !entry.checked.warnings.0.is_empty() {
             warn(&world.among(|among| among.rendered(&entry.text, &entry.checked.warnings)));
         }
-        if what == What::Definition {
+        if what == EntryKind::Definition {
             world.definitions.borrow_mut().push((number, entry.text.source()));
             self.number = number;
             return Ok(());
@@ -459,10 +459,10 @@ impl Prompt {
         }
     }
 
-    fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: What) -> Result<(), entries::Why> {
+    fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: EntryKind) -> Result<(), entries::Why> {
         let world = self.world.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
-        if what == What::Value {
+        if what == EntryKind::Value {
             let (out, mut parts) =
                 entries::evaluate(artifact, settings, world.named(), &mut *entries::renderer(&world.run, settings, None)?, &world.sys)?;
             self.keep(entry, &mut parts);
@@ -513,7 +513,7 @@ impl Prompt {
         for (name, fd) in std::mem::take(&mut parts.maps) {
             let map = entry.checked.script.maps.iter().find(|m| m.name == name);
             if let (Some(map), false) = (map, maps.iter().any(|held| held.map.name == name)) {
-                maps.push(Held { map: map.clone(), fd: Arc::new(fd) });
+                maps.push(SharedMap { map: map.clone(), fd: Arc::new(fd) });
             }
         }
         maps.sort_by(|a, b| a.map.name.cmp(&b.map.name));
@@ -550,7 +550,7 @@ impl Prompt {
     }
 
     /// Takes a text for what it can be: probes or definitions, an expression, or statements.
-    fn read(&self, typed: &str, name: String) -> Result<(Entry, What), Failure> {
+    fn read(&self, typed: &str, name: String) -> Result<(Entry, EntryKind), Failure> {
         let frame = |before, after| Text { before, typed: typed.to_owned(), after, name: name.clone() };
         let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
         let whole_map = typed.strip_prefix('@').is_some_and(|rest| rest.chars().all(|c| c.is_alphanumeric() || c == '_'));
@@ -565,13 +565,13 @@ impl Prompt {
                     let runs = tree.items.iter().any(|item| matches!(item, ast::Item::Probe(_)));
                     if runs || !tree.imports.is_empty() {
                         let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
-                        return Ok((entry, What::Probes));
+                        return Ok((entry, EntryKind::Probes));
                     }
                     // what it defines is looked at as if it were used
                     let with_probe = frame("", "\nbegin { }");
                     let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
                     let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
-                    return Ok((Entry { text: script.clone(), ..checked }, What::Definition));
+                    return Ok((Entry { text: script.clone(), ..checked }, EntryKind::Definition));
                 }
                 Err(diags) => diags,
             };
@@ -583,11 +583,11 @@ impl Prompt {
             };
             let as_value = framed(&value).map(|tree| among.check(&value, tree));
             if let Ok(Ok(entry)) = as_value {
-                return Ok((entry, What::Value));
+                return Ok((entry, EntryKind::Value));
             }
             let as_statements = framed(&statements).map(|tree| among.check(&statements, tree));
             match (as_statements, as_value) {
-                (Ok(Ok(entry)), _) => Ok((entry, What::Probes)),
+                (Ok(Ok(entry)), _) => Ok((entry, EntryKind::Probes)),
                 // its own words for what is wrong: an expression's unless it is none
                 (Ok(Err(of_statements)), Ok(Err(of_value))) => {
                     let called = of_value.0.iter().any(|d| d.span.start == 0 && d.code == "type-mismatch");
@@ -632,7 +632,7 @@ const PRINTED: &str = "\n)); }";
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum EntryKind {
     Probes,
     Definition,
     Value,

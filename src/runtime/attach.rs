@@ -38,14 +38,14 @@ pub struct AttachFailed {
 }
 
 /// A descriptor, and the number of the program that it attaches.
-type Held = (Option<usize>, OwnedFd);
+type AttachedLink = (Option<usize>, OwnedFd);
 
 /// What is attached. Detaches when dropped, in the background what is slow.
 #[derive(Default)]
 pub(super) struct Links {
-    fast: Vec<Held>,
-    slow: Vec<Held>,
-    timers: Vec<Held>,
+    fast: Vec<AttachedLink>,
+    slow: Vec<AttachedLink>,
+    timers: Vec<AttachedLink>,
     /// The program that is being attached, by number; rbt's own have none.
     program: Option<usize>,
     /// Iterators in the script's order, and where those are pinned that are.
@@ -75,8 +75,8 @@ impl Links {
     /// Detaches a program while the others go on. The kernel takes tens of milliseconds for some, which another thread waits
     /// for.
     pub fn detach(&mut self, program: usize) {
-        let of_it = |held: &mut Held| held.0 == Some(program);
-        let held: Vec<Held> =
+        let of_it = |held: &mut AttachedLink| held.0 == Some(program);
+        let held: Vec<AttachedLink> =
             [&mut self.timers, &mut self.fast, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
         // where there is no thread, this one waits
         let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));

@@ -9,7 +9,7 @@ use anyhow::Context;
 use rustix::time::{ClockId, DynamicClockId};
 
 use super::events::Events;
-use super::final_maps::{Kept, Past};
+use super::final_maps::{ClearedTotals, FinalMaps};
 use super::load::{Loaded, MapFd};
 use super::poll::MAX_WAIT;
 use super::problems::Problems;
@@ -76,11 +76,11 @@ pub(super) struct RunContext<'a> {
     /// Messages for the end, before the maps.
     pub(super) notes: Vec<String>,
     /// Maps whose contents are needed at the end, as they are shown.
-    pub(super) kept: Kept<MapView>,
+    pub(super) kept: FinalMaps<MapView>,
     /// The same without loss, for a state.
-    pub(super) saved: Kept<state::Map>,
+    pub(super) saved: FinalMaps<state::Map>,
     /// What was in maps when they were emptied, where somebody asks for the state.
-    pub(super) past: Option<Past>,
+    pub(super) past: Option<ClearedTotals>,
     /// The screen on which the maps are shown; it shows all other output as well.
     pub(super) watch: Option<Watch>,
     pub(super) spans: Spans,
@@ -136,8 +136,8 @@ impl<'a> RunContext<'a> {
             verbose: false,
             telling: empty_result::EmptyResult::default(),
             notes: Vec::new(),
-            kept: Kept::default(),
-            saved: Kept::default(),
+            kept: FinalMaps::default(),
+            saved: FinalMaps::default(),
             past: None,
             watch: None,
             spans: Spans::default(),

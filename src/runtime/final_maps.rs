@@ -8,10 +8,10 @@ use crate::codegen::artifact::Manifest;
 use crate::state::Entry;
 
 /// What was in maps when they were emptied, by map and key, so that counters do not go back.
-pub(super) type Past = BTreeMap<usize, BTreeMap<String, Entry>>;
+pub(super) type ClearedTotals = BTreeMap<usize, BTreeMap<String, Entry>>;
 
 /// What is kept of them.
-pub(super) struct Kept<T> {
+pub(super) struct FinalMaps<T> {
     rows: Vec<Row<T>>,
 }
 
@@ -24,13 +24,13 @@ struct Row<T> {
     contents: Option<T>,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for FinalMaps<T> {
     fn default() -> Self {
         Self { rows: Vec::new() }
     }
 }
 
-impl<T> Kept<T> {
+impl<T> FinalMaps<T> {
     /// The contents of these maps, in this order.
     pub fn new(manifest: &Manifest, names: &[String]) -> Self {
         let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);

@@ -17,7 +17,7 @@ const HELD: usize = 256;
 
 /// What one process had mapped executable.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct ProcessMappings {
     /// These lines of its `/proc/PID/maps`.
     pub(super) maps: Vec<u8>,
     pub(super) seen: SystemTime,
@@ -26,7 +26,7 @@ pub(super) struct Early {
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct InitialMappings {
-    pub(super) processes: HashMap<u32, Early>,
+    pub(super) processes: HashMap<u32, ProcessMappings>,
     /// By path and inode.
     pub(super) held: Vec<((PathBuf, u64), File)>,
     /// Processes that have executable memory without a file.
@@ -35,9 +35,9 @@ pub(super) struct InitialMappings {
 
 /// A look at all processes, under way.
 #[derive(Debug)]
-pub(super) struct Look(JoinHandle<InitialMappings>);
+pub(super) struct Scan(JoinHandle<InitialMappings>);
 
-impl Look {
+impl Scan {
     /// Starts the thread; none if it cannot be created.
     pub(super) fn begin() -> Option<Self> {
         std::thread::Builder::new().name("rbt-maps".into()).spawn(look).ok().map(Self)
@@ -85,7 +85,7 @@ fn look() -> InitialMappings {
         }
         // threads of the kernel have none
         if !maps.is_empty() {
-            found.processes.insert(pid, Early { maps, seen });
+            found.processes.insert(pid, ProcessMappings { maps, seen });
         }
     }
     found

@@ -95,7 +95,7 @@ fn listen(_: PrintLevel, message: String) {
 
 /// Existing maps, and the process that follows.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a> {
+pub(super) struct LoadContext<'a> {
     /// The `-c` program's process, or 0.
     pub child: u32,
     /// Maps by name.
@@ -113,22 +113,22 @@ fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<A
 
 /// The messages of loading to report.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tell {
+pub(super) struct LogSelection {
     /// libbpf's messages.
     pub libbpf: bool,
     /// The verifier's log of each program, also of those that it accepts.
     pub verifier: bool,
 }
 
-/// Loads the object. `log` receives what `tell` selects.
+/// Loads the object. `log` receives what `selected` selects.
 ///
 /// Errors: [`refused::Refused`] and [`NotPermitted`], or otherwise the messages of libbpf.
 pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn TargetInfo,
-    given: Given,
-    tell: Tell,
+    context: LoadContext,
+    selected: LogSelection,
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
@@ -137,18 +137,18 @@ pub(super) fn load(
         if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
     });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
-    let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
+    let level = if selected.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
     loop {
         SAID.with_borrow_mut(Vec::clear);
         let before = libbpf_rs::set_print(Some((level, listen)));
         let mut verified = Vec::new();
-        let wanted = if tell.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
-        let loaded = open_and_load(artifact, settings, sys, given, wanted, &left_out);
+        let wanted = if selected.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
+        let loaded = open_and_load(artifact, settings, sys, context, wanted, &left_out);
         let loaded = loaded.or_else(|why| match why.downcast::<Refused>() {
             // before Linux 6.4 the log's end is what is cut off, with the reason
             Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
-                match open_and_load(artifact, settings, sys, given, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
+                match open_and_load(artifact, settings, sys, context, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
                     Ok(loaded) => Ok(loaded),
                     Err(Ok(Refused { reason, suggestion, .. })) => Err(Refused { reason, suggestion, ..cut }.into()),
                     Err(Err(_)) => Err(cut.into()),
@@ -159,7 +159,7 @@ pub(super) fn load(
         });
         libbpf_rs::set_print(before);
         let said = SAID.take();
-        if tell.libbpf {
+        if selected.libbpf {
             said.iter().for_each(|line| log(line.trim_end()));
         }
         verified.iter().for_each(|text| log(text));
@@ -206,7 +206,7 @@ fn open_and_load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn TargetInfo,
-    given: Given,
+    context: LoadContext,
     wanted: Logs<'_>,
     left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
@@ -215,7 +215,7 @@ fn open_and_load(
     // a map that is taken over gets the name that the kernel has for it (bpf_map__reuse_fd): the order stays
     let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
     let unwinder = unwinder(&object, settings)?;
-    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given, unwinder.as_deref())?;
+    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, context, unwinder.as_deref())?;
 
     // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
     // kernel keeps the log's end (since Linux 6.4).
@@ -288,7 +288,7 @@ fn prepare_maps(
     manifest: &Manifest,
     settings: &Settings,
     sys: &dyn TargetInfo,
-    given: Given,
+    context: LoadContext,
     unwinder: Option<&Unwinder>,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
@@ -298,7 +298,7 @@ fn prepare_maps(
         match map.name().to_str() {
             Some(START_SECTION) => {
                 let start = Start {
-                    child: given.child.into(),
+                    child: context.child.into(),
                     boot_ns: clock(DynamicClockId::Boottime),
                     cpus: cpus.into(),
                     tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
@@ -356,7 +356,7 @@ fn prepare_maps(
                 let index = name.strip_prefix("map_").and_then(|n| n.parse::<usize>().ok());
                 let row = index.and_then(|i| manifest.maps.get(i));
                 let known = row.map_or(name, |row| &row.name);
-                if let Some((_, fd)) = given.maps.iter().find(|(name, _)| name == known) {
+                if let Some((_, fd)) = context.maps.iter().find(|(name, _)| name == known) {
                     map.reuse_fd(fd.as_fd())?;
                 } else if name.starts_with("map_")
                     && map.map_type() == libbpf_rs::MapType::Hash

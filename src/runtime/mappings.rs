@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::initial_mappings::{Early, Look};
+use super::initial_mappings::{ProcessMappings, Scan};
 use super::jit_dump::JitDump;
 use super::mmap_events::Event;
 use super::mmap_reader::MmapReader;
@@ -189,9 +189,9 @@ pub(super) struct Mappings {
     /// Whether the kernel's records were requested.
     asked: bool,
     /// A look at what was mapped before.
-    look: Option<Look>,
+    look: Option<Scan>,
     /// Mappings of processes that were not needed yet.
-    earlier: HashMap<u32, Early>,
+    earlier: HashMap<u32, ProcessMappings>,
     held: usize,
     ids: usize,
     /// Records that were lost, processes that were forgotten, and addresses that have no name for either.
@@ -214,7 +214,7 @@ impl Mappings {
     /// The same, and looks at what all processes have mapped already.
     pub(super) fn record_all(&mut self) {
         self.record();
-        self.look = Look::begin();
+        self.look = Scan::begin();
     }
 
     /// The same as [`Mappings::record`], and reads what this process has mapped already.

@@ -129,7 +129,7 @@ pub struct OnEnd {
     /// With their `@`.
     pub maps: Vec<String>,
     /// Called when the run is over, once; not where its output could not be written.
-    pub tell: Box<dyn FnOnce(Last)>,
+    pub report: Box<dyn FnOnce(Last)>,
 }
 
 /// How to run.
@@ -190,7 +190,7 @@ pub struct Measure {
     /// The limit whose effect is of interest.
     pub limit: Overhead,
     /// Called at the end, before `end` runs.
-    pub tell: Box<dyn FnOnce(Costs)>,
+    pub report: Box<dyn FnOnce(Costs)>,
 }
 
 /// Gets the output of a script.
@@ -279,8 +279,8 @@ pub fn load<'a>(
         Some(log) => log,
         None => &mut silent,
     };
-    let tell = load::Tell { libbpf: options.verbose, verifier: options.verifier };
-    let loaded = load::load(artifact, settings, sys, load::Given { child, maps: &options.maps }, tell, log)?;
+    let selected = load::LogSelection { libbpf: options.verbose, verifier: options.verifier };
+    let loaded = load::load(artifact, settings, sys, load::LoadContext { child, maps: &options.maps }, selected, log)?;
     let ring = match loaded.ring {
         Some((fd, size)) => {
             if options.verbose {
@@ -343,8 +343,8 @@ pub fn load<'a>(
 ///
 /// Errors: as for [`load()`].
 pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> anyhow::Result<()> {
-    let given = load::Given { child: 0, maps: &[] };
-    load::load(artifact, settings, sys, given, load::Tell::default(), &mut |_| {}).map(drop)
+    let context = load::LoadContext { child: 0, maps: &[] };
+    load::load(artifact, settings, sys, context, load::LogSelection::default(), &mut |_| {}).map(drop)
 }
 
 impl Session<'_> {

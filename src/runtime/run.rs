@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::attach::Links;
 use super::context::RunContext;
-use super::final_maps::Kept;
+use super::final_maps::FinalMaps;
 use super::meter::Meter;
 use super::poll::{MAX_WAIT, ended};
 use super::signals::{Signals, with_loop_deadline};
@@ -121,7 +121,7 @@ impl Session<'_> {
         }
 
         if let (Some(meter), Some(measure)) = (meter, self.options.costs.take()) {
-            (measure.tell)(meter.finish(&self.cx));
+            (measure.report)(meter.finish(&self.cx));
         }
         redraw::end(&mut context);
         let flags = self.cx.loaded.state.flags();
@@ -211,11 +211,11 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     context.verbose = options.verbose;
     context.shares_output = options.led_by.is_some();
     if let Some(wanted) = &options.on_end {
-        context.kept = Kept::new(context.manifest, &wanted.maps);
+        context.kept = FinalMaps::new(context.manifest, &wanted.maps);
     }
     if options.state.is_some() {
         let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
-        context.saved = Kept::new(context.manifest, &names);
+        context.saved = FinalMaps::new(context.manifest, &names);
     }
     context.past = options.scrapes.is_some().then(Default::default);
     if let Some(wanted) = options.watched.take() {
@@ -238,7 +238,7 @@ fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeS
         context.flush(true);
     }
     if let Some(wanted) = options.on_end.take() {
-        (wanted.tell)(context.last(not_attached)?);
+        (wanted.report)(context.last(not_attached)?);
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(super) struct Signals {
 
 enum From {
     Caught(Caught),
-    Led(Arc<Remote>),
+    Managed(Arc<Remote>),
 }
 
 pub(super) struct Caught {
@@ -109,7 +109,7 @@ impl Signals {
 
     /// Leaves the process's signals alone.
     pub fn led_by(remote: Arc<Remote>) -> Self {
-        Self::from(From::Led(remote))
+        Self::from(From::Managed(remote))
     }
 
     fn from(from: From) -> Self {
@@ -136,7 +136,7 @@ impl Signals {
     fn wake(&self) -> &OwnedFd {
         match &self.from {
             From::Caught(caught) => &caught.wake,
-            From::Led(remote) => remote.fd(),
+            From::Managed(remote) => remote.fd(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Signals {
                 LOOPS.store(std::ptr::null_mut(), Ordering::SeqCst);
                 result
             }
-            From::Led(remote) => {
+            From::Managed(remote) => {
                 remote.attend(Some(flags));
                 flags.interrupt(self.ends() > known);
                 let result = run();
@@ -194,7 +194,7 @@ impl Signals {
         }
         match &self.from {
             From::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
-            From::Led(remote) => remote.ended().then_some(0),
+            From::Managed(remote) => remote.ended().then_some(0),
         }
     }
 
@@ -203,7 +203,7 @@ impl Signals {
         let overdue = u32::from(self.is_overdue());
         match &self.from {
             From::Caught(_) => overdue + ENDS.load(Ordering::SeqCst),
-            From::Led(remote) => overdue + u32::from(remote.ended()),
+            From::Managed(remote) => overdue + u32::from(remote.ended()),
         }
     }
 
@@ -211,14 +211,14 @@ impl Signals {
     pub fn paused(&self) -> Option<bool> {
         match &self.from {
             From::Caught(_) => None,
-            From::Led(remote) => remote.paused(),
+            From::Managed(remote) => remote.paused(),
         }
     }
 
     /// Resets [`Signals::fd`], and returns the number of SIGUSR1 signals since the last call.
     pub fn acknowledge(&self) -> u32 {
         poll::clear(self.wake());
-        if let From::Led(_) = self.from { 0 } else { USER.swap(0, Ordering::Relaxed) }
+        if let From::Managed(_) = self.from { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
 }
 

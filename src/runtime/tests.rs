@@ -9,7 +9,7 @@ use super::*;
 use crate::builtins::Lit;
 use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
 use crate::diag::Source;
-use crate::emit::Section;
+use crate::emit::SectionDef;
 use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, Helper, MapDef, MapKind, ProgramCx, TargetFeatures, new_context};
 use crate::host::Reader;
 use crate::probes::{ProgramType, SamplePeriod};
@@ -161,7 +161,7 @@ fn begin_and_end_in_order() {
     }
     let elf = object!(cx, {
         for (i, name) in ["b0", "b1", "e0"].into_iter().enumerate() {
-            let mut e = cx.begin_program(name, Section::of(ProgramType::RawTracepoint), &[name.into()], ProgramCx::default());
+            let mut e = cx.begin_program(name, SectionDef::of(ProgramType::RawTracepoint), &[name.into()], ProgramCx::default());
             send(&mut e, i as u32);
             e.end_program(0);
         }
@@ -199,14 +199,14 @@ fn every_mechanism_counts_and_leaves() {
             ("m", ProgramType::UprobeMulti, 6),
         ];
         for (name, ty, key) in all {
-            let mut e = cx.begin_program(name, Section::of(ty), &[name.into()], ProgramCx::default());
+            let mut e = cx.begin_program(name, SectionDef::of(ty), &[name.into()], ProgramCx::default());
             ours(&mut e, |e| count(e, key));
             e.end_program(0);
         }
-        let mut e = cx.begin_program("t", Section::of(ProgramType::PerfEvent), &["t".into()], ProgramCx::default());
+        let mut e = cx.begin_program("t", SectionDef::of(ProgramType::PerfEvent), &["t".into()], ProgramCx::default());
         count(&mut e, 7);
         e.end_program(0);
-        let mut e = cx.begin_program("tick", Section::of(ProgramType::PerfEvent), &["tick".into()], ProgramCx::default());
+        let mut e = cx.begin_program("tick", SectionDef::of(ProgramType::PerfEvent), &["tick".into()], ProgramCx::default());
         send(&mut e, 0);
         e.end_program(0);
     });
@@ -333,7 +333,7 @@ fn order_of_declaration() {
     for (ty, attach) in cases {
         let elf = object!(cx, {
             for i in 0..3u32 {
-                let mut e = cx.begin_program(&format!("p{i}"), Section::of(ty), &["p".into()], ProgramCx::default());
+                let mut e = cx.begin_program(&format!("p{i}"), SectionDef::of(ty), &["p".into()], ProgramCx::default());
                 ours(&mut e, |e| send(e, i));
                 e.end_program(0);
             }
@@ -369,7 +369,7 @@ fn refused_programs_name_their_line() {
         return;
     }
     let elf = object!(cx, {
-        let mut e = cx.begin_program("bad", Section::of(ProgramType::RawTracepoint), &["bad".into()], ProgramCx::default());
+        let mut e = cx.begin_program("bad", SectionDef::of(ProgramType::RawTracepoint), &["bad".into()], ProgramCx::default());
         e.at(0, 2, 5);
         let map = e.declare_map("map_0", COUNTS);
         let key = e.alloc(8);
@@ -405,9 +405,9 @@ fn failures_to_attach_name_the_probe() {
         return;
     }
     let elf = object!(cx, {
-        let e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
+        let e = cx.begin_program("p", SectionDef::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         e.end_program(0);
-        let e = cx.begin_program("b", Section::of(ProgramType::RawTracepoint), &["b".into()], ProgramCx::default());
+        let e = cx.begin_program("b", SectionDef::of(ProgramType::RawTracepoint), &["b".into()], ProgramCx::default());
         e.end_program(0);
     });
     let manifest = Manifest {
@@ -439,7 +439,7 @@ fn nothing_is_lost_in_silence() {
         return;
     }
     let elf = object!(cx, {
-        let mut e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
+        let mut e = cx.begin_program("p", SectionDef::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         ours(&mut e, |e| {
             count(e, 1);
             send(e, 0);
@@ -512,7 +512,7 @@ fn a_slow_record_has_none_lost() {
         return;
     }
     let elf = object!(cx, {
-        let mut e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
+        let mut e = cx.begin_program("p", SectionDef::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         ours(&mut e, |e| send(e, 0));
         e.end_program(0);
     });

@@ -30,15 +30,15 @@ struct Ran {
 }
 
 /// What `begin` did before the first of them.
-struct Said {
+struct BeginOutput {
     output: Vec<u8>,
     failed: bool,
 }
 
 impl Ran {
     /// The same as a part of a longer one.
-    fn after(mut self, first: Option<Said>) -> Self {
-        if let Some(Said { mut output, failed }) = first {
+    fn after(mut self, first: Option<BeginOutput>) -> Self {
+        if let Some(BeginOutput { mut output, failed }) = first {
             output.append(&mut self.output);
             self.output = output;
             self.failed |= failed;
@@ -115,11 +115,11 @@ impl Session<'_> {
     }
 
     /// Runs `begin`; its result.
-    fn begun(&mut self, listener: &mut dyn Renderer) -> anyhow::Result<Said> {
+    fn begun(&mut self, listener: &mut dyn Renderer) -> anyhow::Result<BeginOutput> {
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let failed = self.all_of(&Attach::Begin, listener, &mut output, &mut problems)?;
         output.append(&mut problems);
-        Ok(Said { output, failed })
+        Ok(BeginOutput { output, failed })
     }
 
     /// Runs `end`, whose output is the run's.

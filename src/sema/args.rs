@@ -7,7 +7,7 @@ use super::convert::cast;
 use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
-use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
+use crate::builtins::{Accepts, ArgInfo, Builtin, Lit, MapArg, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::Feature;
@@ -15,22 +15,22 @@ use crate::system::binary::texts;
 use crate::types::{Space, Type};
 
 /// Arguments as checked.
-pub struct Given {
+pub struct CheckedArgs {
     /// For the program.
     pub args: Vec<CallArg>,
     /// For the row.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<ArgInfo>,
     /// The type of an argument is unknown (so far), or an error was reported.
     pub unknown: bool,
 }
 
 impl BodyChecker<'_> {
     /// Checks a call's arguments against its row's parameters; nothing when their number is wrong.
-    pub fn arguments(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<Given> {
+    pub fn arguments(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<CheckedArgs> {
         if !self.arity(row, args.len(), span) {
             return None;
         }
-        let mut given = Given { args: Vec::new(), facts: Vec::new(), unknown: false };
+        let mut given = CheckedArgs { args: Vec::new(), facts: Vec::new(), unknown: false };
         let mut map: Option<String> = None;
         for (i, arg) in args.iter().enumerate() {
             let Some(param) = row.params.get(i).or(row.params.last()) else { break };
@@ -305,7 +305,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    fn fact(&mut self, arg: &CallArg, call: Span) -> Fact {
+    fn fact(&mut self, arg: &CallArg, call: Span) -> ArgInfo {
         match arg {
             CallArg::Value(e) => {
                 let lit = match fold::text(e) {
@@ -317,26 +317,26 @@ impl BodyChecker<'_> {
                     ExprKind::Call(call) => Some((call.row.name, call.word(0))),
                     _ => None,
                 };
-                Fact { ty, span: e.span, lit, map: None, made_by, handed: is_handed(e) }
+                ArgInfo { ty, span: e.span, lit, map: None, made_by, handed: is_handed(e) }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
             CallArg::Word(w) => {
-                Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, handed: false }
+                ArgInfo { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, handed: false }
             }
-            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, handed: false },
+            CallArg::Type(ty) => ArgInfo { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, handed: false },
         }
     }
 
-    fn map_fact(&mut self, id: usize, span: Span) -> Fact {
+    fn map_fact(&mut self, id: usize, span: Span) -> ArgInfo {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        Fact { ty, span, lit: None, map: Some(MapFact { id, key }), made_by: None, handed: false }
+        ArgInfo { ty, span, lit: None, map: Some(MapArg { id, key }), made_by: None, handed: false }
     }
 }
 
-/// See [`Fact::handed`].
+/// See [`ArgInfo::handed`].
 fn is_handed(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Context(_) => true,

@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 
-use super::args::Given;
+use super::args::CheckedArgs;
 use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Call, CallArg, Expr, ExprKind};
@@ -152,7 +152,7 @@ impl BodyChecker<'_> {
     }
 
     /// The result of a row that is constant.
-    fn folded(&mut self, row: &'static Builtin, given: &Given, ty: Type, span: Span, f: FoldFn) -> Expr {
+    fn folded(&mut self, row: &'static Builtin, given: &CheckedArgs, ty: Type, span: Span, f: FoldFn) -> Expr {
         let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
         match lit {
             Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
@@ -173,7 +173,7 @@ impl BodyChecker<'_> {
     }
 
     /// Can it be done by a program that outlives the run?
-    fn check_in_kernel(&mut self, row: &'static Builtin, given: &Given, span: Span) -> bool {
+    fn check_in_kernel(&mut self, row: &'static Builtin, given: &CheckedArgs, span: Span) -> bool {
         let fault = match builtins::in_kernel(row) {
             None => {
                 Some((format!("`{}` cannot be used in a pinned iterator, which outlives rbt", row.name), "it can printf() and use maps"))
@@ -276,7 +276,7 @@ impl BodyChecker<'_> {
     }
 
     /// The type of a call's result; nothing after an error or if the type of an argument is unknown.
-    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<(Type, Vec<i64>)> {
+    fn returned(&mut self, row: &'static Builtin, given: &CheckedArgs, span: Span) -> Option<(Type, Vec<i64>)> {
         match &row.returns {
             Returns::Always(ty) => Some((ty.clone(), Vec::new())),
             Returns::By(f) => self.with_facts(row, given, span, f),
@@ -287,7 +287,7 @@ impl BodyChecker<'_> {
     pub fn with_facts<T>(
         &mut self,
         row: &'static Builtin,
-        given: &Given,
+        given: &CheckedArgs,
         span: Span,
         ask: impl FnOnce(&CallInfo) -> Result<T, Diagnostic>,
     ) -> Option<(T, Vec<i64>)> {

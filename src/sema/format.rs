@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::args::Given;
+use super::args::CheckedArgs;
 use super::body::BodyChecker;
 use super::expr::widen;
 use super::fold;
@@ -15,7 +15,7 @@ use crate::types::Type;
 
 impl BodyChecker<'_> {
     /// Checks the arguments after the format at position `at` against it.
-    pub fn check_format(&mut self, row: &'static Builtin, at: usize, given: &Given, span: Span) {
+    pub fn check_format(&mut self, row: &'static Builtin, at: usize, given: &CheckedArgs, span: Span) {
         let (Some(fact), Some(CallArg::Value(literal))) = (given.facts.get(at), given.args.get(at)) else { return };
         let Some(text) = fold::text(literal) else { return };
         let pieces = match format::parse(text) {
@@ -45,7 +45,7 @@ impl BodyChecker<'_> {
 
     /// If a conversion prints decimals, the two numbers of a quotient are sent, because the kernel computes with integers
     /// only.
-    pub fn fractions(&mut self, at: usize, given: &mut Given, args: &[ast::Arg]) {
+    pub fn fractions(&mut self, at: usize, given: &mut CheckedArgs, args: &[ast::Arg]) {
         let Some(CallArg::Value(literal)) = given.args.get(at) else { return };
         let Some(Ok(pieces)) = fold::text(literal).map(format::parse) else { return };
         for ((spec, arg), written) in format::specs(&pieces).zip(given.args.iter_mut().skip(at + 1)).zip(args.iter().skip(at + 1)) {

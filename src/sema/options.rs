@@ -4,7 +4,7 @@
 
 use super::uses;
 use crate::builtins::options::{ScriptOption, declared};
-use crate::builtins::{Fact, Lit};
+use crate::builtins::{ArgInfo, Lit};
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
 use crate::syntax::ast::{self, Expr, ExprKind, UnOp};
@@ -15,7 +15,7 @@ pub fn options(script: &ast::Script) -> Vec<ScriptOption> {
     let mut found: Vec<ScriptOption> = Vec::new();
     let mut each = |e: &Expr| {
         let ExprKind::Call { name, args } = &e.kind else { return };
-        let facts: Vec<Fact> = args.iter().map(literal).collect();
+        let facts: Vec<ArgInfo> = args.iter().map(literal).collect();
         let Some(new) = declared(&name.name, &facts, e.span) else { return };
         match found.iter_mut().find(|o| o.name == new.name) {
             Some(old) => old.description = old.description.take().or(new.description),
@@ -33,10 +33,10 @@ pub fn options(script: &ast::Script) -> Vec<ScriptOption> {
     found
 }
 
-fn literal(arg: &ast::Arg) -> Fact {
-    let known = |ty: Type, lit: Lit| Fact { ty, span: Span::default(), lit: Some(lit), map: None, made_by: None, handed: false };
+fn literal(arg: &ast::Arg) -> ArgInfo {
+    let known = |ty: Type, lit: Lit| ArgInfo { ty, span: Span::default(), lit: Some(lit), map: None, made_by: None, handed: false };
     let ast::Arg::Expr(e) = arg else {
-        return Fact { ty: Type::Void, span: Span::default(), lit: None, map: None, made_by: None, handed: false };
+        return ArgInfo { ty: Type::Void, span: Span::default(), lit: None, map: None, made_by: None, handed: false };
     };
     match &e.kind {
         ExprKind::Str(s) => known(Type::Str(0), Lit::Str(s.clone())),
@@ -44,9 +44,9 @@ fn literal(arg: &ast::Arg) -> Fact {
         ExprKind::Int(n) => known(Type::I64, Lit::Int(*n as i64)),
         ExprKind::Unary(UnOp::Neg, inner) => match inner.kind {
             ExprKind::Int(n) => known(Type::I64, Lit::Int((n as i64).wrapping_neg())),
-            _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
+            _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
         },
-        _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
+        _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
     }
 }
 

@@ -12,7 +12,7 @@ const SCRIPT: &str = "script";
 
 /// The scripts by name.
 #[derive(Default)]
-pub struct Board(Mutex<BTreeMap<String, Script>>);
+pub struct ScriptRegistry(Mutex<BTreeMap<String, Script>>);
 
 #[derive(Default)]
 struct Script {
@@ -61,7 +61,7 @@ impl Status {
     }
 }
 
-impl Board {
+impl ScriptRegistry {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Script>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +181,7 @@ impl Together {
     }
 }
 
-impl Pages for Arc<Board> {
+impl Pages for Arc<ScriptRegistry> {
     fn metrics(&mut self, open: bool) -> Option<String> {
         Some(exposition::text(&self.families(), open))
     }

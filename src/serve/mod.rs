@@ -26,7 +26,7 @@ const TOKEN: u64 = 4096;
 
 /// What the options are called, for messages.
 #[derive(Debug)]
-pub struct Said {
+pub struct FlagNames {
     /// The one with the address.
     pub address: &'static str,
     /// The one with the token's file.
@@ -34,7 +34,7 @@ pub struct Said {
 }
 
 /// Those of a run.
-pub const FLAGS: Said = Said { address: "--serve", token: "--serve-token" };
+pub const FLAGS: FlagNames = FlagNames { address: "--serve", token: "--serve-token" };
 
 /// Where to serve, and for whom.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Listen<'a> {
     /// A file with what clients must send.
     pub token: Option<&'a Path>,
     /// What the user calls these.
-    pub said: &'static Said,
+    pub said: &'static FlagNames,
     /// Do not print the address.
     pub quiet: bool,
 }
@@ -102,7 +102,7 @@ pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<(), Failure
     Ok(())
 }
 
-fn read_token(path: &Path, said: &Said) -> Result<String, Failure> {
+fn read_token(path: &Path, said: &FlagNames) -> Result<String, Failure> {
     let cannot = |why: String| Failure::new(format!("{} {}: {why}", said.token, path.display())).code("not-readable");
     let text = input::text(path, TOKEN).map_err(|e| cannot(reason(&e)))?;
     let token = text.trim().to_string();

@@ -404,8 +404,8 @@ pub trait TargetInfo {
     /// Why the kernel hides the addresses of its symbols, and the remedy; `None` if it does not.
     fn hidden_symbols(&self) -> Option<String>;
     /// What is at an offset from the start of a function of this module.
-    fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<binary::instructions::Placed, Missing> {
-        Ok(binary::instructions::Placed::Unknown)
+    fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<binary::instructions::InstructionBoundary, Missing> {
+        Ok(binary::instructions::InstructionBoundary::Unknown)
     }
     /// The address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;

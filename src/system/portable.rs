@@ -266,12 +266,12 @@ fn vary(of: &mut Enum, change: Option<Change>) {
 
 /// A question with one target's answer, by the IDs of that target.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RecordedAnswer {
     question: Question,
     answer: Answer,
 }
 
-impl Asked {
+impl RecordedAnswer {
     /// The same question, asked of the same target.
     pub fn new(question: Question, sys: &dyn TargetInfo) -> Self {
         let answer = Answer::to(&question, sys);
@@ -373,7 +373,7 @@ const FOREIGN: u32 = 1 << 31;
 
 impl Requirements {
     /// Those of what was asked. The parts in `free` may differ; `numbers` are the parts for which there are relocations.
-    pub fn new(asked: &[Asked], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
+    pub fn new(asked: &[RecordedAnswer], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
         let mut structs: Vec<(u32, Place)> = Vec::new();
         let mut known: HashMap<u32, u32> = HashMap::new();
         let mut requirements = Vec::new();

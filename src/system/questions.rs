@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::binary::instructions::Placed;
+use super::binary::instructions::InstructionBoundary;
 use super::forward::forward;
 use super::kernel::functions::{Functions, Symbols};
 use super::kernel_types::{KernelTypes, Prototype};
@@ -446,7 +446,7 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::ErrorInjectable(function.into()), self.sys.error_injectable(function))
     }
 
-    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing> {
         self.record(Question::KernelPlace(module.into(), function.into(), by), self.sys.kernel_place(module, function, by))
     }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::binary::instructions::Placed;
+use super::binary::instructions::InstructionBoundary;
 use super::forward::forward;
 use super::kernel::functions::{Functions, Symbols};
 use super::kernel_types::{KernelTypes, Prototype};
 use super::machine::arch::Arch;
 use super::machine::programs::ProgramFunction;
-use super::portable::{Answer, Asked, Change, Part, key};
+use super::portable::{Answer, Change, Part, RecordedAnswer, key};
 use super::questions::Question;
 use super::{
     Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
@@ -46,8 +46,8 @@ pub struct Machine {
 
 impl<'a> Varied<'a> {
     /// Answers as `sys` does, of which this was asked.
-    pub fn new(sys: &'a dyn TargetInfo, asked: &[Asked], by: &Variation) -> Self {
-        let changed = |(index, one): (usize, &Asked)| {
+    pub fn new(sys: &'a dyn TargetInfo, asked: &[RecordedAnswer], by: &Variation) -> Self {
+        let changed = |(index, one): (usize, &RecordedAnswer)| {
             let answer = one.changed(&|part| by.parts.get(&(index, part.clone())).copied(), &by.sizes);
             (one.key(), answer)
         };
@@ -164,7 +164,7 @@ impl TargetInfo for Varied<'_> {
         function_homes(name: &str) -> Result<Vec<Home>, Missing>;
         text_symbols(name: &str) -> Symbols;
         error_injectable(function: &str) -> Option<bool>;
-        kernel_place(module: &str, function: &str, by: u64) -> Result<Placed, Missing>;
+        kernel_place(module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing>;
         has_module(name: &str) -> bool;
         loads_on_demand(module: &str) -> bool;
         is_dynamic_tracepoint(category: &str, name: &str) -> bool;

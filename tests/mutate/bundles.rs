@@ -7,7 +7,7 @@ use rbt::frontend::check_text;
 use rbt::launch::Described;
 use rbt::settings::Settings;
 use rbt::system::fake::Fake;
-use rbt::system::portable::{Asked, Requirements};
+use rbt::system::portable::{RecordedAnswer, Requirements};
 use rbt::system::questions::Recorder;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ fn whole(fake: &Fake) -> Result<Vec<u8>, String> {
     let checked = check_text("s.bt", SCRIPT, &recorder, &settings).map_err(|e| format!("{e:?}"))?;
     let compiled =
         codegen::compile(&checked.script, &checked.settings, &recorder, &[], Default::default()).map_err(|e| format!("{e:?}"))?;
-    let asked: Vec<Asked> = recorder.portable()?.into_questions().map(|question| Asked::new(question, fake)).collect();
+    let asked: Vec<RecordedAnswer> = recorder.portable()?.into_questions().map(|question| RecordedAnswer::new(question, fake)).collect();
     let variant = Variant::new(compiled.artifact, Vec::new(), Requirements::new(&asked, &BTreeSet::new(), &[]));
     let about = About { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
     Bundle::new(vec![variant], &settings, Described::default(), fake, about).to_bytes().map_err(|e| e.message)

@@ -25,7 +25,7 @@ use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::mem::U64;
 use super::shared::{CUT_REASONS, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS, State};
-use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section, TaskOffsets};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef, TaskOffsets};
 use crate::bug;
 use crate::system::binary::python::{BETWEEN, Layout, MARKED, NO_CODE};
 use crate::types::Int;
@@ -144,7 +144,7 @@ impl<'c> CodegenCx<'c> {
 
     /// The program of the tracepoint `sched_process_fork`: a child has its parent's interpreter.
     pub fn python_fork(&self, name: &str, of: TaskOffsets) {
-        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let mut e = self.begin_program(name, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let (parent, child) = (e.load_ctx(0, U64), e.load_ctx(8, U64));
         let (parent, child) = (e.member(parent, of.tgid), e.member(child, of.tgid));
         let thread = e.cmp(Cmp::Eq, parent, child);

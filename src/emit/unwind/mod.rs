@@ -25,7 +25,7 @@ pub use layout::*;
 use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{CUT_REASONS, SCRATCH_SLOTS, State};
-use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, Section};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 use memory::*;
 
@@ -115,7 +115,7 @@ impl CodegenCx<'_> {
     pub fn identify_files(&self) {
         let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(WALKS)?.parse().ok());
         let (Some(limit), Some(target)) = (limit, self.target.unwind) else { return };
-        let mut e = self.begin_program(IDENTIFY, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let mut e = self.begin_program(IDENTIFY, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let addr = e.load_ctx(0, U64);
         let slot = e.slot_number();
         let state = e.walk_memory(limit, slot);

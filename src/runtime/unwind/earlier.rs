@@ -11,14 +11,14 @@ const MOST: usize = 512;
 
 /// The files of a program.
 #[derive(Debug)]
-pub(super) struct Earlier {
+pub(super) struct MappedFilesCache {
     file: CacheFile,
     /// In the order in which they were mapped first.
     pub files: Vec<PathBuf>,
     changed: bool,
 }
 
-impl Earlier {
+impl MappedFilesCache {
     /// What is known of a program; none if nothing is kept between runs.
     pub fn of(program: &Path) -> Option<Self> {
         let path = program.canonicalize().ok()?;

@@ -34,9 +34,9 @@ use crate::system::binary::interpreters;
 use crate::system::binary::needed::needed;
 use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
-use earlier::Earlier;
+use earlier::MappedFilesCache;
 use kernel::Maps;
-use place::Placed;
+use place::TableAllocator;
 
 /// Nothing to do: the longest sleep.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -58,7 +58,7 @@ pub(super) struct Unwinder {
 }
 
 /// The program that rbt runs: its process, and the files that it maps. It has a lock of its own, since the state's may be held for long.
-type SharedChild = Arc<Mutex<Option<(u32, Earlier)>>>;
+type SharedChild = Arc<Mutex<Option<(u32, MappedFilesCache)>>>;
 
 /// What tables are made with.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub(super) struct Options {
 struct State {
     maps: Maps,
     ring: Ring,
-    placed: Placed,
+    placed: TableAllocator,
     /// By the kernel's identity of files: their numbers.
     files: HashMap<FileKey, u32>,
     /// Files that were looked at before programs ran, by device and inode.
@@ -109,7 +109,7 @@ impl Unwinder {
         let ring = Ring::open(maps.misses(), MISSES_BYTES.into())?;
         let child = SharedChild::default();
         let state = State {
-            placed: Placed::new(options.memory),
+            placed: TableAllocator::new(options.memory),
             maps,
             ring,
             files: HashMap::new(),
@@ -163,7 +163,7 @@ impl Unwinder {
 
     /// Has the thread make the tables of what a program, which rbt is about to run as this process, mapped in earlier runs.
     pub fn preload_earlier(&self, program: &Path, pid: u32) {
-        let Some(earlier) = Earlier::of(program) else { return };
+        let Some(earlier) = MappedFilesCache::of(program) else { return };
         of(&self.state).next.extend(earlier.files.iter().cloned());
         *of(&self.child) = Some((pid, earlier));
         tell(&self.wake);

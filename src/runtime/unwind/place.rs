@@ -13,7 +13,7 @@ type Block = Box<[u64; BLOCK_WORDS as usize]>;
 
 /// The tables that were placed.
 #[derive(Debug)]
-pub(super) struct Placed {
+pub(super) struct TableAllocator {
     /// Words in use.
     words: u64,
     /// Words that there may be.
@@ -50,7 +50,7 @@ impl Writer {
     }
 }
 
-impl Placed {
+impl TableAllocator {
     /// `memory`: bytes that tables may take.
     pub fn new(memory: u64) -> Self {
         let pool = u64::from(POOL_BLOCKS) * u64::from(BLOCK_WORDS);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::dump::dump;
 use super::{Tables, check_with};
-use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns, Saved};
+use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns, StateCodec};
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
@@ -38,7 +38,7 @@ static READ: KernelRead = KernelRead { init: [0, 0], step, finish, quotient: Non
 fn agg(f: &CallInfo, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
-static SAVED: Saved = Saved { adds: false, size: |_, _| None, save: |_, _| Counted::default(), load: |_, _| Ok(Vec::new()) };
+static SAVED: StateCodec = StateCodec { adds: false, size: |_, _| None, save: |_, _| Counted::default(), load: |_, _| Ok(Vec::new()) };
 static COUNT: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, false, vec![]),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::failure::reason;
 use crate::input;
 use crate::system::binary::dwarf::BinaryTypes;
-use crate::system::binary::instructions::{self, Placed};
+use crate::system::binary::instructions::{self, InstructionBoundary};
 use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::Features;
 use crate::system::kernel::function_cache::{self, Index};
@@ -397,7 +397,7 @@ impl TargetInfo for Live {
         rights::hidden_symbols()
     }
 
-    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing> {
         // An image of the kernel, without its modules.
         if let Some(path) = IMAGES.iter().find_map(std::env::var_os).filter(|p| !p.is_empty() && module == functions::KERNEL) {
             let image = self.binary(Path::new(&path)).map_err(|m| Missing {
@@ -409,7 +409,7 @@ impl TargetInfo for Live {
             }
         }
         let length = functions::length(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), module, function);
-        Ok(length.filter(|length| by >= *length).map_or(Placed::Unknown, Placed::Outside))
+        Ok(length.filter(|length| by >= *length).map_or(InstructionBoundary::Unknown, InstructionBoundary::Outside))
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

@@ -15,7 +15,7 @@ const LONGEST: u64 = 16 << 20;
 
 /// What is at an offset from the start of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub enum InstructionBoundary {
     /// The start of an instruction.
     Instruction,
     /// Apparently the middle of an instruction.
@@ -27,12 +27,12 @@ pub enum Placed {
 }
 
 /// Determines what is at an offset from the start of a function of this binary.
-pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
+pub fn placed(path: &Path, function: &Function, by: u64) -> InstructionBoundary {
     match by {
-        0 => Placed::Instruction,
-        _ if by >= function.size => Placed::Outside(function.size),
-        _ if starts_at(path, function.offset, by) == Some(true) => Placed::Instruction,
-        _ => Placed::InsideInstruction,
+        0 => InstructionBoundary::Instruction,
+        _ if by >= function.size => InstructionBoundary::Outside(function.size),
+        _ if starts_at(path, function.offset, by) == Some(true) => InstructionBoundary::Instruction,
+        _ => InstructionBoundary::InsideInstruction,
     }
 }
 
