@@ -78,10 +78,10 @@ pub struct Source {
 
 impl Output {
     /// Is it what somebody looks for? (A time of day over what follows and a map without entries are not.)
-    pub fn tells(&self) -> bool {
+    pub fn is_result(&self) -> bool {
         match self {
             Output::Text { kind, .. } => *kind != "time",
-            Output::Map(view) => view.tells(),
+            Output::Map(view) => view.is_result(),
             Output::Span(span) => span.phase != Phase::Begin,
             Output::Value(_) | Output::Problem { .. } | Output::Test(_) => true,
             Output::Attached { .. } | Output::Lost { .. } | Output::Limited(_) | Output::Counts(_) | Output::End | Output::State(_) => {

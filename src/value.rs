@@ -325,7 +325,7 @@ pub enum Unit {
 
 impl MapView {
     /// Is there anything in it? (A map without keys has its one entry even where that is an empty histogram.)
-    pub fn tells(&self) -> bool {
+    pub fn is_result(&self) -> bool {
         let empty = |value: &Value| {
             matches!(value, Value::Hist(hist) if hist.counts.iter().all(|n| *n == 0))
                 || matches!(value, Value::Percentiles(of) if of.stats.count == 0)

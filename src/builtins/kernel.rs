@@ -92,7 +92,7 @@ fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("type-mismatch", f.span(0), format!("path takes a `struct path` or a pointer to one, but this is {ty}"));
         return Err(d.help("for a file, use `path(args.file.f_path)`"));
     }
-    f.handed(0)?;
+    f.require_probe_arg(0)?;
     if let Attach::Trampoline { program: None, function, .. } = &f.site.attach
         && !HAVE_PATHS.contains(&function.as_str())
     {

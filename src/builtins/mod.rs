@@ -283,7 +283,7 @@ impl CallInfo<'_> {
     }
 
     /// Refuses argument `i` unless it is [`ArgInfo::handed`].
-    pub fn handed(&self, i: usize) -> Result<(), Diagnostic> {
+    pub fn require_probe_arg(&self, i: usize) -> Result<(), Diagnostic> {
         if self.args.get(i).is_none_or(|a| a.handed) {
             return Ok(());
         }
@@ -459,7 +459,7 @@ pub enum MapAction {
 }
 
 /// What this row does with a whole map.
-pub fn whole(row: &Builtin) -> Option<MapAction> {
+pub fn map_action(row: &Builtin) -> Option<MapAction> {
     [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a pointer to a socket, but this is {ty}", f.name));
                 return Err(d.help("use a `struct sock *` that is an argument of the probe, such as `args.sk`"));
             }
-            f.handed(0)?;
+            f.require_probe_arg(0)?;
             Ok(Type::U64)
         }),
         needs: ContextFeatures::SOCKETS,

@@ -18,10 +18,10 @@ pub(super) const ROWS: &[Builtin] = &[
             Param::optional("default", Accepts::Any),
             Param::optional("description", Accepts::LitStr),
         ],
-        returns: Returns::By(|f| given(f).map(|(ty, _)| ty)),
+        returns: Returns::By(|f| check_option(f).map(|(ty, _)| ty)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
+        lower: Lower::Fold(|f| check_option(f).map(|(_, value)| value)),
         doc: "Returns the value of a named option, which users give after -- as --name=value or --name value. The default value determines the type; without one, the option is a switch. In attach points, $name stands for the value: commas separate several attach points, and an empty value or 0 stands for none. -- --help lists the options of a script.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
@@ -99,7 +99,7 @@ pub fn declared(row: &str, args: &[ArgInfo], span: Span) -> Option<ScriptOption>
     Some(ScriptOption { name: text(0)?, default, description: text(2), span })
 }
 
-fn given(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
+fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     let Some(option) = declared(f.name, f.args, f.span) else {
         let d = Diagnostic::error("not-constant", f.span(1), "an option's default must be a literal: true, false, a number or a string");
         return Err(d.help("its type determines that of the option"));

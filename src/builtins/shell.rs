@@ -133,7 +133,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let separator = spec.text(1).unwrap_or(b" ").to_vec();
                 Ok(Box::new(move |args, host| {
                     let data = match args.first() {
-                        Some(Arg::Value(Value::Bytes(bytes))) => joined(bytes, &separator, &|text| told(text, host)),
+                        Some(Arg::Value(Value::Bytes(bytes))) => joined(bytes, &separator, &|text| escaped(text, host)),
                         _ => Vec::new(),
                     };
                     host.say(Output::Text { kind: "join", data, newline: true });
@@ -187,7 +187,7 @@ fn joined(bytes: &[u8], separator: &[u8], told: &dyn Fn(&[u8]) -> Vec<u8>) -> Ve
 }
 
 /// Text from other programs, as the reader of the output sees it.
-fn told(text: &[u8], host: &dyn Host) -> Vec<u8> {
+fn escaped(text: &[u8], host: &dyn Host) -> Vec<u8> {
     let mut to = Vec::with_capacity(text.len());
     host.text(&Value::Str { bytes: text.to_vec(), cut: false }, Reader::Output, &mut to);
     to
@@ -199,10 +199,10 @@ fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
     for part in text.split_inclusive(|b| matches!(b, b'\n' | b'\t')) {
         match part.split_last() {
             Some((end @ (b'\n' | b'\t'), before)) => {
-                to.extend(told(before, host));
+                to.extend(escaped(before, host));
                 to.push(*end);
             }
-            _ => to.extend(told(part, host)),
+            _ => to.extend(escaped(part, host)),
         }
     }
     to

@@ -294,7 +294,7 @@ impl<'c> Builder<'_, 'c> {
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
             self.unwound(limit, flags, (limit_given, interpreted))
         } else {
-            (self.taken(limit, lead, flags), self.int(0))
+            (self.get_stack(limit, lead, flags), self.int(0))
         };
         let key = self.alloc(8);
         let id = self.keep_stack(map, key, (frames, limit + 1), 1, cut);
@@ -359,7 +359,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// The frames of the stack that `bpf_get_stack` gives. `lead`: bytes before them for frames that are put in or left out.
-    fn taken(&mut self, limit: u32, lead: u64, flags: u64) -> PointerValue<'c> {
+    fn get_stack(&mut self, limit: u32, lead: u64, flags: u64) -> PointerValue<'c> {
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
         let room = self.alloc((limit + 1) * 8 + lead as u32);
         self.zero(room, (limit + 1) * 8 + lead as u32, 8);

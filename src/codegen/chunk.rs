@@ -150,12 +150,12 @@ impl<'c> Gen<'_, 'c> {
     }
 
     /// Does a jump out of the function also leave a chunk?
-    pub(super) fn leaves_chunk(&self) -> bool {
+    pub(super) fn jumps_out_of_chunk(&self) -> bool {
         self.body.depth == 0 && self.body.chunks.as_ref().is_some_and(|c| c.within > 0)
     }
 
     /// `break` or `continue` of a loop around the piece.
-    pub(super) fn leave_chunk(&mut self, out_of: bool) {
+    pub(super) fn jump_out_of_chunk(&mut self, out_of: bool) {
         let code = self.e.int(if out_of { BREAK } else { CONTINUE });
         self.e.ret(Some(code));
     }

@@ -25,18 +25,18 @@ pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     for probe in &script.probes {
         let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
-        bodies.for_each(|body| lists(body, &mut |stmts| found.extend(taken(stmts).iter().map(|t| t.map))));
+        bodies.for_each(|body| lists(body, &mut |stmts| found.extend(pairs(stmts).iter().map(|t| t.map))));
     }
     found
 }
 
 /// The pairs in a list of statements: execution reaches the second statement after the first, and no statement in between
 /// uses the map.
-pub(super) fn taken(stmts: &[Stmt]) -> Vec<PrintAndEmpty> {
+pub(super) fn pairs(stmts: &[Stmt]) -> Vec<PrintAndEmpty> {
     let mut found: Vec<PrintAndEmpty> = Vec::new();
     for (ends, s) in stmts.iter().enumerate() {
-        let Some((map, how @ (MapAction::Cleared | MapAction::Zeroed))) = whole(s) else { continue };
-        let Some(shows) = stmts.iter().take(ends).rposition(|s| whole(s) == Some((map, MapAction::Shown))) else { continue };
+        let Some((map, how @ (MapAction::Cleared | MapAction::Zeroed))) = map_action(s) else { continue };
+        let Some(shows) = stmts.iter().take(ends).rposition(|s| map_action(s) == Some((map, MapAction::Shown))) else { continue };
         let between = stmts.get(shows + 1..ends).unwrap_or_default();
         if passes(between, map) && found.iter().all(|t| t.shows != shows) {
             found.push(PrintAndEmpty { shows, ends, map, keys: how == MapAction::Zeroed });
@@ -46,10 +46,10 @@ pub(super) fn taken(stmts: &[Stmt]) -> Vec<PrintAndEmpty> {
 }
 
 /// What a statement does with a whole map, if that is all it does.
-fn whole(s: &Stmt) -> Option<(MapId, MapAction)> {
+fn map_action(s: &Stmt) -> Option<(MapId, MapAction)> {
     let StmtKind::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) = &s.kind else { return None };
     match args.first() {
-        Some(CallArg::Map(map)) => Some((*map, builtins::whole(row)?)),
+        Some(CallArg::Map(map)) => Some((*map, builtins::map_action(row)?)),
         _ => None,
     }
 }

@@ -74,7 +74,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 } else {
                     self.place(x)
                 };
-                let addr = self.e.mere_number(addr);
+                let addr = self.e.forget_pointer_type(addr);
                 Operand::reg(e.ty.clone(), addr)
             }
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e),

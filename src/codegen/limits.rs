@@ -73,14 +73,14 @@ pub(super) fn too_large(programs: &[Limited], manifest: &Manifest, script: &hir:
     let mut told: Vec<Diagnostic> = Vec::new();
     for program in programs {
         let span = probe_of(program, manifest, script).map_or_else(Span::default, |p| p.span);
-        let mut tell = |said: Diagnostic| {
+        let mut report = |said: Diagnostic| {
             if !told.contains(&said) {
                 told.push(said);
             }
         };
         if program.maps.len() > MOST_MAPS {
             let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
-            tell(maps_in_excess(span, own, MOST_MAPS - (program.maps.len() - own)));
+            report(maps_in_excess(span, own, MOST_MAPS - (program.maps.len() - own)));
         }
         if program.functions > MOST_FUNCTIONS {
             let message = format!(
@@ -88,7 +88,7 @@ pub(super) fn too_large(programs: &[Limited], manifest: &Manifest, script: &hir:
                 program.functions
             );
             let help = "put the loops that are alike into a function of the script (`fn`), or split the work among several probes";
-            tell(Diagnostic::error("too-many-functions", span, message).help(help));
+            report(Diagnostic::error("too-many-functions", span, message).help(help));
         }
     }
     told

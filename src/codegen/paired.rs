@@ -29,7 +29,7 @@ pub(super) fn exits(script: &hir::Script, settings: &Settings) -> BTreeSet<usize
     if settings.invocation.shares_maps {
         return BTreeSet::new();
     }
-    let exits = script.probes.iter().enumerate().filter_map(|(i, p)| Some((i, calls(p, false)?, taken(p))));
+    let exits = script.probes.iter().enumerate().filter_map(|(i, p)| Some((i, calls(p, false)?, deleted_maps(p))));
     let exits: Vec<(usize, BTreeSet<&str>, Vec<MapId>)> = exits.filter(|(.., maps)| !maps.is_empty()).collect();
     let mut probed: BTreeMap<MapId, BTreeSet<&str>> = BTreeMap::new();
     for (_, names, maps) in &exits {
@@ -63,7 +63,7 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
 }
 
 /// Maps whose element for this thread is all that the predicate tests, and that the body always deletes.
-fn taken(probe: &hir::Probe) -> Vec<MapId> {
+fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
     let [hir::Stmt { kind: StmtKind::If { cond, then, otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
     let mut returns = false;
     hir::visit(then, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));

@@ -153,7 +153,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.set_site(site);
             }
         }
-        syscall::leave_compat_calls(&mut self.e, &self.cx.env);
+        syscall::return_if_compat_syscall(&mut self.e, &self.cx.env);
     }
 
     /// Records the hit, if the end of the run may report probes without hits.
@@ -187,7 +187,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn not_own(&mut self, attach: &Attach) {
         let settings = self.cx.env.settings;
         if attach.properties().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
-            self.e.leave_own();
+            self.e.return_if_own_process();
         }
     }
 
@@ -201,7 +201,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         // the helper came to all these programs with Linux 5.14
         if let (false, Some(level)) = (self.cx.env.sys.has(Feature::AncestorCgroup), within.level) {
             let task = self.e.call(Helper::GetCurrentTask, &[]);
-            if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.cx.env.sys) {
+            if crate::probes::iter::return_if_other_cgroup(&mut self.e, task, within.id, level, self.cx.env.sys) {
                 return;
             }
         }
@@ -220,7 +220,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
         if !attach.properties().runs_after {
-            self.e.leave_when_stopped();
+            self.e.return_if_stopped();
         }
     }
 
@@ -232,7 +232,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             // an address that is shown by name
             (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
             // the verifier lets nobody calculate with the context's own address; its members are read by helpers
-            (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.mere_number(addr)),
+            (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.forget_pointer_type(addr)),
             _ => op,
         }
     }

@@ -111,7 +111,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             return self.statements(stmts);
         }
         // what is done as one stays together
-        let pairs = double_buffer::taken(stmts);
+        let pairs = double_buffer::pairs(stmts);
         let (mut from, mut at) = (0, 0);
         while at < stmts.len() {
             let rest = stmts.get(at..).unwrap_or_default();
@@ -130,7 +130,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     pub(super) fn statements(&mut self, stmts: &[Stmt]) {
-        let taken = double_buffer::taken(stmts);
+        let taken = double_buffer::pairs(stmts);
         for (i, s) in stmts.iter().enumerate() {
             let part = taken.iter().find(|t| (t.shows == i || t.ends == i) && self.e.double(t.map).is_some());
             if part.is_some_and(|t| t.ends == i) {
@@ -203,7 +203,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         match out_of {
             true if self.e.in_loop() => self.e.break_(),
             false if self.e.in_loop() => self.e.continue_(),
-            _ if self.leaves_chunk() => self.leave_chunk(out_of),
+            _ if self.jumps_out_of_chunk() => self.jump_out_of_chunk(out_of),
             // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
             // bpf-helpers(7))
             _ => {
@@ -227,7 +227,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
             }
-            _ if self.leaves_chunk() => self.return_from_chunk(value),
+            _ if self.jumps_out_of_chunk() => self.return_from_chunk(value),
             _ => self.e.ret(value),
         }
     }
@@ -400,17 +400,17 @@ impl<'a, 'c> Gen<'a, 'c> {
         body: impl FnOnce(&mut Self, &[BasicValue<'c>]),
     ) -> PointerValue<'c> {
         let outside = self.lent();
-        self.e.lend(outside);
+        self.e.save_program_state(outside);
         let (builder, params) = self.e.begin_callback(name, numbers);
         let builder = self.emit_into(builder, |g, around| {
             if let (Some(BasicValue::PointerValue(at)), Some(l)) = (params.last(), &mut g.body.loops) {
                 l.at = *at;
             }
             let at = g.lent();
-            g.e.borrow(around, at);
+            g.e.restore_program_state(around, at);
             g.body.depth += 1;
             if checks {
-                g.leave_loop();
+                g.break_if_over();
             }
             body(g, &params);
             g.body.depth -= 1;
@@ -423,7 +423,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// Leaves the loop, and those around it, if the run is over or they take too long.
-    fn leave_loop(&mut self) {
+    fn break_if_over(&mut self) {
         let interrupted = self.e.interrupted();
         self.if_else(interrupted, |g| g.stop(), |_| ());
         let Some(offset) = self.body.loop_state else { crate::bug!("loops were counted") };

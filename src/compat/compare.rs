@@ -36,7 +36,7 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
         return;
     }
     for finding in &mut seen.findings {
-        gone(finding, earlier, name, sys);
+        add_other_kernel(finding, earlier, name, sys);
     }
     let mut found = Vec::new();
     for was in &earlier.uses {
@@ -49,7 +49,7 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
 }
 
 /// Tells of a thing that is not there what it is on the other kernel.
-fn gone(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
+fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.place else { return };
     // it was wrong there too

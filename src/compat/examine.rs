@@ -8,7 +8,7 @@ use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
 use crate::emit::Dumps;
 use crate::failure::without_os_error;
-use crate::frontend::explain::{self, not_compiled, unserved};
+use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
 use crate::probes::{self, Attach, ContextFeatures, Env, SamplePeriod};
 use crate::runtime::{self, AttachFailed, Refused};
@@ -360,7 +360,7 @@ impl Work<'_> {
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
-                let without = unserved(&e, &compiled, &checked, sys);
+                let without = refused_mechanisms(&e, &compiled, &checked, sys);
                 if !without.is_empty() {
                     checked.settings.no_features.extend(without);
                     continue;

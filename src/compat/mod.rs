@@ -71,7 +71,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let outcomes = outcomes(&run, &subjects, &kernels);
     drop(progress);
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
-    tell(&report, asked, began)?;
+    write_report(&report, asked, began)?;
     Ok(report.status())
 }
 
@@ -148,7 +148,8 @@ fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels
         let of = |kernel: usize| kernel * subjects.len() + i;
         let Some(of_first) = seen.get(of(first)).filter(|s| s.state == State::Checked && !s.is_well()) else { continue };
         let with = |fine: &dyn Fn(&ScriptCheck) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(fine));
-        let Some((n, other)) = with(&ScriptCheck::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.lacks_more_than(s)))
+        let Some((n, other)) =
+            with(&ScriptCheck::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.has_errors_beyond(s)))
         else {
             continue;
         };
@@ -252,14 +253,14 @@ fn one_part(
         if let Some((name, earlier)) = baseline.and_then(|(name, all)| Some((name, all.get(i)?))) {
             compare::compare(&mut seen, earlier, name, &*sys);
         }
-        seen.settle();
+        seen.apply_exceptions();
         Some(seen)
     };
     numbers.filter_map(with_earlier).collect()
 }
 
 /// The format to where it is to go; text, unless that is the format, to standard output.
-fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
+fn write_report(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
     let style =
         Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host: verdict::host(), root: verdict::repository() };
     let Some(format) = verdict::find(&asked.format) else {

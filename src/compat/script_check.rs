@@ -34,7 +34,7 @@ impl ScriptCheck {
     }
 
     /// Is there an error here that the other has not at that place?
-    pub fn lacks_more_than(&self, other: &ScriptCheck) -> bool {
+    pub fn has_errors_beyond(&self, other: &ScriptCheck) -> bool {
         let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.place == f.place);
         self.findings.iter().any(|f| f.level == Level::Error && !has(f))
     }
@@ -52,7 +52,7 @@ impl ScriptCheck {
     }
 
     /// What is allowed becomes a note; then all is in order of place.
-    pub fn settle(&mut self) {
+    pub fn apply_exceptions(&mut self) {
         for f in &mut self.findings {
             if let (Some(why), true) = (self.exceptions.allows(f.rule), f.level > Level::Note) {
                 f.level = Level::Note;

@@ -38,7 +38,7 @@ fn config() -> Config {
 fn seen_on(script: &str, sys: &Fake, release: &str) -> ScriptCheck {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
     let mut seen = examine::examine(&subject, &KernelContext { sys, release, scripts: None, tells_callable: true, load: false }, &config());
-    seen.settle();
+    seen.apply_exceptions();
     seen
 }
 
@@ -54,7 +54,7 @@ fn compared(script: &str, from: &str, to: &str) -> Vec<Finding> {
     assert!(earlier.findings.iter().all(|f| f.level == Level::Note), "{:?}", earlier.findings);
     let mut seen = seen_on(script, &now, "6.12.0");
     compare::compare(&mut seen, &earlier, "old", &now);
-    seen.settle();
+    seen.apply_exceptions();
     seen.findings
 }
 
@@ -141,7 +141,7 @@ fn one_error_hides_no_other() {
     let earlier = seen(script, KERNEL);
     let mut now = seen_on(script, &sys, "6.12.0");
     compare::compare(&mut now, &earlier, "old", &sys);
-    now.settle();
+    now.apply_exceptions();
     let mut rules: Vec<_> = now.findings.iter().map(|f| f.rule).collect();
     rules.sort_unstable();
     assert_eq!(rules, ["field-gone", "no-helper", "size-changed"], "{now:?}");
@@ -151,7 +151,7 @@ fn one_error_hides_no_other() {
     compare::compare(&mut back, &now, "new", &kernel(KERNEL));
     assert!(back.findings.iter().any(|f| f.rule == "size-changed"));
     assert!(back.without_changes_of(&now).findings.is_empty());
-    assert!(now.lacks_more_than(&earlier) && !earlier.lacks_more_than(&now));
+    assert!(now.has_errors_beyond(&earlier) && !earlier.has_errors_beyond(&now));
 }
 
 /// If a kernel was described for other scripts, a missing fact is unknown.

@@ -35,13 +35,13 @@ pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
 
 /// Can it make a terminal show other text than is there? Control characters do, and so do the characters that end a line or
 /// change the direction of writing (Unicode Standard Annex 9, "Trojan Source").
-pub fn misleads(c: char) -> bool {
+pub fn is_deceptive(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text in one line, and nothing in it that drives a terminal: names of files and tokens come from others.
 pub fn plain(text: &str) -> String {
-    uncommanded(&text.chars().map(|c| if misleads(c) { '\u{FFFD}' } else { c }).collect::<String>()).into_owned()
+    uncommanded(&text.chars().map(|c| if is_deceptive(c) { '\u{FFFD}' } else { c }).collect::<String>()).into_owned()
 }
 
 /// The same for what may have several lines, and tabs. The first one is not the beginning of what is written.
@@ -71,7 +71,7 @@ pub fn uncommanded_line(line: &str) -> Cow<'_, str> {
 pub fn visible(text: &[u8], to: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         let mut rest = chunk.valid();
-        while let Some(at) = rest.find(misleads) {
+        while let Some(at) = rest.find(is_deceptive) {
             let (before, after) = rest.split_at(at);
             to.extend_from_slice(before.as_bytes());
             let c = after.chars().next().unwrap_or_default();
@@ -161,7 +161,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
         match c {
             '\t' => shown.push_str(&" ".repeat(TAB)),
             // Nothing in a script may drive the terminal.
-            c if misleads(c) => shown.push('\u{FFFD}'),
+            c if is_deceptive(c) => shown.push('\u{FFFD}'),
             c => shown.push(c),
         }
         columns += width(c);
@@ -249,8 +249,8 @@ mod tests {
         assert_eq!((shown(b"\xc2"), shown(b"\x9b")), (r"\xc2".into(), r"\x9b".into()));
         for c in (0..=0x10FFFF).filter_map(char::from_u32) {
             let told = shown(c.to_string().as_bytes());
-            assert!(!told.chars().any(misleads), "{c:?}");
-            assert_eq!(told == c.to_string(), !misleads(c), "{c:?}");
+            assert!(!told.chars().any(is_deceptive), "{c:?}");
+            assert_eq!(told == c.to_string(), !is_deceptive(c), "{c:?}");
         }
     }
 

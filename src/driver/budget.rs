@@ -87,7 +87,7 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
     let mut budget = Budget::default();
     match script(run, Some(&mut budget), None) {
         Ok(status) => match budget.verdict(run) {
-            Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == verdict::WELL { status } else { verdict }),
+            Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == verdict::WELL { status } else { verdict }),
             None => Ok(status),
         },
         Err(failure) => {
@@ -96,7 +96,7 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
             if !budget.checked.is_empty() {
                 let why = if failure.message.is_empty() { "the script could not be run" } else { failure.message.as_str() };
                 let outcomes = budget.checked.iter().map(|e| expect::could_not(e, why)).collect();
-                budget.tell(run, began, outcomes)?;
+                budget.report(run, began, outcomes)?;
             }
             Err(Failure::reported(status))
         }
@@ -264,7 +264,7 @@ impl Budget {
     }
 
     /// Writes the reports. Gives the status.
-    pub fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
+    pub fn report(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
         self.fence = None;
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;

@@ -13,7 +13,7 @@ use crate::diag::{self, Diagnostics, Severity};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
-use crate::frontend::explain::{REFUSED, explain, not_compiled, unserved};
+use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanisms};
 use crate::frontend::require::require_privileges;
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
@@ -96,7 +96,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     let mut kernels = Vec::new();
     for (name, snapshot) in &snapshots {
         let release = snapshot.about().release.clone();
-        let fits = |machine: &Machine| fit(front, tree, snapshot, &release, *machine, &mut variants, &mut fixed);
+        let fits = |machine: &Machine| compile_to_fit(front, tree, snapshot, &release, *machine, &mut variants, &mut fixed);
         let made: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
         let why_not = match made {
             Ok(of) => {
@@ -122,7 +122,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
 ///
 /// # Errors
 /// Why the script does not run on it.
-fn fit(
+fn compile_to_fit(
     front: &Frontend,
     tree: &ast::Script,
     snapshot: &Snapshot,
@@ -213,7 +213,7 @@ fn compiled(
             made.artifact(target).map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
         // What this kernel refuses, another one with the same answers refuses as well.
         let Err(e) = runtime::load(&artifact, &checked.settings, sys, Options::default()).map(drop) else { return Ok((checked, made)) };
-        let mechanisms = unserved(&e, &compiled, &checked, sys);
+        let mechanisms = refused_mechanisms(&e, &compiled, &checked, sys);
         if mechanisms.is_empty() {
             return Err(explain(&e, REFUSED, &compiled, &checked.script, front));
         }

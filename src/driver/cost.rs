@@ -38,7 +38,7 @@ pub(super) fn cost(asked: &Cost) -> Result<u8, Failure> {
     if asked.bounds.is_empty() {
         return Ok(0);
     }
-    budget.tell(&asked.run, began, asked.bounds.iter().map(|bound| outcome(bound, &costs)).collect())
+    budget.report(&asked.run, began, asked.bounds.iter().map(|bound| outcome(bound, &costs)).collect())
 }
 
 fn outcome(bound: &Bound, costs: &Costs) -> Outcome {

@@ -102,7 +102,7 @@ struct Over {
 }
 
 impl Over {
-    fn tell(&self) {
+    fn set(&self) {
         *self.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
@@ -229,7 +229,7 @@ struct Script {
 impl Script {
     fn run(self) {
         let attached = Arc::new(Mutex::new(None));
-        let result = self.whole(&attached);
+        let result = self.run_to_end(&attached);
         let running: Option<Arc<Running>> = attached.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Err(failure) = &result {
             report(failure, self.run.color);
@@ -245,7 +245,7 @@ impl Script {
                     self.board.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
                 }
                 running.scrapes.close();
-                running.over.tell();
+                running.over.set();
             }
             (None, Ok(_)) => {
                 let _ = self.say.send(Outcome::Unchanged);
@@ -257,7 +257,7 @@ impl Script {
     }
 
     /// The whole way of a script; what is attached is put into `attached`.
-    fn whole(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>) -> Result<u8, Failure> {
+    fn run_to_end(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>) -> Result<u8, Failure> {
         let run = &self.run;
         let mut front = Frontend::new(run);
         front.read(&run.program)?;

@@ -38,7 +38,7 @@ pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
     }
     let missing: Vec<String> = asked.hosts.iter().filter(|host| !sum.hosts().contains(*host)).cloned().collect();
     for host in &missing {
-        problems.tell(&format!("there is no state of the host {host}"));
+        problems.problem(&format!("there is no state of the host {host}"));
     }
     if sum.hosts().is_empty() {
         problems.finish();
@@ -57,7 +57,7 @@ pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
     let status = u8::from(problems.messages > 0);
     problems.finish();
     match budget.verdict(run) {
-        Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == crate::verdict::WELL { status } else { verdict }),
+        Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == crate::verdict::WELL { status } else { verdict }),
         None => Ok(status),
     }
 }
@@ -66,10 +66,10 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
     let mut refused = None;
     let mut each = |found: Document| match found {
         _ if refused.is_some() => {}
-        Document::Problem(what) => problems.tell(&what),
+        Document::Problem(what) => problems.problem(&what),
         Document::State(state, place) => match sum.add(*state, &place) {
             Ok(()) => {}
-            Err(MergeError::Document(what)) => problems.tell(&what),
+            Err(MergeError::Document(what)) => problems.problem(&what),
             Err(MergeError::Script(what)) => refused = Some(what),
         },
     };
@@ -79,7 +79,7 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
         File::open(file).and_then(|from| read(&file.display().to_string(), from, &mut each))
     };
     if let Err(e) = done {
-        problems.tell(&format!("cannot read {}: {}", file.display(), reason(&e)));
+        problems.problem(&format!("cannot read {}: {}", file.display(), reason(&e)));
     }
     match refused {
         Some(what) => Err(Failure::new(what).code("not-merged").help("only runs of the same script add up; merge others separately")),
@@ -102,7 +102,7 @@ pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
         return Err(failure.help("write one with `rbt -f state`; `--diff @MAP` compares with another map of the run"));
     }
     let (views, refused): (Vec<_>, Vec<_>) = sum.shown(None).into_iter().partition(Result::is_ok);
-    refused.into_iter().filter_map(Result::err).for_each(|why| problems.tell_of_map(&why));
+    refused.into_iter().filter_map(Result::err).for_each(|why| problems.map_problem(&why));
     Ok(Some(Arc::new(Base::of_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
 }
 
@@ -121,7 +121,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
                     key_parts = view.entries.iter().map(|(key, _)| parts(key)).fold(key_parts, usize::max);
                     outputs.push(Output::Map(view));
                 }
-                Err(why) => problems.tell_of_map(&why),
+                Err(why) => problems.map_problem(&why),
             }
         }
         sum.warnings().iter().filter(|_| run.warnings).for_each(|warning| problems.warn(warning));
@@ -139,7 +139,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
     let mut out = renderer.take_file()?;
     if with_state {
         let (state, refused) = sum.state();
-        refused.iter().for_each(|why| problems.tell_of_map(why));
+        refused.iter().for_each(|why| problems.map_problem(why));
         outputs.extend(state.map(Output::State));
     }
     let mut rendered = Rendered::default();
@@ -162,11 +162,11 @@ struct Problems {
 }
 
 impl Problems {
-    fn tell(&mut self, what: &str) {
+    fn problem(&mut self, what: &str) {
         self.report(Failure::new(what));
     }
 
-    fn tell_of_map(&mut self, NotSummable { what, help }: &NotSummable) {
+    fn map_problem(&mut self, NotSummable { what, help }: &NotSummable) {
         let failure = Failure::new(what);
         self.report(match help {
             Some(help) => failure.help(*help),

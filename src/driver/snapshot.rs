@@ -126,7 +126,7 @@ fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn TargetInfo, sourc
 /// Packs a snapshot, writes it, and reports its contents and what is missing.
 fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progress: Progress) -> Result<u8, Failure> {
     let mut bytes = Vec::new();
-    let packed = snapshot::write_telling(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
+    let packed = snapshot::write_with_progress(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
     drop(progress);
     packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
@@ -152,7 +152,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     }
     if !quiet {
         let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
-        let told = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), held(contents));
+        let told = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), summary(contents));
         to_stderr(&format!("{}\n", diag::plain(&told)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
             to_stderr(&format!("{} run as root to include everything: sudo rbt snapshot\n", paint("help:", terminal::BOLD, color)));
@@ -181,7 +181,7 @@ fn named(section: &str) -> String {
 }
 
 /// Numbers of items in a snapshot.
-fn held(of: &Contents) -> String {
+fn summary(of: &Contents) -> String {
     let mut parts = Vec::new();
     match of.btf.len() {
         0 => {}
@@ -271,7 +271,7 @@ mod tests {
     use crate::tools::TOOLS;
 
     /// What a script becomes on a kernel: its instructions, or what is wrong with it.
-    fn told(text: &str, sys: &dyn TargetInfo) -> String {
+    fn explained(text: &str, sys: &dyn TargetInfo) -> String {
         let source = Source { name: "test".into(), text: text.into() };
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
         let checked = match crate::frontend::check_text("test", text, sys, &settings) {
@@ -317,7 +317,7 @@ mod tests {
         for text in &scripts {
             let without_near =
                 |told: String| told.lines().filter(|l| !l.contains("did you mean") && !l.contains("help:")).collect::<Vec<_>>().join("\n");
-            assert_eq!(without_near(told(text, &less)), without_near(told(text, &whole)), "{text}");
+            assert_eq!(without_near(explained(text, &less)), without_near(explained(text, &whole)), "{text}");
         }
     }
 }

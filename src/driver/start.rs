@@ -10,7 +10,7 @@ use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Span};
 use crate::failure::Failure;
-use crate::frontend::explain::{REFUSED, explain, unserved};
+use crate::frontend::explain::{REFUSED, explain, refused_mechanisms};
 use crate::frontend::{Checked, Frontend};
 use crate::launch::{self, Described, Launch, LaunchInput, RunError, RunResult};
 use crate::metrics::Names;
@@ -51,7 +51,7 @@ pub(super) fn start(
     let ended = ended.map_err(|stopped| match stopped {
         RunError::Failed(failure) => StartError::Failed(failure),
         RunError::Broke(e) => StartError::Failed(explain(&e, 1, compiled, &checked.script, front)),
-        RunError::Refused(e) => match unserved(&e, compiled, checked, sys) {
+        RunError::Refused(e) => match refused_mechanisms(&e, compiled, checked, sys) {
             mechanisms if mechanisms.is_empty() => StartError::Failed(explain(&e, REFUSED, compiled, &checked.script, front)),
             mechanisms => {
                 if run.verbose {
@@ -112,7 +112,7 @@ fn working_maps(script: &hir::Script) -> Vec<String> {
     for probe in script.probes.iter().filter(|p| p.sites.iter().any(|site| matches!(site.attach, Attach::End))) {
         hir::visit(&probe.body, &mut |node| {
             if let hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) = node
-                && let (Some(action), Some(hir::CallArg::Map(map))) = (builtins::whole(call.row), call.args.first())
+                && let (Some(action), Some(hir::CallArg::Map(map))) = (builtins::map_action(call.row), call.args.first())
             {
                 match action {
                     MapAction::Shown => shown.insert(*map),

@@ -163,7 +163,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Turns an address into a plain number, so that the verifier allows arithmetic with it: the verifier treats the result of
     /// a byte swap as unknown (`check_alu_op` of kernel/bpf/verifier.c). Only helpers can then read from this address.
-    pub fn mere_number(&self, addr: IntValue<'c>) -> IntValue<'c> {
+    pub fn forget_pointer_type(&self, addr: IntValue<'c>) -> IntValue<'c> {
         let hidden = self.opaque(self.swap_bytes(addr, 8));
         self.swap_bytes(hidden, 8)
     }

@@ -20,7 +20,7 @@ impl CodegenCx<'_> {
             e.store(*at, 8, 8, returned);
             e.cmp(Cmp::Ne, returned, e.int(0))
         });
-        let at = e.handed();
+        let at = e.callback_args();
         let (ctx, zero) = (e.ctx(), e.int(0));
         e.store_ptr(at, 0, ctx);
         e.store(at, 8, 8, zero);

@@ -254,7 +254,7 @@ impl<'c> Builder<'_, 'c> {
         }
         // The old place becomes empty.
         let (old, after) = self.fun.acquire;
-        let here = self.here();
+        let here = self.current_block();
         let acquire = self.new_block("acquire");
         let next = self.new_block("work");
         self.b.position_at_end(old);

@@ -167,9 +167,9 @@ impl<'a, 'c> Builder<'a, 'c> {
         Finished { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
     }
 
-    /// Stores the state of the program that a callback needs: see [`Builder::borrow`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of
+    /// Stores the state of the program that a callback needs: see [`Builder::restore_program_state`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of
     /// stack.
-    pub fn lend(&mut self, at: PointerValue<'c>) {
+    pub fn save_program_state(&mut self, at: PointerValue<'c>) {
         let slot = self.scratch_at(0);
         self.store_ptr(at, 0, slot);
         let ctx = self.ctx();
@@ -179,7 +179,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Gives a callback the scratch memory, context and site of the program; its scratch memory starts after that of `outer`.
-    pub fn borrow(&mut self, outer: &Self, at: PointerValue<'c>) {
+    pub fn restore_program_state(&mut self, outer: &Self, at: PointerValue<'c>) {
         let slot = self.load_ptr(at, 0);
         let home = self.fun.slot;
         ok(self.b.build_store(home, slot));
@@ -194,8 +194,8 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Stack for the arguments of a callback: 24 bytes, which are free again when the helper has returned, so all callbacks
     /// share them.
-    pub(super) fn handed(&mut self) -> PointerValue<'c> {
-        self.alloc_known("handed", 24)
+    pub(super) fn callback_args(&mut self) -> PointerValue<'c> {
+        self.alloc_known("callback_args", 24)
     }
 
     /// The current number of elements of a map.
@@ -214,7 +214,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let total = self.scratch_at(offset);
         let zero = self.int(0);
         self.store(total, 0, 8, zero);
-        let at = self.handed();
+        let at = self.callback_args();
         self.store_ptr(at, 0, total);
         self.call(Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
         let total = self.scratch_at(offset);

@@ -80,7 +80,7 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Builds the search for the slot, before the body.
     fn find_slot(&mut self) {
-        let here = self.here();
+        let here = self.current_block();
         let FunctionCx { entry, exit, result, slot: home, acquire: (_, start), .. } = self.fun;
         let find = self.new_block("find");
         let Some(BasicValueEnum::IntValue(number)) = self.fun.function.get_nth_param(1) else { bug!("a piece gets a slot") };

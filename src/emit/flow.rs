@@ -36,7 +36,7 @@ pub struct LoopBlocks<'c> {
 }
 
 impl<'c> Builder<'_, 'c> {
-    pub(super) fn here(&self) -> BasicBlock<'c> {
+    pub(super) fn current_block(&self) -> BasicBlock<'c> {
         match self.b.get_insert_block() {
             Some(b) => b,
             None => bug!("the builder stands nowhere"),
@@ -88,13 +88,13 @@ impl<'c> Builder<'_, 'c> {
 
     /// Ends the code of `a`; that of `b` follows.
     pub fn choose_else(&mut self, branch: &IfBlocks<'c>, value: IntValue<'c>) {
-        branch.yes_value.set(Some((value, self.here())));
+        branch.yes_value.set(Some((value, self.current_block())));
         self.else_(branch);
     }
 
     /// Ends the code of `b`.
     pub fn end_choose(&mut self, branch: IfBlocks<'c>, value: IntValue<'c>) -> IntValue<'c> {
-        let from = self.here();
+        let from = self.current_block();
         let yes = branch.yes_value.get();
         self.end_if(branch);
         let phi = ok(self.b.build_phi(self.i64t(), ""));

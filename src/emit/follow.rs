@@ -62,7 +62,7 @@ impl<'c> CodegenCx<'c> {
     pub(super) fn forget_ended(&self, name: &str, map: PointerValue<'c>, of: TaskOffsets) {
         let mut e = self.begin_program(name, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let task = e.load_ctx(0, U64);
-        e.leave_unless_last(task, of);
+        e.return_unless_last_thread(task, of);
         let tgid = e.member(task, of.tgid);
         let key = e.alloc(8);
         e.store(key, 0, 4, tgid);
@@ -88,7 +88,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Returns if the current process is this process of rbt.
-    pub fn leave_own(&mut self) {
+    pub fn return_if_own_process(&mut self) {
         let own = self.start(std::mem::offset_of!(Start, own));
         let tgid = self.tgid();
         let ours = self.cmp(Cmp::Eq, tgid, own);
@@ -108,7 +108,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Returns if other threads of the task's process are still running.
-    pub(super) fn leave_unless_last(&mut self, task: IntValue<'c>, of: TaskOffsets) {
+    pub(super) fn return_unless_last_thread(&mut self, task: IntValue<'c>, of: TaskOffsets) {
         let at = self.add(task, self.int(of.signal.into()));
         let signal = self.read_int(Space::Kernel, at, U64);
         let live = self.member(signal, of.live);

@@ -126,7 +126,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Adds code to the entry block, where allocas must be: LLVM's back end does not support dynamic ones.
     fn in_entry<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
-        let here = self.here();
+        let here = self.current_block();
         let entry = self.fun.entry;
         self.b.position_at_end(entry);
         let value = f(self);
@@ -201,7 +201,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The entry block already ends in a branch, so the alloca of the key must precede it.
     fn entry_alloca_in_entry_tail(&mut self) -> PointerValue<'c> {
-        let here = self.here();
+        let here = self.current_block();
         let entry = self.fun.entry;
         match entry.get_first_instruction() {
             Some(first) => self.b.position_before(&first),
@@ -660,7 +660,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the program if the run is over ([`State::stopped`]).
-    pub fn leave_when_stopped(&mut self) {
+    pub fn return_if_stopped(&mut self) {
         let flag = self.state(std::mem::offset_of!(State, stopped));
         let stopped = self.load(flag, 0, Int { bytes: 4, signed: false });
         self.if_(stopped, |e| e.ret(None));

@@ -157,7 +157,7 @@ impl<'c> Builder<'_, 'c> {
             e.store(*ctx, 16, 8, found);
             e.int(1)
         });
-        let ctx = self.handed();
+        let ctx = self.callback_args();
         self.store_ptr(ctx, 0, text);
         self.store_ptr(ctx, 8, wanted);
         let zero = self.int(0);

@@ -291,7 +291,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
-    pub fn leave_when_ended(&mut self) {
+    pub fn return_if_ended(&mut self) {
         let said = self.state(offset_of!(State, ended));
         let ended = self.load(said, 0, Int { bytes: 8, signed: false });
         self.if_(ended, |e| e.ret(None));

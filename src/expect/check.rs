@@ -193,7 +193,7 @@ impl Checker<'_> {
         if let Some(ty) = of.shape.alone() {
             return Ok((Kind::Read(of), ty));
         }
-        let message = format!("{} holds {}, which is not a single value", map.name, held(map));
+        let message = format!("{} holds {}, which is not a single value", map.name, contents(map));
         let diagnostic = Diagnostic::error("type-mismatch", span, message);
         let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
         Err(match suited.split_last() {
@@ -371,7 +371,7 @@ fn suited(shape: Shape) -> Vec<&'static str> {
 
 fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
     let diagnostic =
-        Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, held(map)));
+        Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, contents(map)));
     match suited(Shape::of(&map.value)).as_slice() {
         [] => diagnostic.help("store a number in the script"),
         names => diagnostic.help(format!("such a map has {}", names.join(", "))),
@@ -379,7 +379,7 @@ fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
 }
 
 /// What a map holds, in the script's words.
-fn held(map: &Map) -> String {
+fn contents(map: &Map) -> String {
     match map.value.aggregation() {
         Some(agg) => format!("{}()", agg.function),
         None => map.value.to_string(),

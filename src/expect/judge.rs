@@ -46,14 +46,14 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         Ok(Some(true)) if !lossy => {}
         Ok(Some(false)) => {
             let mut blamed = Vec::new();
-            findings.blame(root, lossy, &mut blamed);
+            findings.find_unmet(root, lossy, &mut blamed);
             let help = lossy.then(|| format!("at least: {}", lost.join("; ")));
             outcome.findings.push(find("not-met", blamed.join("; "), help));
             outcome.facts.extend(findings.culprits(root));
         }
         Ok(None) if !lossy => {
             let mut blamed = Vec::new();
-            findings.blame(root, lossy, &mut blamed);
+            findings.find_unmet(root, lossy, &mut blamed);
             let help = "use narrower buckets: percentiles(n), hist(n, 5), or an lhist whose range includes all values";
             outcome.findings.push(find("undecided", blamed.join("; "), Some(help.into())));
         }
@@ -103,20 +103,20 @@ fn losses(root: &Expr, last: &Last) -> Vec<String> {
     let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
     let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
     let mut lost = Vec::new();
-    let mut tell = |of: fn(&Counts) -> u64, what: &str| {
+    let mut report = |of: fn(&Counts) -> u64, what: &str| {
         if sum(of) > 0 {
             lost.push(format!("{} {what} ({})", sum(of), whose(of)));
         }
     };
-    tell(|c| c.missed, "runs of probes were skipped");
-    tell(|c| c.refused, "updates failed because maps were full");
-    tell(|c| c.unstored, "updates failed for lack of memory");
-    tell(|c| c.thinned, "runs of probes were dropped to keep a limit");
-    tell(|c| c.detached, "times probes were detached to keep a limit");
-    tell(|c| c.unkept, "stacks were not stored");
+    report(|c| c.missed, "runs of probes were skipped");
+    report(|c| c.refused, "updates failed because maps were full");
+    report(|c| c.unstored, "updates failed for lack of memory");
+    report(|c| c.thinned, "runs of probes were dropped to keep a limit");
+    report(|c| c.detached, "times probes were detached to keep a limit");
+    report(|c| c.unkept, "stacks were not stored");
     let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);
     if last.maps.iter().zip(&last.emptied).any(emptied) {
-        tell(|c| c.dropped, "events were lost");
+        report(|c| c.dropped, "events were lost");
     }
     if !last.not_attached.is_empty() {
         lost.push(format!("not attached: {}", last.not_attached.join(", ")));
@@ -187,13 +187,13 @@ impl Findings<'_> {
     }
 
     /// The parts for which it does not hold.
-    fn blame(&self, e: &Expr, lossy: bool, to: &mut Vec<String>) {
+    fn find_unmet(&self, e: &Expr, lossy: bool, to: &mut Vec<String>) {
         let holds = |e: &Expr| Eval { last: self.last, lossy }.eval(e).is_ok_and(|v| v.truth() == Some(true));
         match &e.kind {
             Kind::And(a, b) | Kind::Or(a, b) => {
                 for side in [a, b] {
                     if !holds(side) {
-                        self.blame(side, lossy, to);
+                        self.find_unmet(side, lossy, to);
                     }
                 }
             }
@@ -209,7 +209,7 @@ impl Findings<'_> {
     fn comparison(&self, e: &Expr, op: BinOp, a: &Expr, b: &Expr) -> String {
         let time = has_time(e);
         let constant = |e: &Expr| maps(e).is_empty();
-        let (a, b, op) = match (constant(a), turned(op)) {
+        let (a, b, op) = match (constant(a), swapped(op)) {
             (true, Some(op)) if !constant(b) => (b, a, op),
             _ => (a, b, op),
         };
@@ -262,7 +262,7 @@ impl Findings<'_> {
 }
 
 /// The same comparison with its sides changed over.
-fn turned(op: BinOp) -> Option<BinOp> {
+fn swapped(op: BinOp) -> Option<BinOp> {
     match op {
         BinOp::Lt => Some(BinOp::Gt),
         BinOp::Gt => Some(BinOp::Lt),

@@ -47,7 +47,7 @@ pub(crate) fn compile(
     let plain = keep && dumps == Dumps::default();
     let file = plain.then(|| file(script, settings, sources)).flatten();
     let Some(file) = file else { return Ok((codegen::compile(script, settings, sys, sources, dumps)?, false)) };
-    if let Some(compiled) = kept(&file, sys) {
+    if let Some(compiled) = load_cached(&file, sys) {
         return Ok((compiled, true));
     }
     let recorder = Recorder::new(sys);
@@ -77,7 +77,7 @@ pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
     front.warn(&format!("user stacks follow frame pointers, because a probe {why} for that"));
 }
 
-fn kept(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
+fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
     let (bytes, start) = file.load()?;
     let kept: CacheEntry<Artifact> = postcard::from_bytes(bytes.get(start..)?).ok()?;
     kept.asked.holds_for(sys).then_some(Compiled {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::compiled;
-use super::explain::{explain, report_not_compiled, unserved};
+use super::explain::{explain, refused_mechanisms, report_not_compiled};
 use super::{Checked, Frontend, configure, from_environment};
 use crate::cdecl;
 use crate::cli::{Program, Run};
@@ -138,7 +138,7 @@ impl EntryContext<'_> {
 
     /// Reports why an entry does not run, or returns the settings for another attempt.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
-        let mechanisms = unserved(why, compiled, &entry.checked, self.sys);
+        let mechanisms = refused_mechanisms(why, compiled, &entry.checked, self.sys);
         if mechanisms.is_empty() {
             return Err(explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }

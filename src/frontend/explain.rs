@@ -28,7 +28,7 @@ pub(crate) fn explain(
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, checked: &Checked, sys: &dyn TargetInfo) -> Vec<Mechanism> {
+pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, checked: &Checked, sys: &dyn TargetInfo) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
@@ -46,7 +46,7 @@ pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, checked: &Che
         // it is refused most often, and what else was chosen may be what tells the sites of a program apart
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };
-    error.downcast_ref::<AttachRefused>().map_or_else(chosen, |unserved| vec![unserved.mechanism])
+    error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused_mechanisms| vec![refused_mechanisms.mechanism])
 }
 
 /// An error of LLVM's back end in generated code. It is a bug in rbt, but the user may be able to write the script

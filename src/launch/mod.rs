@@ -208,14 +208,14 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         verifier,
         buffering: run.buffering,
         waits: launch.managed.is_some(),
-        led_by: launch.managed.as_ref().map(|managed| managed.remote.clone()),
+        managed_by: launch.managed.as_ref().map(|managed| managed.remote.clone()),
         replaces: launch.managed.as_ref().map(|managed| {
             let replaces = managed.replaces.clone();
             Box::new(move || replaces()) as Box<dyn FnOnce() -> _>
         }),
         maps: Vec::new(),
         on_end,
-        hear: launch.export.as_ref().and_then(Export::hear),
+        listener: launch.export.as_ref().and_then(Export::listener),
         scrapes: launch.scrapes.clone(),
         costs: launch.measure.clone().map(|(limit, to)| Measure { limit, report: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
         watched: launch.watched(to_file, renderer.options()),
@@ -226,7 +226,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let mut session = runtime::load(artifact, settings, sys, options).map_err(RunError::Refused)?;
-    session.adopt(child.take());
+    session.set_child(child.take());
     loaded();
 
     let mut err: Box<dyn Write> = match &launch.managed {

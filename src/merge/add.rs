@@ -80,7 +80,7 @@ impl Sum {
     /// See [`MergeError`]; then nothing of it is added.
     pub fn add(&mut self, mut state: State, place: &str) -> Result<(), MergeError> {
         for map in &mut state.maps {
-            whole(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
+            validate(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
             if self.by_host {
                 keep_host(map, &state.host);
             }
@@ -311,7 +311,7 @@ impl Total {
 }
 
 /// Makes sure that a map is what its types say.
-fn whole(map: &mut Map) -> Result<(), String> {
+fn validate(map: &mut Map) -> Result<(), String> {
     if map.key.is_none() && map.entries.len() > 1 {
         return Err("it has no keys, but several elements".into());
     }

@@ -84,7 +84,7 @@ impl Export {
     }
 
     /// Takes the output of the run; none if no logs are wanted.
-    pub fn hear(&self) -> Option<Listener> {
+    pub fn listener(&self) -> Option<Listener> {
         let (mailbox, tally) = (self.logs.as_ref()?.mailbox.clone(), self.tally.clone());
         let (most, batch) = (self.config.queue, self.config.batch.min(self.config.queue));
         Some(Box::new(move |output, source| {

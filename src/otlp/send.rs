@@ -64,7 +64,7 @@ impl Line {
         Self { client, what, warn, wait: SOON, failed: false }
     }
 
-    fn tell(&self, word: &str, why: &str) {
+    fn report(&self, word: &str, why: &str) {
         if self.warn {
             to_stderr(&format!("{word} --otlp {}: {}\n", diag::plain(&self.client.url()), diag::plain(why)));
         }
@@ -74,25 +74,25 @@ impl Line {
         match self.client.post(body, mailbox.left().unwrap_or(Duration::MAX)) {
             Sent::Accepted(answer) => {
                 if std::mem::take(&mut self.failed) {
-                    self.tell("note:", &format!("the collector accepts {} again", self.what));
+                    self.report("note:", &format!("the collector accepts {} again", self.what));
                 }
                 self.wait = SOON;
                 let rejected = partial_success(&answer);
                 if let Some((n, why)) = &rejected {
-                    self.tell("warning:", &format!("the collector rejected {n} {}: {why}", self.what));
+                    self.report("warning:", &format!("the collector rejected {n} {}: {why}", self.what));
                 }
                 Outcome::Done(rejected.map_or(0, |(n, _)| n))
             }
             Sent::Later(after, why) => {
                 if !std::mem::replace(&mut self.failed, true) {
-                    self.tell("warning:", &format!("cannot send {}, and will try again: {why}", self.what));
+                    self.report("warning:", &format!("cannot send {}, and will try again: {why}", self.what));
                 }
                 let wait = after.unwrap_or_else(|| jittered(self.wait));
                 self.wait = (self.wait * 2).min(LATE);
                 Outcome::Again(wait)
             }
             Sent::Refused(why) => {
-                self.tell("warning:", &format!("cannot send {}: {why}", self.what));
+                self.report("warning:", &format!("cannot send {}: {why}", self.what));
                 Outcome::Refused
             }
         }

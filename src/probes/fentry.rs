@@ -91,7 +91,7 @@ impl Fentry {
         }
         // More than can be attached are only counted or listed.
         if found.len() as u64 <= env.settings.max_probes {
-            found.retain(|(m, n)| env.sys.prototype(Some(m), n).is_some_and(|p| unserved(&p, env.sys).is_none()));
+            found.retain(|(m, n)| env.sys.prototype(Some(m), n).is_some_and(|p| unsupported_reason(&p, env.sys).is_none()));
         }
         found
     }
@@ -124,7 +124,7 @@ pub(super) fn words(p: &Prototype) -> u32 {
 
 /// Why a trampoline does not serve a function of this form, if it does not: what `btf_distill_func_proto` of kernel/bpf/btf.c and
 /// `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c refuse.
-pub(super) fn unserved(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static str> {
+pub(super) fn unsupported_reason(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static str> {
     /// Bytes of a struct that is passed in registers.
     const TWO_WORDS: u32 = 16;
     let shape = |ty: &Type| {
@@ -199,7 +199,7 @@ impl ProbeKind for Fentry {
             let d = Diagnostic::error("not-in-btf", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
             return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
         };
-        if let Some(why) = unserved(&prototype, env.sys) {
+        if let Some(why) = unsupported_reason(&prototype, env.sys) {
             let d = Diagnostic::error("not-traceable", point.span, format!("{} cannot attach to `{what}`: {why}", self.name()));
             return Err(d.help(format!("use k{}probe:{what}", if self.exit { "ret" } else { "" })));
         }
@@ -318,7 +318,7 @@ pub(super) fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32, ty: &Type, env: &En
         Some(int) => {
             let v = number(e, offset);
             // what leads to something is that for the verifier, who lets nobody calculate with it
-            let v = if matches!(ty, Type::Ptr(..)) && !e.scope.trusts { e.mere_number(v) } else { v };
+            let v = if matches!(ty, Type::Ptr(..)) && !e.scope.trusts { e.forget_pointer_type(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }
         None => Operand::at(ty.clone(), from_memory(e), Space::Kernel),

@@ -177,7 +177,7 @@ impl ProbeKind for Iter {
     fn enter(&self, e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
         let (name, pin) = named(site);
         if pin.is_none() {
-            e.leave_when_ended();
+            e.return_if_ended();
         }
         for f in objects(name, env.sys).filter(|f| matches!(f.ty, Type::Ptr(..))) {
             let object = word(e, f.offset);
@@ -199,7 +199,7 @@ impl ProbeKind for Iter {
         let field = |e: &mut Builder<'_, 'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
             (Type::Ptr(..), _) => {
                 let object = word(e, f.field.offset);
-                let object = if e.scope.trusts { object } else { e.mere_number(object) };
+                let object = if e.scope.trusts { object } else { e.forget_pointer_type(object) };
                 Operand::reg(f.field.ty.clone(), object)
             }
             (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),
@@ -233,13 +233,13 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
         e.if_(other, |e| e.ret(None));
     }
     if let Some((id, level)) = env.settings.invocation.cgroup.as_ref().and_then(|c| Some((c.id, c.level?))) {
-        leave_other_cgroups(e, task, id, level, env.sys);
+        return_if_other_cgroup(e, task, id, level, env.sys);
     }
 }
 
 /// Returns if a task is neither in the cgroup with this ID, which is at this depth, nor below it. False if the kernel's types
 /// do not describe how to find out.
-pub fn leave_other_cgroups<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
+pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut own = task;
     for offset in path.own {

@@ -360,7 +360,7 @@ fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool, arch: &Arc
         // the verifier may know it for a pointer, with which nobody calculates
         return e.once(&format!("arg{n}"), |e| {
             let word = fentry::number(e, 8 * n);
-            e.mere_number(word)
+            e.forget_pointer_type(word)
         });
     }
     e.once(&format!("arg{n}"), |e| match arch.args.get(n as usize) {

@@ -193,17 +193,17 @@ fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<
 }
 
 /// Leaves a program that runs for calls of 32-bit programs too.
-pub fn leave_foreign_calls(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
+pub fn return_if_other_syscall(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
     if let Attach::Trampoline { function, .. } = &site.attach
         && function.starts_with(FUNCTION_WITHOUT_ARGUMENTS)
     {
-        leave_compat_calls(e, env);
+        return_if_compat_syscall(e, env);
     }
 }
 
 /// Returns in a 32-bit system call: its number means a different call, and the kernel's own tracepoints exclude it as well
 /// (`ARCH_TRACE_IGNORE_COMPAT_SYSCALLS`).
-pub fn leave_compat_calls(e: &mut Builder<'_, '_>, env: &Env) {
+pub fn return_if_compat_syscall(e: &mut Builder<'_, '_>, env: &Env) {
     let Some(status) = compat_status_offset(env) else { return };
     let int = Int { bytes: 4, signed: false };
     // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns

@@ -153,7 +153,7 @@ impl ProbeKind for Tracepoint {
     }
 
     fn enter(&self, e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
-        syscall::leave_foreign_calls(e, site, env);
+        syscall::return_if_other_syscall(e, site, env);
     }
 
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {

@@ -110,7 +110,7 @@ impl Renderer for Pictures {
     }
 
     fn omitted(&self) -> Option<String> {
-        self.omitted.told(NO_PICTURE)
+        self.omitted.message(NO_PICTURE)
     }
 
     fn uncompared(&self) -> Option<String> {

@@ -3,7 +3,7 @@
 //! Strings are JSON and therefore Unicode: U+FFFD replaces bytes that are not UTF-8. (A buffer is an array of numbers and keeps
 //! every byte.) A number that a double cannot represent exactly is a string; a pointer remains a number.
 
-use crate::diag::misleads;
+use crate::diag::is_deceptive;
 use crate::failure::strerror;
 use crate::host::Reader;
 use crate::output::{Limited, MESSAGE, Output, Step, TestEvent};
@@ -300,7 +300,7 @@ fn string(bytes: &[u8], to: &mut Vec<u8>) {
                 '\r' => to.extend_from_slice(b"\\r"),
                 '\t' => to.extend_from_slice(b"\\t"),
                 // the same text to whoever reads JSON, and harmless on a terminal, as DEL is, which bpftrace leaves
-                c if misleads(c) && c != '\u{7f}' => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
+                c if is_deceptive(c) && c != '\u{7f}' => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
                 c => to.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }

@@ -337,7 +337,7 @@ impl Omitted {
     }
 
     /// For [`Renderer::omitted`].
-    fn told(&self, why: &str) -> Option<String> {
+    fn message(&self, why: &str) -> Option<String> {
         let maps = self.maps.iter().cloned().collect::<Vec<_>>().join(", ");
         match (maps.is_empty(), self.spans) {
             (true, false) => None,

@@ -101,7 +101,7 @@ impl Renderer for Pprof {
     }
 
     fn omitted(&self) -> Option<String> {
-        self.omitted.told(NO_STACKS)
+        self.omitted.message(NO_STACKS)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {

@@ -72,7 +72,7 @@ impl Renderer for Speedscope {
     }
 
     fn omitted(&self) -> Option<String> {
-        self.omitted.told(NO_STACKS)
+        self.omitted.message(NO_STACKS)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {

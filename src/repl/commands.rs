@@ -171,7 +171,7 @@ impl Prompt {
     }
 
     fn map(&self, name: &str) -> Result<hir::Map, Failure> {
-        let maps = self.world.given();
+        let maps = self.world.maps();
         let whole = if name.starts_with('@') { name.to_owned() } else { format!("@{name}") };
         if let Some(map) = maps.iter().find(|m| m.name == whole) {
             return Ok(map.clone());
@@ -304,7 +304,7 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
 }
 
 fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
-    let maps = prompt.world.given();
+    let maps = prompt.world.maps();
     if maps.is_empty() {
         prompt.say("there are no maps\n");
     }
@@ -335,7 +335,7 @@ fn printing(map: &hir::Map, most: Option<u64>) -> String {
 
 fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let statements = match text {
-        "" => prompt.world.given().iter().map(|map| printing(map, None)).collect(),
+        "" => prompt.world.maps().iter().map(|map| printing(map, None)).collect(),
         text => {
             let (map, most) = map_and_top(prompt, text)?;
             printing(&map, most)
@@ -352,7 +352,7 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
 fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let emptied = |map: &hir::Map| format!("clear({});", map.name);
     let statements: String = match text {
-        "" => prompt.world.given().iter().map(emptied).collect(),
+        "" => prompt.world.maps().iter().map(emptied).collect(),
         name => emptied(&prompt.map(name)?),
     };
     if !statements.is_empty() {
@@ -372,7 +372,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     }
     let since = Instant::now();
     // what entries say meanwhile is for the screen that comes back
-    prompt.printer.settle(Duration::from_millis(20));
+    prompt.printer.wait_until_idle(Duration::from_millis(20));
     prompt.printer.hold(true);
     let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
         // the head, a table's own, and the last line
@@ -531,7 +531,7 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if file.is_empty() {
         return Err(wanted("a file", ":write run.html, or :write stacks.speedscope.json @"));
     }
-    let maps = map.map_or_else(|| prompt.world.given(), |map| vec![map]);
+    let maps = map.map_or_else(|| prompt.world.maps(), |map| vec![map]);
     if maps.is_empty() {
         prompt.say("there are no maps\n");
         return Ok(Next::Go);
@@ -604,7 +604,7 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
 
 fn reset(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
     prompt.end(|_| true);
-    prompt.printer.settle(PATIENCE);
+    prompt.printer.wait_until_idle(PATIENCE);
     prompt.world.maps.borrow_mut().clear();
     prompt.world.stacks.borrow_mut().clear();
     prompt.world.definitions.borrow_mut().clear();

@@ -150,7 +150,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         let options = Options {
             // for people, `announce` has it
             quiet: run.quiet || run.is_text(),
-            led_by: Some(theirs),
+            managed_by: Some(theirs),
             waits: true,
             on_attached: Some(Box::new(on_attached)),
             buffering: run.buffering,
@@ -221,7 +221,7 @@ pub fn evaluate(
     sys: &dyn TargetInfo,
 ) -> Result<(Vec<u8>, Parts), Why> {
     let remote = Arc::new(Remote::new()?);
-    let options = Options { quiet: true, led_by: Some(remote.clone()), maps, ..Options::default() };
+    let options = Options { quiet: true, managed_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, settings, sys, options)?;
     let parts = session.parts()?;

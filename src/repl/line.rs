@@ -105,7 +105,7 @@ impl Line {
         let all = scan::tokens(text);
         let here = all.iter().filter(|(k, r)| *k == Token::Map && r.end < text.len()).filter_map(|(_, r)| text.get(r.clone()));
         let mut names: Vec<String> = here.map(str::to_owned).collect();
-        names.extend(self.world.given().into_iter().map(|m| m.name));
+        names.extend(self.world.maps().into_iter().map(|m| m.name));
         names
     }
 
@@ -211,7 +211,7 @@ impl Line {
             | CompletionContext::Variable(_)
             | CompletionContext::Type(..) => None,
             CompletionContext::Map(at) => {
-                let held = self.world.given().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
+                let held = self.world.maps().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
                 Some(shape(&held))
             }
             CompletionContext::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),

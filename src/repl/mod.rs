@@ -69,7 +69,7 @@ struct Workspace {
 }
 
 impl Workspace {
-    fn given(&self) -> Vec<hir::Map> {
+    fn maps(&self) -> Vec<hir::Map> {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
     }
 
@@ -84,7 +84,7 @@ impl Workspace {
     }
 
     fn among<T>(&self, ask: impl FnOnce(&EntryContext) -> T) -> T {
-        let (maps, definitions) = (self.given(), self.defined());
+        let (maps, definitions) = (self.maps(), self.defined());
         ask(&EntryContext { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
     }
 }
@@ -181,7 +181,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     let _keys = Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
     while !interrupts::leaving() {
-        prompt.printer.settle(Duration::from_millis(20));
+        prompt.printer.wait_until_idle(Duration::from_millis(20));
         prompt.printer.editing(true);
         // Ctrl-C while nothing was being typed, that nothing else took note of
         editor.helper().map(Line::was_typing);
@@ -299,7 +299,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
             return Ok(u8::from(prompt.failed));
         }
         // what came at once is told before what the next line says
-        prompt.printer.settle(PATIENCE);
+        prompt.printer.wait_until_idle(PATIENCE);
         if prompt.printer.unread() {
             break;
         }
@@ -466,7 +466,7 @@ impl Prompt {
             let (out, mut parts) =
                 entries::evaluate(artifact, settings, world.named(), &mut *entries::renderer(&world.run, settings, None)?, &world.sys)?;
             self.keep(entry, &mut parts);
-            self.printer.settle(PATIENCE);
+            self.printer.wait_until_idle(PATIENCE);
             plainly(&self.value(entry, &out));
             return Ok(());
         }
@@ -615,13 +615,13 @@ impl Prompt {
         self.running = staying;
         ending.iter().for_each(Running::end);
         ending.iter().for_each(|running| running.wait(PATIENCE));
-        self.printer.settle(Duration::from_millis(50));
+        self.printer.wait_until_idle(Duration::from_millis(50));
     }
 
     fn leave(&mut self) {
         self.printer.close();
         self.end(|_| true);
-        self.printer.settle(PATIENCE);
+        self.printer.wait_until_idle(PATIENCE);
     }
 }
 

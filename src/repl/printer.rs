@@ -111,7 +111,7 @@ impl Printer {
     }
 
     /// Waits until all is shown, `longest` at most.
-    pub fn settle(&self, longest: Duration) {
+    pub fn wait_until_idle(&self, longest: Duration) {
         let end = Instant::now() + longest;
         let mut queue = self.queue();
         while queue.busy || !queue.texts.is_empty() {

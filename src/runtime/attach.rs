@@ -84,7 +84,7 @@ impl Links {
 
     /// Detaches programs in files that this process has mapped, too, without waiting: breakpoints in malloc(3) would slow down
     /// what is left to do, even if their programs return at once. Call it when the run is over.
-    pub fn leave_ourselves(&mut self, manifest: &Manifest) {
+    pub fn detach_from_own_files(&mut self, manifest: &Manifest) {
         let in_files: Vec<(usize, &Path)> =
             (0..).zip(&manifest.programs).flat_map(|(i, p)| p.sites.iter().filter_map(move |s| Some((i, s.attach.binary()?)))).collect();
         if in_files.is_empty() {

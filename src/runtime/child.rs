@@ -112,7 +112,7 @@ impl Child {
     }
 
     /// Returns once all that it does before its exec is done, so that probes attached from here on see nothing of that.
-    pub fn settle(&self) {
+    pub fn wait_until_ready(&self) {
         if let Some(gate) = &self.gate {
             gate.wait_for_child();
         }

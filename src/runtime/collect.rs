@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::poll::{MAX_WAIT, clear, eventfd, tell, wait};
+use super::poll::{MAX_WAIT, clear, eventfd, wait, wake};
 use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
@@ -183,7 +183,7 @@ impl Collector {
     fn end(&mut self) -> Option<Ring> {
         self.channel.lock().stop = true;
         self.channel.room.notify_one();
-        tell(&self.channel.thread);
+        wake(&self.channel.thread);
         self.thread.take().and_then(|thread| thread.join().ok())
     }
 }
@@ -234,7 +234,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
                 queue.waiting.push_back(batch);
             }
             if news && std::mem::take(&mut queue.sleeps) {
-                tell(&channel.reader);
+                wake(&channel.reader);
             }
         }
         if found.more || found.bytes > brim {

@@ -102,8 +102,8 @@ pub(super) struct RunContext<'a> {
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
     /// Gets all output as well.
-    pub(super) hear: Option<Listener>,
-    /// Where the record comes from that is at work, for [`RunContext::hear`].
+    pub(super) listener: Option<Listener>,
+    /// Where the record comes from that is at work, for [`RunContext::listener`].
     pub(super) source: Option<Source>,
 }
 
@@ -150,12 +150,12 @@ impl<'a> RunContext<'a> {
             shares_output: false,
             throttle: None,
             counts: Vec::new(),
-            hear: None,
+            listener: None,
             source: None,
         }
     }
 
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         (self.exit.is_none() || self.ending) && self.broken.is_none()
     }
 
@@ -198,7 +198,7 @@ impl<'a> RunContext<'a> {
             return;
         }
         self.counted_at = Some(Instant::now());
-        self.tell_problems();
+        self.report_problems();
         let lost = self.loaded.state.tally_of_all().dropped;
         if lost > self.reported_lost {
             let events = lost - self.reported_lost;
@@ -208,9 +208,9 @@ impl<'a> RunContext<'a> {
     }
 
     /// Tells what programs have failed to do since the last time.
-    pub(super) fn tell_problems(&mut self) {
+    pub(super) fn report_problems(&mut self) {
         let mut problems = std::mem::take(&mut self.problems);
-        problems.tell(&self.loaded.state, self);
+        problems.report(&self.loaded.state, self);
         self.problems = problems;
     }
 
@@ -284,7 +284,7 @@ impl<'a> RunContext<'a> {
         let complete = counts.iter().all(Counts::complete);
         self.incomplete = cut_stacks.is_some() || !complete;
         if let Some(unwinder) = self.loaded.unwinder.as_ref().filter(|_| self.verbose) {
-            self.notes.extend(unwinder.news());
+            self.notes.extend(unwinder.take_messages());
         }
         for note in std::mem::take(&mut self.notes) {
             self.warn(&note);
@@ -377,8 +377,8 @@ impl Host for RunContext<'_> {
         if let (Output::Map(view), true) = (&output, self.in_end && !self.silent) {
             self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
         }
-        if let Some(hear) = &mut self.hear {
-            hear(&output, self.source.as_ref());
+        if let Some(listener) = &mut self.listener {
+            listener(&output, self.source.as_ref());
         }
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
@@ -391,7 +391,7 @@ impl Host for RunContext<'_> {
     }
 
     fn ending(&self) -> u32 {
-        self.signals.ends()
+        self.signals.end_requests()
     }
 
     fn in_end(&self) -> bool {

@@ -30,7 +30,7 @@ impl EmptyResult {
 
     /// The note has been printed.
     pub fn printed(&mut self, output: &Output) {
-        if output.tells() {
+        if output.is_result() {
             self.last = self.records;
             self.after |= self.over;
         }

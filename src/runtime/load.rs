@@ -575,12 +575,12 @@ pub(super) fn left_out(program: RawFd) -> u64 {
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, signals: &Signals) -> anyhow::Result<()> {
     // `end` runs once the end was asked for, and `begin` need not any more
-    let known = if *which == Attach::Begin { 0 } else { signals.ends() };
+    let known = if *which == Attach::Begin { 0 } else { signals.end_requests() };
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
             signals
-                .attend(loaded.state.flags(), known, || super::test_run::run_once(fd, 0))
+                .interruptible(loaded.state.flags(), known, || super::test_run::run_once(fd, 0))
                 .with_context(|| format!("cannot run {}", site.name))?;
         }
     }

@@ -86,7 +86,7 @@ impl Mapping {
         (addr - self.start).wrapping_add(self.offset)
     }
 
-    fn says_as_much_as(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let same = match (&self.backing, &other.backing) {
             (Backing::File(a), Backing::File(b)) => a.id == b.id,
             (Backing::Vdso, Backing::Vdso) | (Backing::Anonymous, Backing::Anonymous) => true,
@@ -117,7 +117,7 @@ impl Process {
 
     fn add(&mut self, mapping: Mapping) {
         let latest = self.mappings.iter().rev().find(|known| known.start < mapping.end && known.end > mapping.start);
-        if latest.is_some_and(|known| known.says_as_much_as(&mapping)) {
+        if latest.is_some_and(|known| known.is_equivalent(&mapping)) {
             return;
         }
         let mappings = Rc::make_mut(&mut self.mappings);

@@ -55,7 +55,7 @@ impl Event {
     }
 
     /// Apart from the time.
-    fn says_the_same_as(&self, other: &Self) -> bool {
+    fn eq_without_time(&self, other: &Self) -> bool {
         match (self, other) {
             (
                 Self::Mapped { pid, start, len, offset, inode, path, time: _ },
@@ -162,7 +162,7 @@ impl Recorder {
         }
         let before = self.latest.insert(*pid, self.kept.len());
         match before.and_then(|at| Some((at, self.kept.get(at)?))) {
-            Some((at, (_, known))) if known.says_the_same_as(event) => {
+            Some((at, (_, known))) if known.eq_without_time(event) => {
                 self.latest.insert(*pid, at);
                 true
             }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::mmap_events::Recorder;
-use super::poll::{eventfd, tell, wait};
+use super::poll::{eventfd, wait, wake};
 
 /// The records, and the thread that reads them. Without a thread, they are read on demand.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl MmapReader {
 impl Drop for MmapReader {
     fn drop(&mut self) {
         if let Some((thread, stop)) = self.thread.take() {
-            tell(&stop);
+            wake(&stop);
             // a thread that panicked has nothing more to say
             let _ = thread.join();
         }

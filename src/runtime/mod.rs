@@ -154,7 +154,7 @@ pub struct Options {
     /// Where nothing but `end` is left to run, wait until somebody ends the run.
     pub waits: bool,
     /// The controller that ends the run instead of signals; none if signals do.
-    pub led_by: Option<Arc<Remote>>,
+    pub managed_by: Option<Arc<Remote>>,
     /// Called when all probes are attached and none counts yet.
     pub replaces: Option<Replaces>,
     /// Gets the number of probes once all are attached.
@@ -164,7 +164,7 @@ pub struct Options {
     /// The state to complete and to say at the end, where the format asks for it.
     pub state: Option<Box<State>>,
     /// Gets what the script says, and where it comes from.
-    pub hear: Option<Listener>,
+    pub listener: Option<Listener>,
     /// Measures what the run costs.
     pub costs: Option<Measure>,
     /// Another thread asks for the state while the run goes on.
@@ -264,8 +264,8 @@ pub fn load<'a>(
     sys: &'a dyn TargetInfo,
     mut options: Options,
 ) -> anyhow::Result<Session<'a>> {
-    let signals = match &options.led_by {
-        Some(remote) => signals::Signals::led_by(remote.clone()),
+    let signals = match &options.managed_by {
+        Some(remote) => signals::Signals::managed_by(remote.clone()),
         None => signals::Signals::catch().context("cannot catch signals")?,
     };
     let manifest = &artifact.manifest;
@@ -349,7 +349,7 @@ pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) 
 
 impl Session<'_> {
     /// Takes the `-c` program, which is let go when all is attached.
-    pub fn adopt(&mut self, child: Option<Child>) {
+    pub fn set_child(&mut self, child: Option<Child>) {
         if let (Some(unwinder), Some(child)) = (&self.cx.loaded.unwinder, &child) {
             unwinder.preload_program(child.program());
             unwinder.preload_earlier(child.program(), child.pid());
@@ -361,7 +361,7 @@ impl Session<'_> {
     /// are [`AttachRefused`].
     fn attach(&mut self, lowered: bool, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
         if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
-            child.settle();
+            child.wait_until_ready();
         }
         let (settings, sys) = (self.cx.settings, self.sys);
         let mut ignored: Vec<AttachFailed> = Vec::new();
@@ -412,7 +412,7 @@ impl Session<'_> {
         if lowered {
             return Ok(());
         }
-        self.unserved(&ignored).into_iter().for_each(say);
+        self.unattached_blocks(&ignored).into_iter().for_each(say);
         let sites = || self.cx.manifest.programs.iter().flat_map(|p| &p.sites);
         let test_run = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
         if self.links.sites == test_run && sites().any(|s| !run_by_hand(&s.attach)) && self.cx.signals.end().is_none() {
@@ -422,7 +422,7 @@ impl Session<'_> {
     }
 
     /// What to say of blocks that nothing serves, once for each reason.
-    fn unserved(&self, ignored: &[AttachFailed]) -> Vec<Output> {
+    fn unattached_blocks(&self, ignored: &[AttachFailed]) -> Vec<Output> {
         let of = |name: &String| ignored.iter().find(|f| f.probe == *name);
         let lost = self.options.blocks.iter().filter(|names| names.iter().all(|name| of(name).is_some()));
         let mut told: Vec<(&AttachFailed, Vec<&str>)> = Vec::new();

@@ -107,7 +107,7 @@ impl PerfMap {
         {
             return;
         }
-        let more = self.read.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.goes_on_in(&mut file));
+        let more = self.read.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.is_same_file(&mut file));
         let mut seen = more.unwrap_or_else(|| {
             self.symbols.clear();
             FileState { inode, modified, len: 0, lines: 0, tail: Vec::new() }
@@ -149,7 +149,7 @@ impl PerfMap {
 
 impl FileState {
     /// Does the file have the same bytes where reading ended?
-    fn goes_on_in(&self, file: &mut File) -> bool {
+    fn is_same_file(&self, file: &mut File) -> bool {
         let mut now = vec![0; self.tail.len()];
         let at = self.lines.saturating_sub(self.tail.len() as u64);
         file.seek(SeekFrom::Start(at)).is_ok() && file.read_exact(&mut now).is_ok() && now == self.tail

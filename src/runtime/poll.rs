@@ -33,7 +33,7 @@ pub(super) fn eventfd() -> io::Result<OwnedFd> {
 }
 
 /// Makes it readable.
-pub(super) fn tell(fd: &OwnedFd) {
+pub(super) fn wake(fd: &OwnedFd) {
     // fails only where it has been told 2^64 - 2 times
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

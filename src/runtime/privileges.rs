@@ -24,7 +24,7 @@ pub fn missing() -> Option<String> {
 pub(super) fn perf_denied() -> Option<String> {
     let admin = CAPABILITIES.iter().any(|c| c.name == "CAP_SYS_ADMIN" && rights::effective() >> c.bit & 1 == 1);
     let level = rights::paranoid().filter(|level| *level > 2 && !admin)?;
-    let grant = rights::grant(&["CAP_SYS_ADMIN"]);
+    let grant = rights::setcap_command(&["CAP_SYS_ADMIN"]);
     Some(format!(
         "with kernel.perf_event_paranoid = {level}, this kernel requires CAP_SYS_ADMIN: {grant}; \
          or, as root, sysctl kernel.perf_event_paranoid=2"
@@ -42,7 +42,7 @@ pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
             "before Linux 5.11, maps count as locked memory, which is limited to {} KiB. CAP_SYS_RESOURCE lifts the limit: {}; \
              or, before this program is started, as root, prlimit --memlock=unlimited --pid $$",
             limit >> 10,
-            rights::grant(&["CAP_SYS_RESOURCE"])
+            rights::setcap_command(&["CAP_SYS_RESOURCE"])
         )
     })
 }
@@ -58,7 +58,7 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
         let names = lacks.join(" and ");
         let remedy = match user {
             0 => "give the container these capabilities".to_owned(),
-            _ => format!("run as root, for example with sudo, or give rbt the capabilities: {}", rights::grant(lacks)),
+            _ => format!("run as root, for example with sudo, or give rbt the capabilities: {}", rights::setcap_command(lacks)),
         };
         let verb = if lacks.len() > 1 { "are" } else { "is" };
         return Some(format!("{names} (or CAP_SYS_ADMIN) {verb} missing; {remedy}"));

@@ -34,7 +34,7 @@ impl Problems {
     }
 
     /// From now on, only new failures are reported.
-    pub fn begin_anew(&mut self, state: &Shared) {
+    pub fn reset(&mut self, state: &Shared) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let before = state.failures(index, all).iter().map(|f| f.count).collect();
@@ -43,7 +43,7 @@ impl Problems {
     }
 
     /// Reports failures that occur for the first time.
-    pub fn tell(&mut self, state: &Shared, host: &mut dyn Host) {
+    pub fn report(&mut self, state: &Shared, host: &mut dyn Host) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let mut failures = state.failures(index, all);

@@ -19,7 +19,7 @@ pub struct Remote {
     /// One of the three below.
     pause: AtomicU8,
     /// Of the program that runs just now on behalf of the run.
-    attended: Mutex<Option<Flags>>,
+    flags: Mutex<Option<Flags>>,
 }
 
 const AS_BEFORE: u8 = 0;
@@ -29,13 +29,13 @@ const GO: u8 = 2;
 impl Remote {
     /// Asks nothing yet.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { wake: poll::eventfd()?, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), attended: Mutex::new(None) })
+        Ok(Self { wake: poll::eventfd()?, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), flags: Mutex::new(None) })
     }
 
     /// Ends the run as SIGINT would.
     pub fn end(&self) {
         self.end.store(true, Ordering::SeqCst);
-        if let Some(flags) = *self.attended.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(flags) = *self.flags.lock().unwrap_or_else(PoisonError::into_inner) {
             flags.interrupt(true);
         }
         self.rouse();
@@ -47,13 +47,13 @@ impl Remote {
         self.rouse();
     }
 
-    /// See [`super::signals::Signals::attend`].
-    pub(super) fn attend(&self, flags: Option<Flags>) {
-        *self.attended.lock().unwrap_or_else(PoisonError::into_inner) = flags;
+    /// See [`super::signals::Signals::interruptible`].
+    pub(super) fn interruptible(&self, flags: Option<Flags>) {
+        *self.flags.lock().unwrap_or_else(PoisonError::into_inner) = flags;
     }
 
     fn rouse(&self) {
-        poll::tell(&self.wake);
+        poll::wake(&self.wake);
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {

@@ -58,12 +58,12 @@ impl Session<'_> {
         // What begin says comes before what the child does; where it says exit(), the child never runs.
         source.drain_once(&mut context);
         context.flush(true);
-        if let Some(child) = child.as_mut().filter(|_| context.goes_on()) {
+        if let Some(child) = child.as_mut().filter(|_| context.is_running()) {
             child.start()?;
         }
         iterate(&self.links, source, &mut context, &self.cx.signals)?;
 
-        if context.goes_on() && (waits || child.is_some()) {
+        if context.is_running() && (waits || child.is_some()) {
             source.collect(&self.cx.loaded.state);
         }
         let scrapes = self.options.scrapes.clone();
@@ -102,13 +102,13 @@ impl Session<'_> {
                 || (!waits && child.is_none())
                 || self.cx.signals.end().is_some()
                 || self.target.as_ref().is_some_and(ended);
-            if over || !context.goes_on() {
+            if over || !context.is_running() {
                 break;
             }
             if done.all {
                 let wait = context.stacks.max_wait(&context.loaded.state);
                 source.sleep(
-                    self.cx.signals.patience(throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait))),
+                    self.cx.signals.max_wait(throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait))),
                     &[
                         self.cx.signals.fd(),
                         raw(child.as_ref().map(|c| c.fd()).as_ref()),
@@ -131,12 +131,12 @@ impl Session<'_> {
             true => with_loop_deadline(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
-        self.links.leave_ourselves(self.cx.manifest);
+        self.links.detach_from_own_files(self.cx.manifest);
         context.throttle = throttle;
         source.finish(&mut context);
         let status = context.exit.take();
         if context.broken.is_none() {
-            self.cx.loaded.state.begin_anew();
+            self.cx.loaded.state.reset_end();
             load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::End, &self.cx.signals)?;
             if let Some(scrapes) = &self.options.scrapes {
                 scrapes.finish(&mut context)?;
@@ -151,7 +151,7 @@ impl Session<'_> {
             context.close(&mut source.events);
             report(&mut context, &mut self.options, &self.not_attached, status)?;
         }
-        // what is still at work has nobody who would hear of it, and keeps its probe from being detached
+        // what is still at work has nobody who would listener of it, and keeps its probe from being detached
         self.cx.loaded.state.interrupt(true);
         let child = exit_of_child(&mut child)?;
         let exit = exit_of(&mut context, status, child, self.options.strict);
@@ -209,7 +209,7 @@ impl Session<'_> {
 fn configure(context: &mut RunContext, options: &mut Options) {
     context.buffering = options.buffering;
     context.verbose = options.verbose;
-    context.shares_output = options.led_by.is_some();
+    context.shares_output = options.managed_by.is_some();
     if let Some(wanted) = &options.on_end {
         context.kept = FinalMaps::new(context.manifest, &wanted.maps);
     }
@@ -221,7 +221,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);
     }
-    context.hear = options.hear.take();
+    context.listener = options.listener.take();
 }
 
 /// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations. `status` is
@@ -295,7 +295,7 @@ fn iterate(links: &Links, source: &mut Source, context: &mut RunContext, signals
             continue;
         }
         let mut reader = iter::reader(link).context("cannot read the objects of an iterator")?;
-        while context.goes_on() && signals.end().is_none() {
+        while context.is_running() && signals.end().is_none() {
             let more = iter::go_on(&mut reader).context("an iterator ended early")?;
             source.drain_once(context);
             context.flush(false);

@@ -67,7 +67,7 @@ impl Scrapes {
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         *answer = None;
         self.asked.store(true, Ordering::SeqCst);
-        poll::tell(&self.wake);
+        poll::wake(&self.wake);
         let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none() && !self.over.load(Ordering::SeqCst));
         let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         answer.take()

@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Resets the end that a program requested.
-    pub fn begin_anew(&self) {
+    pub fn reset_end(&self) {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
     }
 

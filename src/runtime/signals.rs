@@ -108,7 +108,7 @@ impl Signals {
     }
 
     /// Leaves the process's signals alone.
-    pub fn led_by(remote: Arc<Remote>) -> Self {
+    pub fn managed_by(remote: Arc<Remote>) -> Self {
         Self::from(From::Managed(remote))
     }
 
@@ -122,7 +122,7 @@ impl Signals {
     }
 
     /// How long to wait for one at most.
-    pub fn patience(&self, longest: Duration) -> Duration {
+    pub fn max_wait(&self, longest: Duration) -> Duration {
         let left = self.deadline.get().map(|at| at.saturating_duration_since(Instant::now()));
         // poll(2) counts milliseconds
         left.map_or(longest, |left| longest.min(left + Duration::from_millis(1)))
@@ -142,11 +142,11 @@ impl Signals {
 
     /// Runs `f`, which runs a program whose loops must end when the run ends. Its thread stays in the kernel and receives no
     /// signals, so another thread handles them meanwhile. `known` is the number of earlier requests, which do not count.
-    pub fn attend<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
+    pub fn interruptible<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
         let result = match &self.from {
             From::Caught(_) => {
                 LOOPS.store(flags.interrupted(), Ordering::SeqCst);
-                flags.interrupt(self.ends() > known);
+                flags.interrupt(self.end_requests() > known);
                 let over = AtomicBool::new(false);
                 let result = std::thread::scope(|scope| {
                     let wait = || {
@@ -172,10 +172,10 @@ impl Signals {
                 result
             }
             From::Managed(remote) => {
-                remote.attend(Some(flags));
-                flags.interrupt(self.ends() > known);
+                remote.interruptible(Some(flags));
+                flags.interrupt(self.end_requests() > known);
                 let result = run();
-                remote.attend(None);
+                remote.interruptible(None);
                 result
             }
         };
@@ -199,7 +199,7 @@ impl Signals {
     }
 
     /// The number of requests to end the run.
-    pub fn ends(&self) -> u32 {
+    pub fn end_requests(&self) -> u32 {
         let overdue = u32::from(self.is_overdue());
         match &self.from {
             From::Caught(_) => overdue + ENDS.load(Ordering::SeqCst),

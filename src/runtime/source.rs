@@ -108,7 +108,7 @@ impl Source {
     pub fn drain_once(&mut self, context: &mut RunContext) {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let mut done = 0;
-        while context.goes_on() && done <= room {
+        while context.is_running() && done <= room {
             let found = self.drain(context, BATCH);
             done += found.bytes;
             if !found.more {
@@ -124,7 +124,7 @@ impl Source {
         self.collected();
         let since = Instant::now();
         let mut told = false;
-        while context.goes_on() {
+        while context.is_running() {
             do_batch(&mut self.batch, &mut self.events, context);
             context.flush(false);
             if !told && since.elapsed() >= PATIENCE {
@@ -142,7 +142,7 @@ impl Source {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
-        while context.goes_on() {
+        while context.is_running() {
             let found = self.drain(context, BATCH);
             done += found.bytes;
             context.flush(false);
@@ -176,11 +176,11 @@ fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bo
     }
     context.telling.record();
     context.date(record);
-    if context.hear.is_some() {
+    if context.listener.is_some() {
         context.source = events.source(record, context.boot_to_unix_ns);
     }
     events.take(record, context);
     context.source = None;
     context.after_record();
-    context.goes_on() && !std::mem::take(&mut context.slow)
+    context.is_running() && !std::mem::take(&mut context.slow)
 }

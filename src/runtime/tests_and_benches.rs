@@ -133,21 +133,21 @@ impl Session<'_> {
 
     /// Runs the programs of `begin` or of `end`, and processes their records. Returns true if they failed.
     fn all_of(&mut self, which: &Attach, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<bool> {
-        self.cx.loaded.state.begin_anew();
+        self.cx.loaded.state.reset_end();
         let mut before = Problems::of(self.cx.manifest);
-        before.begin_anew(&self.cx.loaded.state);
+        before.reset(&self.cx.loaded.state);
         load::run_all(self.cx.manifest, &self.cx.loaded, which, &self.cx.signals)?;
         let asked = self.cx.loaded.state.ended();
-        let errors = self.hear(before, renderer, out, err)?;
+        let errors = self.drain(before, renderer, out, err)?;
         Ok(errors > 0 || asked.is_some_and(|status| status != 0))
     }
 
     /// Processes the records of what ran; the number of errors.
-    fn hear(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u64> {
+    fn drain(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u64> {
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.problems = before;
         self.source.finish(&mut context);
-        context.tell_problems();
+        context.report_problems();
         context.flush(true);
         match context.broken.take() {
             Some(why) => Err(super::NotWritten(why).into()),
@@ -177,18 +177,18 @@ impl Session<'_> {
 
     /// Runs a program, and processes its records.
     fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
-        self.cx.loaded.state.begin_anew();
+        self.cx.loaded.state.reset_end();
         let mut before = Problems::of(self.cx.manifest);
-        before.begin_anew(&self.cx.loaded.state);
+        before.reset(&self.cx.loaded.state);
         // without what it takes to be interruptible
         let run = || {
             let start = Instant::now();
             test_run::run_once(fd, times).map(|returned| (returned, start.elapsed()))
         };
-        let (returned, took) = self.cx.signals.attend(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
+        let (returned, took) = self.cx.signals.interruptible(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let asked = self.cx.loaded.state.ended();
-        let failed = self.hear(before, listener, &mut output, &mut problems)? > 0;
+        let failed = self.drain(before, listener, &mut output, &mut problems)? > 0;
         output.append(&mut problems);
         // its loops were left before their end
         let interrupted = self.cx.signals.end().is_some();

@@ -243,10 +243,10 @@ impl Throttle {
     fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
         let room = budget - (share - group.share);
-        let told = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        let limited = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         if let Remedy::Sample { one_in } = remedy(group.share, group.entries, room, group.gate.is_some(), group.one_in) {
             group.one_in = one_in;
-            return Some(told(group, Step::Sample { one_in }));
+            return Some(limited(group, Step::Sample { one_in }));
         }
         if let Some(gate) = group.gate {
             cx.loaded.state.set_gate(gate, 0, 0);
@@ -256,14 +256,14 @@ impl Throttle {
         }
         group.detached = Some(Instant::now());
         group.times += 1;
-        let step = told(group, Step::Detach { for_good: group.gate.is_none() });
+        let step = limited(group, Step::Detach { for_good: group.gate.is_none() });
         (group.share, group.entries) = (0.0, 0.0);
         Some(step)
     }
 
     /// Takes one step back, if that is not expected to exceed the limit.
     fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
-        let told = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        let limited = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm = 0;
         // values that other probes have stored meanwhile are not those that a coupled probe looks for
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
@@ -282,14 +282,14 @@ impl Throttle {
             links.sites = sites;
             group.detached = None;
             group.before = group.counters(cx);
-            return Some(told(group, Step::Attach));
+            return Some(limited(group, Step::Attach));
         }
         let group = self.groups.iter_mut().filter(|g| g.one_in > 1 && g.detached.is_none()).max_by_key(|g| g.one_in)?;
         if share + (group.share - group.entries) > budget * 0.7 {
             return None;
         }
         group.one_in /= 2;
-        Some(told(group, Step::Sample { one_in: group.one_in }))
+        Some(limited(group, Step::Sample { one_in: group.one_in }))
     }
 }
 

@@ -148,7 +148,7 @@ impl Watch {
 
 /// The lines of a map; an empty one after them. None if there is nothing to show.
 fn block(mut view: MapView, room: usize, text: &mut dyn Renderer) -> Option<Vec<String>> {
-    if !view.set || !view.tells() {
+    if !view.set || !view.is_result() {
         return None;
     }
     if !PICTURES.contains(&view.kind) {

@@ -129,7 +129,7 @@ impl BodyChecker<'_> {
         }
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
         let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
-        if let (1.., Some(MapAction::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::whole(row), given.args.first()) {
+        if let (1.., Some(MapAction::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::map_action(row), given.args.first()) {
             let d = Diagnostic::warning("late-print", span, format!("{} prints the map as it is after the loop", row.name));
             self.report(d.help("print the current element instead, whose value is captured by the call"));
         }

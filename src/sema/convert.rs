@@ -189,7 +189,7 @@ impl BodyChecker<'_> {
     /// A copy of a struct behind an address, or of `args`.
     pub fn by_value(&mut self, e: Expr) -> Expr {
         match &e.ty {
-            Type::Struct(_) | Type::Array(..) => match self.whole(&e.ty) {
+            Type::Struct(_) | Type::Array(..) => match self.expand_type(&e.ty) {
                 Some(ty) if ty == e.ty => e,
                 Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty },
                 None => self.fail("unknown-type", e.span, format!("the members of {} are unknown", e.ty)),
@@ -203,10 +203,10 @@ impl BodyChecker<'_> {
     }
 
     /// A type with its structs by value; none if their members are unknown.
-    pub fn whole(&self, ty: &Type) -> Option<Type> {
+    pub fn expand_type(&self, ty: &Type) -> Option<Type> {
         match ty {
             Type::Struct(s) => Some(Type::Record(Arc::new(self.env.sys.expand(s)?))),
-            Type::Array(elem, n) => Some(Type::Array(Box::new(self.whole(elem)?), *n)),
+            Type::Array(elem, n) => Some(Type::Array(Box::new(self.expand_type(elem)?), *n)),
             other => Some(other.clone()),
         }
     }
@@ -228,7 +228,7 @@ impl BodyChecker<'_> {
     fn args_record(&self) -> Type {
         let field = |f: &ContextField| {
             let ty = self.context_type(&f.field.ty);
-            (f.field.name.clone(), self.whole(&ty).unwrap_or(ty))
+            (f.field.name.clone(), self.expand_type(&ty).unwrap_or(ty))
         };
         record_of(self.context.fields.iter().filter(|f| f.is_readable()).map(|f| field(f)).collect())
     }

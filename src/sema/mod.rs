@@ -191,7 +191,7 @@ fn check_with(
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
-    options::settle(&mut uses, script, settings, &mut diags);
+    options::check_declarations(&mut uses, script, settings, &mut diags);
     let map_table = maps.finish(settings, |name| uses::mentions_map(&world, script, name), &mut diags);
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));

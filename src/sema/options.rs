@@ -51,7 +51,7 @@ fn literal(arg: &ast::Arg) -> ArgInfo {
 }
 
 /// Checks all declarations together: declarations of the same option must agree, and each given option must be declared.
-pub fn settle(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) {
+pub fn check_declarations(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) {
     uses.sort_by_key(|o| (o.span.source, o.span.start));
     let mut known: Vec<ScriptOption> = Vec::new();
     for o in uses.drain(..) {

@@ -305,7 +305,7 @@ impl BodyChecker<'_> {
         }
         let declared = ty.and_then(|t| self.type_expr(t));
         // a variable holds a struct by value
-        let declared = declared.map(|ty| self.whole(&ty).unwrap_or(ty));
+        let declared = declared.map(|ty| self.expand_type(&ty).unwrap_or(ty));
         if let (Some(Type::Void), Some(t)) = (&declared, ty) {
             self.error("bad-type", t.span, "a variable cannot be void");
         }

@@ -25,7 +25,7 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let site = Site { before, rest, positives, last: last_word(before), next: first_word(rest) };
     let here = span(at, at + site.next.len());
     let after = piece.start + before_blanks(before);
-    let explanation = site.tell();
+    let explanation = site.explanation();
     let start = piece.start + before.len() - before.trim_start().len();
     let place = match explanation.place {
         PestPosition::Next => here,
@@ -98,7 +98,7 @@ impl Site<'_> {
         self.wants(&[Rule::binary_op, Rule::semicolon, Rule::question])
     }
 
-    fn tell(&self) -> Explanation {
+    fn explanation(&self) -> Explanation {
         let next = match self.next {
             "" => "the end".to_string(),
             "\"" => "a string".to_string(),

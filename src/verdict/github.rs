@@ -62,7 +62,7 @@ fn command(word: &str, place: Option<(&SourceLocation, String)>, title: &str, me
 /// As the runner undoes it: actions/toolkit, packages/core/src/command.ts.
 fn data(text: &str) -> String {
     let text: String =
-        text.chars().map(|c| if crate::diag::misleads(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();
+        text.chars().map(|c| if crate::diag::is_deceptive(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 

@@ -148,7 +148,7 @@ fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
 /// Is it UTF-8 without control characters and without marks that change the direction of text?
 fn plain(bytes: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
-    match text.chars().find(|c| rbt::diag::misleads(*c) && !matches!(c, '\n' | '\r' | '\t')) {
+    match text.chars().find(|c| rbt::diag::is_deceptive(*c) && !matches!(c, '\n' | '\r' | '\t')) {
         Some(c) => Err(format!("has {c:?}")),
         None => Ok(()),
     }

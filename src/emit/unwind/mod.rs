@@ -220,7 +220,7 @@ impl<'c> Builder<'_, 'c> {
             self.add(stack, self.int(THREAD_SIZE - PT_REGS))
         };
         // all in one: each read costs as much, however long
-        let registers = self.mere_number(registers);
+        let registers = self.forget_pointer_type(registers);
         let (to, size) = (self.offset(state, NODE), self.int(PT_REGS));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
         for (from, to) in [(ip, IP), (sp, STACK), (bp, FRAME), (bx, BX)] {

@@ -133,7 +133,7 @@ impl<'c> Builder<'_, 'c> {
         for word in [NATIVE, INTERPRETED_AT, MERGED, WITHIN] {
             self.store(state, word, 8, zero);
         }
-        self.leave_first_loop(limit, state, slot);
+        self.skip_unfinished_first_call(limit, state, slot);
         let (to, size, from) = (self.offset(state, natives(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
         self.count(limit.into(), |e, _| {
@@ -154,7 +154,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Where calls of the loop are told apart by their order, the first may not have a frame yet, or no more.
-    fn leave_first_loop(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+    fn skip_unfinished_first_call(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
         let calls = self.calls_of_loop(slot);
         let loops = self.load(state, LOOPS, U64);
         let one_less = self.cmp(Cmp::Eq, self.add(calls, self.int(1)), loops);

@@ -1,6 +1,6 @@
 //! Finds Python interpreters: keeps the map by which programs find that of a process (`emit/python/`).
 //!
-//! At the start, the mappings of all processes are read. From then on, the kernel's records of mappings tell of new ones: a
+//! At the start, the mappings of all processes are read. From then on, the kernel's records of mappings wake of new ones: a
 //! thread is woken by each executable mapping (Python maps its library some 10 ms before it runs the first line). The programs
 //! themselves see to children, which have their parents' interpreter, and to processes that end.
 //!
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::load::{Loaded, MapFd};
 use super::mmap_events::{Event, Recorder};
-use super::poll::{eventfd, readable, tell, wait};
+use super::poll::{eventfd, readable, wait, wake};
 use super::proc_maps::Line;
 use crate::codegen::artifact::{OF_NAMESPACE, Process};
 use crate::system::binary::python::{self, Python};
@@ -59,7 +59,7 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         if let Some((thread, stop)) = self.thread.take() {
-            tell(&stop);
+            wake(&stop);
             // a thread that panicked has nothing more to say
             let _ = thread.join();
         }

@@ -65,7 +65,7 @@ impl Maps {
     /// The kernel waits for a grace period of RCU before it says that a map is in a map of maps, 10 to 20 ms, in which a thread
     /// waits and this one goes on: tables are written to the pool itself.
     fn add_pool_of(&mut self, pool: OwnedFd) -> io::Result<()> {
-        self.settle()?;
+        self.wait_for_pools()?;
         let key = self.pools.len() as u32;
         // SAFETY: open as long as `self` is, and duplicated at once
         let pools = unsafe { BorrowedFd::borrow_raw(self.fd(POOLS)) }.try_clone_to_owned()?;
@@ -77,7 +77,7 @@ impl Maps {
     }
 
     /// Waits until programs see all pools.
-    pub fn settle(&mut self) -> io::Result<()> {
+    pub fn wait_for_pools(&mut self) -> io::Result<()> {
         let entered = self.entering.take().map(JoinHandle::join);
         entered.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(io::Error::other("the thread ended early")))
     }
@@ -107,7 +107,7 @@ impl Maps {
 
     /// From now on, programs find the table of a file.
     pub fn set_file(&mut self, key: &FileKey, number: u32) -> io::Result<()> {
-        self.settle()?;
+        self.wait_for_pools()?;
         update(self.fd(INODES), key, &number)
     }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::mmap_events::{Event, Recorder};
 use super::perf_map::of_status;
-use super::poll::{clear, eventfd, readable, tell, wait};
+use super::poll::{clear, eventfd, readable, wait, wake};
 use super::proc_maps::Line;
 use super::ring::Ring;
 use super::test_run;
@@ -143,7 +143,7 @@ impl Unwinder {
         let mut state = of(&self.state);
         state.identify = own.ok();
         // the programs are loaded: from now on they may look for rows; errors: they find none
-        let _ = state.maps.settle();
+        let _ = state.maps.wait_for_pools();
     }
 
     /// Makes the tables of what a process has mapped.
@@ -166,17 +166,17 @@ impl Unwinder {
         let Some(earlier) = MappedFilesCache::of(program) else { return };
         of(&self.state).next.extend(earlier.files.iter().cloned());
         *of(&self.child) = Some((pid, earlier));
-        tell(&self.wake);
+        wake(&self.wake);
     }
 
     /// Has the thread make the tables of all that processes run now, in its own time: what programs miss comes first.
     pub fn preload_all(&self) {
         of(&self.state).all = true;
-        tell(&self.wake);
+        wake(&self.wake);
     }
 
     /// What was loaded since the last call: a line each.
-    pub fn news(&self) -> Vec<String> {
+    pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut of(&self.state).loaded)
     }
 }
@@ -184,7 +184,7 @@ impl Unwinder {
 impl Drop for Unwinder {
     fn drop(&mut self) {
         // it may be at work on a large file, for which nobody waits
-        tell(&self.stop);
+        wake(&self.stop);
         if let Some((_, earlier)) = &mut *of(&self.child) {
             earlier.save();
         }

@@ -102,7 +102,7 @@ fn btf(data: &[u8]) -> Option<&[u8]> {
 }
 
 /// Divides an image into sections by its symbols.
-pub(super) fn settle(image: &mut Image<'_>, symbols: &[Symbol]) {
+pub(super) fn divide_sections(image: &mut Image<'_>, symbols: &[Symbol]) {
     let address = |name: &str| symbols.iter().find(|s| s.name == name).map(|s| s.address);
     let code = [("_stext", "_etext", ".text"), ("_sinittext", "_einittext", ".init.text")];
     let code = code.into_iter().filter_map(|(from, to, name)| Some((address(from)?, address(to)?, name))).collect::<Vec<_>>();

@@ -217,7 +217,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
 fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
-        flat::settle(image, &own);
+        flat::divide_sections(image, &own);
         return Symbols::new(own, of_file);
     }
     if !of_file.is_empty() {

@@ -30,7 +30,7 @@ pub fn effective() -> u64 {
 }
 
 /// The command that grants capabilities to rbt: those that it already has, and the missing ones.
-pub fn grant(missing: &[&str]) -> String {
+pub fn setcap_command(missing: &[&str]) -> String {
     let held = effective();
     let wanted = CAPABILITIES.iter().filter(|c| held >> c.bit & 1 == 1 || missing.contains(&c.name));
     let names: Vec<String> = wanted.map(|c| c.name.to_lowercase()).collect();
@@ -40,7 +40,7 @@ pub fn grant(missing: &[&str]) -> String {
 
 /// The remedy for a missing capability.
 pub fn lacking(capability: &str) -> String {
-    format!("{capability} is missing: run as root, or {}", grant(&[capability]))
+    format!("{capability} is missing: run as root, or {}", setcap_command(&[capability]))
 }
 
 /// If the kernel hides the addresses of its symbols from this process, the reason and the remedy (`kallsyms_show_value` in
@@ -54,7 +54,7 @@ fn hidden(held: u64, restrict: i64, paranoid: Option<i64>) -> Option<String> {
     match restrict {
         0 if paranoid.is_some_and(|level| level <= 1) => None,
         0 | 1 if may => None,
-        0 | 1 => Some(format!("CAP_SYSLOG is missing: {}", grant(&["CAP_SYSLOG"]))),
+        0 | 1 => Some(format!("CAP_SYSLOG is missing: {}", setcap_command(&["CAP_SYSLOG"]))),
         _ => Some("/proc/sys/kernel/kptr_restrict hides them from everyone: as root, sysctl kernel.kptr_restrict=1".into()),
     }
 }

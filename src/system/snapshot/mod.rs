@@ -93,11 +93,11 @@ pub fn script_digest(sources: &[Source]) -> u64 {
 
 /// Writes a snapshot.
 pub fn write(contents: &Contents, to: &mut dyn Write) -> io::Result<()> {
-    write_telling(contents, to, &mut |_| {})
+    write_with_progress(contents, to, &mut |_| {})
 }
 
 /// The same; `packed` is told of each section that is done.
-pub fn write_telling(contents: &Contents, to: &mut dyn Write, packed: &mut dyn FnMut(&str)) -> io::Result<()> {
+pub fn write_with_progress(contents: &Contents, to: &mut dyn Write, packed: &mut dyn FnMut(&str)) -> io::Result<()> {
     file::write(&parts::sections(contents), to, packed)
 }
 
