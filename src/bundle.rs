@@ -169,7 +169,7 @@ impl std::fmt::Display for Incompatibility {
 }
 
 /// The parts of a bundle that are not its code.
-pub struct About {
+pub struct BundleInfo {
     /// See [`Bundle::kernel`].
     pub kernel: String,
     /// See [`Bundle::risky`].
@@ -182,7 +182,7 @@ pub struct About {
 
 impl Bundle {
     /// A bundle of a compiled script.
-    pub fn new(variants: Vec<Variant>, settings: &Settings, script: Described, sys: &dyn TargetInfo, about: About) -> Self {
+    pub fn new(variants: Vec<Variant>, settings: &Settings, script: Described, sys: &dyn TargetInfo, about: BundleInfo) -> Self {
         Self {
             rbt: crate::VERSION.into(),
             arch: sys.arch().name.into(),
@@ -255,34 +255,34 @@ impl Bundle {
     ///
     /// # Errors
     /// They are none, or damaged.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or(Damage::Other)?;
-        let (format, rest) = rest.split_first_chunk().ok_or(Damage::Cut)?;
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(BundleError::Other)?;
+        let (format, rest) = rest.split_first_chunk().ok_or(BundleError::Cut)?;
         let format = u32::from_le_bytes(*format);
         if format != FORMAT {
-            return Err(Damage::Format(format));
+            return Err(BundleError::Format(format));
         }
-        let (size, rest) = rest.split_first_chunk().ok_or(Damage::Cut)?;
-        let (digest, body) = rest.split_first_chunk::<32>().ok_or(Damage::Cut)?;
+        let (size, rest) = rest.split_first_chunk().ok_or(BundleError::Cut)?;
+        let (digest, body) = rest.split_first_chunk::<32>().ok_or(BundleError::Cut)?;
         let size = u64::from_le_bytes(*size);
         if (body.len() as u64) < size {
-            return Err(Damage::Cut);
+            return Err(BundleError::Cut);
         }
         if body.len() as u64 > size || Sha256::digest(body).as_slice() != digest {
-            return Err(Damage::Changed);
+            return Err(BundleError::Changed);
         }
-        let (length, body) = body.split_first_chunk().ok_or(Damage::Changed)?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok().filter(|n| *n <= body.len()).ok_or(Damage::Changed)?;
+        let (length, body) = body.split_first_chunk().ok_or(BundleError::Changed)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok().filter(|n| *n <= body.len()).ok_or(BundleError::Changed)?;
         let (text, mut objects) = body.split_at(length);
-        let mut bundle: Self = serde_json::from_slice(text).map_err(|e| Damage::Unreadable(e.to_string()))?;
+        let mut bundle: Self = serde_json::from_slice(text).map_err(|e| BundleError::Unreadable(e.to_string()))?;
         for variant in &mut bundle.variants {
             let size = usize::try_from(variant.size).ok();
-            variant.manifest.check().map_err(|what| Damage::Unreadable(format!("{what} is not valid")))?;
-            let (elf, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(Damage::Changed)?;
+            variant.manifest.check().map_err(|what| BundleError::Unreadable(format!("{what} is not valid")))?;
+            let (elf, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(BundleError::Changed)?;
             variant.elf = elf.to_vec();
             objects = rest;
         }
-        if objects.is_empty() { Ok(bundle) } else { Err(Damage::Changed) }
+        if objects.is_empty() { Ok(bundle) } else { Err(BundleError::Changed) }
     }
 
     /// Does it want `--unsafe`? A bundle may say less than it does, so its calls are looked at as well.
@@ -339,7 +339,7 @@ const MOST_SHOWN: usize = 4;
 
 /// Why bytes are not a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum BundleError {
     /// They are something else.
     Other,
     /// The end is missing.
@@ -352,21 +352,23 @@ pub enum Damage {
     Unreadable(String),
 }
 
-impl Damage {
+impl BundleError {
     /// As a failure about a file.
     pub fn of(self, name: &str) -> Failure {
         let again = "copy it again, or build it again";
         let (message, help) = match self {
-            Damage::Other => (format!("{name} is not a bundle"), "`rbt build SCRIPT -o FILE` writes one"),
-            Damage::Cut => (format!("the bundle {name} is truncated"), again),
-            Damage::Changed => (format!("the bundle {name} is damaged: its digest does not match"), again),
-            Damage::Format(found) if found > FORMAT => {
+            BundleError::Other => (format!("{name} is not a bundle"), "`rbt build SCRIPT -o FILE` writes one"),
+            BundleError::Cut => (format!("the bundle {name} is truncated"), again),
+            BundleError::Changed => (format!("the bundle {name} is damaged: its digest does not match"), again),
+            BundleError::Format(found) if found > FORMAT => {
                 (format!("the bundle {name} has format {found}, and this rbt-run reads format {FORMAT}"), "use a newer rbt-run")
             }
-            Damage::Format(found) => {
+            BundleError::Format(found) => {
                 (format!("the bundle {name} has format {found}, and this rbt-run reads format {FORMAT}"), "build it again")
             }
-            Damage::Unreadable(why) => (format!("the bundle {name} has contents that this rbt-run cannot read: {why}"), "build it again"),
+            BundleError::Unreadable(why) => {
+                (format!("the bundle {name} has contents that this rbt-run cannot read: {why}"), "build it again")
+            }
         };
         Failure::new(message).code("bundle").help(help)
     }
@@ -387,7 +389,7 @@ mod tests {
         recorder.has(Feature::Loop);
         recorder.type_named(crate::system::TypeName::Struct, "task_struct");
         recorder.syscall_number("openat");
-        let about = About { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
+        let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
         let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
         let asked: Vec<RecordedAnswer> =
             recorder.portable().unwrap().into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
@@ -447,7 +449,7 @@ mod tests {
         let bytes = made(&Fake::new("").unwrap()).to_bytes().unwrap();
         for end in 0..bytes.len() {
             let damage = Bundle::from_bytes(&bytes[..end]).unwrap_err();
-            assert_eq!(damage, if end < MAGIC.len() { Damage::Other } else { Damage::Cut }, "cut at {end}");
+            assert_eq!(damage, if end < MAGIC.len() { BundleError::Other } else { BundleError::Cut }, "cut at {end}");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -455,7 +457,7 @@ mod tests {
             assert!(Bundle::from_bytes(&changed).is_err(), "changed at {at}");
         }
         let longer = [bytes, vec![0]].concat();
-        assert_eq!(Bundle::from_bytes(&longer).unwrap_err(), Damage::Changed);
+        assert_eq!(Bundle::from_bytes(&longer).unwrap_err(), BundleError::Changed);
     }
 
     #[test]
@@ -473,9 +475,9 @@ mod tests {
     fn forged_descriptions_are_refused() {
         let deep = format!("{{\"rbt\":{}", "[".repeat(1 << 20));
         for text in ["", "{}", "[]", "null", deep.as_str()] {
-            assert!(matches!(Bundle::from_bytes(&forged(text)), Err(Damage::Unreadable(_))), "{}", text.get(..9).unwrap_or(text));
+            assert!(matches!(Bundle::from_bytes(&forged(text)), Err(BundleError::Unreadable(_))), "{}", text.get(..9).unwrap_or(text));
         }
-        assert_eq!(Bundle::from_bytes(&[&MAGIC[..], &9u32.to_le_bytes()].concat()).unwrap_err(), Damage::Format(9));
-        assert!(Damage::Format(9).of("x").help.unwrap().contains("newer"));
+        assert_eq!(Bundle::from_bytes(&[&MAGIC[..], &9u32.to_le_bytes()].concat()).unwrap_err(), BundleError::Format(9));
+        assert!(BundleError::Format(9).of("x").help.unwrap().contains("newer"));
     }
 }

@@ -121,7 +121,7 @@ pub fn line(path: impl AsRef<Path>) -> Option<String> {
 
 /// What came of [`read_while`].
 #[derive(Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct PartialRead {
     /// What was read.
     pub bytes: Vec<u8>,
     /// It was left before its end and before the bound.
@@ -133,7 +133,7 @@ pub struct Part {
 ///
 /// # Errors
 /// The system's.
-pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
+pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     // a FIFO that nobody has opened to write to looks as if it were at its end
     let fifo = file.metadata()?.file_type().is_fifo();
@@ -144,14 +144,14 @@ pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Resul
 ///
 /// # Errors
 /// The system's.
-pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
+pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut bytes = Vec::new();
     let mut ready = !poll;
     fcntl_setfl(&*file, fcntl_getfl(&*file)? | OFlags::NONBLOCK)?;
     let mut buffer = [0; 64 << 10];
     while (bytes.len() as u64) < most {
         if !go_on() {
-            return Ok(Part { bytes, left: true });
+            return Ok(PartialRead { bytes, left: true });
         }
         if !ready {
             ready = readable(file);
@@ -166,7 +166,7 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
             Err(e) => return Err(e),
         }
     }
-    Ok(Part { bytes, left: false })
+    Ok(PartialRead { bytes, left: false })
 }
 
 /// Waits a moment.
@@ -209,10 +209,10 @@ mod tests {
         assert_eq!(open_regular(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
         let asked = std::cell::Cell::new(0);
         let part = read_while(&path, 10, &|| asked.replace(asked.get() + 1) < 3).unwrap();
-        assert_eq!((part, asked.get()), (Part { bytes: Vec::new(), left: true }, 4));
+        assert_eq!((part, asked.get()), (PartialRead { bytes: Vec::new(), left: true }, 4));
         let to = path.clone();
         let writer = std::thread::spawn(move || OpenOptions::new().write(true).open(to).unwrap().write_all(b"some").unwrap());
-        assert_eq!(read_while(&path, 10, &|| true).unwrap(), Part { bytes: b"some".to_vec(), left: false });
+        assert_eq!(read_while(&path, 10, &|| true).unwrap(), PartialRead { bytes: b"some".to_vec(), left: false });
         writer.join().unwrap();
         std::fs::remove_file(&path).unwrap();
     }

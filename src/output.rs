@@ -128,7 +128,7 @@ pub enum Step {
 
 /// What a run left behind: maps that were asked for, and what is missing in them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Last {
+pub struct FinalResults {
     /// As they were after `end` had run, but for what `end` itself emptied: that is as it was just before. In the order of
     /// their names as they were asked for.
     pub maps: Vec<MapView>,

@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::host::Reader;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::render::{self, About, Format, RenderOptions, Rendered, Renderer};
-use crate::streams::{CLOSED_PIPE, WholeFile, not_written, to_stderr};
+use crate::render::{self, Format, RenderOptions, Rendered, Renderer, RunInfo};
+use crate::streams::{AtomicFile, CLOSED_PIPE, not_written, to_stderr};
 use crate::terminal::Canvas;
 use crate::value::Value;
 
@@ -96,17 +96,17 @@ impl Destinations {
         let aside = RenderOptions { terminal: false, canvas: Canvas::default(), messages_terminal, beside: true, ..options.clone() };
         let mut beside = Vec::new();
         if let Some(format) = self.document {
-            beside.push(Beside::to_stdout(format, &aside)?);
+            beside.push(OutputFile::to_stdout(format, &aside)?);
         }
         for (path, format) in &self.beside {
-            beside.push(Beside::to_file(path, format, &aside)?);
+            beside.push(OutputFile::to_file(path, format, &aside)?);
         }
         Ok(Outputs { main: (self.format.make)(&options), file: Some(file), beside, options, ended: false })
     }
 }
 
 /// What is known of a run that begins now.
-pub fn about(name: String, script: String) -> About {
+pub fn about(name: String, script: String) -> RunInfo {
     let system = rustix::system::uname();
     let text = |part: &CStr| part.to_string_lossy().into_owned();
     let quoted = |word: OsString| {
@@ -114,7 +114,7 @@ pub fn about(name: String, script: String) -> About {
         shlex::try_quote(&word).map_or_else(|_| word.clone().into_owned(), Cow::into_owned)
     };
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    About {
+    RunInfo {
         command: std::env::args_os().map(quoted).collect::<Vec<_>>().join(" "),
         name,
         script,
@@ -149,14 +149,14 @@ fn beside(path: &Path, name: &str) -> PathBuf {
 pub struct Outputs {
     main: Box<dyn Renderer>,
     file: Option<File>,
-    beside: Vec<Beside>,
+    beside: Vec<OutputFile>,
     options: RenderOptions,
     ended: bool,
 }
 
-struct Beside {
+struct OutputFile {
     renderer: Box<dyn Renderer>,
-    to: To,
+    to: Destination,
     /// Of the format.
     name: &'static str,
     warnings: bool,
@@ -168,39 +168,39 @@ struct Beside {
 }
 
 /// A file beside the output.
-enum To {
+enum Destination {
     /// A document.
-    Whole(BufWriter<WholeFile>),
+    Whole(BufWriter<AtomicFile>),
     /// A stream, or standard output.
     Direct(BufWriter<File>),
 }
 
-impl To {
+impl Destination {
     fn writer(&mut self) -> &mut dyn Write {
         match self {
-            To::Whole(file) => file,
-            To::Direct(file) => file,
+            Destination::Whole(file) => file,
+            Destination::Direct(file) => file,
         }
     }
 }
 
-impl Beside {
+impl OutputFile {
     fn to_stdout(format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
         let out = io::stdout().as_fd().try_clone_to_owned().map_err(|e| not_written(STDOUT, &e))?;
-        Ok(Self::new(format, options, To::Direct(BufWriter::new(File::from(out))), None))
+        Ok(Self::new(format, options, Destination::Direct(BufWriter::new(File::from(out))), None))
     }
 
     fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
         let to = match format.document {
-            true => WholeFile::create(path).map(|file| To::Whole(BufWriter::new(file))),
-            false => File::create(path).map(|file| To::Direct(BufWriter::new(file))),
+            true => AtomicFile::create(path).map(|file| Destination::Whole(BufWriter::new(file))),
+            false => File::create(path).map(|file| Destination::Direct(BufWriter::new(file))),
         };
         let place = place(path);
         let to = to.map_err(|e| not_written(&place, &e))?;
         Ok(Self::new(format, options, to, Some(path)))
     }
 
-    fn new(format: &Format, options: &RenderOptions, to: To, path: Option<&Path>) -> Self {
+    fn new(format: &Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
         let place = path.map_or_else(|| STDOUT.into(), place);
         Self {
             renderer: (format.make)(options),
@@ -239,8 +239,8 @@ impl Beside {
         }
         self.renderer.finish(self.to.writer())?;
         match self.to {
-            To::Direct(mut file) => file.flush()?,
-            To::Whole(file) => file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?,
+            Destination::Direct(mut file) => file.flush()?,
+            Destination::Whole(file) => file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?,
         }
         if let Some(omitted) = self.renderer.omitted().filter(|_| self.warnings) {
             to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&omitted)));
@@ -252,7 +252,7 @@ impl Beside {
                 }
                 break;
             };
-            let mut file = BufWriter::new(WholeFile::create(&beside(path, &name))?);
+            let mut file = BufWriter::new(AtomicFile::create(&beside(path, &name))?);
             self.renderer.finish(&mut file)?;
             file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
         }
@@ -271,8 +271,8 @@ impl Outputs {
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
         let format = render::of_file(path).or_else(|| render::find(render::TEXT));
         let options = RenderOptions { beside: true, ..options.clone() };
-        let files = format.map(|format| Beside::to_file(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
-        Ok(Self { main: Box::new(Nothing), file: None, beside: files, options, ended: false })
+        let files = format.map(|format| OutputFile::to_file(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
+        Ok(Self { main: Box::new(NullRenderer), file: None, beside: files, options, ended: false })
     }
 
     /// The file of the output itself. It is not buffered, because the session buffers as `-B` requires.
@@ -314,9 +314,9 @@ impl Outputs {
 }
 
 /// Renders nothing.
-struct Nothing;
+struct NullRenderer;
 
-impl Renderer for Nothing {
+impl Renderer for NullRenderer {
     fn render(&mut self, _: &Output, _: &mut Rendered) {}
 }
 

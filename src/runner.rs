@@ -23,9 +23,9 @@ use crate::terminal::{self, paint};
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
     let (result, color) = match asked(args) {
-        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &Place { path, own }), asked.color),
+        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &BundleLocation { path, own }), asked.color),
         Ok((RunnerCommand::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
-        Ok((RunnerCommand::Explain(path), own)) => (explain(&Place { path, own }), cli::color_by_default()),
+        Ok((RunnerCommand::Explain(path), own)) => (explain(&BundleLocation { path, own }), cli::color_by_default()),
         Err(failure) => (Err(failure), cli::color_by_default()),
     };
     result.unwrap_or_else(|failure| {
@@ -35,19 +35,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// The bundle in this program.
-struct Own {
+struct EmbeddedBundle {
     bytes: Vec<u8>,
     /// The program, as it was called.
     name: String,
 }
 
 /// Where a bundle is.
-struct Place {
+struct BundleLocation {
     path: Option<PathBuf>,
-    own: Option<Own>,
+    own: Option<EmbeddedBundle>,
 }
 
-impl Place {
+impl BundleLocation {
     fn name(&self) -> String {
         let file = || self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         self.own.as_ref().map_or_else(file, |own| own.name.clone())
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Option<Own>), Failure> {
+fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Option<EmbeddedBundle>), Failure> {
     startup::stack::raise()?;
     let mut args = args.into_iter().peekable();
     let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());
@@ -70,7 +70,7 @@ fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Opt
     let name = called.unwrap_or_default();
     // without /proc, a program says that it needs a bundle
     let own = match bytes {
-        Ok(bytes) => bytes.map(|bytes| Own { bytes, name }),
+        Ok(bytes) => bytes.map(|bytes| EmbeddedBundle { bytes, name }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(Failure::new(format!("{name}: cannot read the bundle in it: {}", reason(&e))).code("bundle")),
     };
@@ -79,7 +79,7 @@ fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Opt
 }
 
 /// The help of a bundle.
-fn explain(place: &Place) -> Result<u8, Failure> {
+fn explain(place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     let name = match place.own {
         Some(_) => place.name(),
@@ -90,7 +90,7 @@ fn explain(place: &Place) -> Result<u8, Failure> {
     to_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-fn run(run: &Run, place: &Place) -> Result<u8, Failure> {
+fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
     launch::require_privileges()?;

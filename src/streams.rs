@@ -75,21 +75,21 @@ pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
 /// A file that appears whole or not at all: a reader sees the old contents or the new ones. Symbolic links are followed; the mode
 /// of the old file stays, and so does its owner, if that is permitted. What is not a regular file (a pipe, /dev/stdout) is
 /// written directly.
-pub struct WholeFile {
+pub struct AtomicFile {
     file: File,
     path: PathBuf,
-    beside: Option<Beside>,
+    beside: Option<TempFile>,
 }
 
 /// Where the new contents are until they are whole.
-enum Beside {
+enum TempFile {
     /// In a file without a name, of which nothing is left if rbt is killed.
     Unnamed,
     /// In a file of this name, where the file system has no files without names.
     Named(PathBuf),
 }
 
-impl WholeFile {
+impl AtomicFile {
     /// Begins a file; nothing is there until [`Self::commit`].
     ///
     /// # Errors
@@ -103,10 +103,10 @@ impl WholeFile {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mode = Mode::from_raw_mode(0o666);
         let (file, beside) = match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
-            Ok(file) => (File::from(file), Beside::Unnamed),
+            Ok(file) => (File::from(file), TempFile::Unnamed),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
                 let name = Self::beside(&path);
-                (fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&name)?, Beside::Named(name))
+                (fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&name)?, TempFile::Named(name))
             }
             Err(e) => return Err(e.into()),
         };
@@ -140,12 +140,12 @@ impl WholeFile {
     pub fn commit(mut self) -> io::Result<()> {
         let name = match &self.beside {
             None => return Ok(()),
-            Some(Beside::Named(name)) => name.clone(),
-            Some(Beside::Unnamed) => {
+            Some(TempFile::Named(name)) => name.clone(),
+            Some(TempFile::Unnamed) => {
                 self.file.sync_all()?;
                 let (name, file) = (Self::beside(&self.path), format!("/proc/self/fd/{}", self.file.as_raw_fd()));
                 rustix::fs::linkat(CWD, file, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
-                self.beside = Some(Beside::Named(name.clone()));
+                self.beside = Some(TempFile::Named(name.clone()));
                 return self.rename(&name);
             }
         };
@@ -160,7 +160,7 @@ impl WholeFile {
     }
 }
 
-impl Write for WholeFile {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -170,9 +170,9 @@ impl Write for WholeFile {
     }
 }
 
-impl Drop for WholeFile {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if let Some(Beside::Named(name)) = &self.beside {
+        if let Some(TempFile::Named(name)) = &self.beside {
             let _ = fs::remove_file(name);
         }
     }

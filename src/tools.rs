@@ -89,7 +89,7 @@ pub struct Header<'a> {
 }
 
 /// A part of the comment.
-enum Part {
+enum CommentPart {
     Purpose,
     Needs,
     Example,
@@ -102,31 +102,31 @@ impl<'a> Header<'a> {
         let mut header = Self::default();
         let Some((_, comment)) = text.split_once("/*") else { return header };
         let comment = comment.split_once("*/").map_or(comment, |(c, _)| c);
-        let mut part = Part::Purpose;
+        let mut part = CommentPart::Purpose;
         for line in comment.lines() {
             let line = line.trim_start().strip_prefix('*').unwrap_or(line.trim_start());
             let line = line.strip_prefix(' ').unwrap_or(line).trim_end();
             if let Some(subjects) = line.strip_prefix("Subject:") {
                 header.subjects = subjects.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
-                part = Part::Other;
+                part = CommentPart::Other;
                 continue;
             }
             if let Some(needs) = line.strip_prefix("Needs:") {
                 header.needs.push(needs.trim());
-                part = Part::Needs;
+                part = CommentPart::Needs;
                 continue;
             }
             if line == "Example:" {
-                part = Part::Example;
+                part = CommentPart::Example;
                 continue;
             }
             match part {
-                Part::Purpose if header.purpose.is_empty() => header.purpose = line.trim(),
-                Part::Purpose => header.more.push(line),
-                Part::Needs if line.is_empty() => part = Part::Other,
-                Part::Needs => header.needs.push(line.trim()),
-                Part::Example => header.example.push(line),
-                Part::Other => {}
+                CommentPart::Purpose if header.purpose.is_empty() => header.purpose = line.trim(),
+                CommentPart::Purpose => header.more.push(line),
+                CommentPart::Needs if line.is_empty() => part = CommentPart::Other,
+                CommentPart::Needs => header.needs.push(line.trim()),
+                CommentPart::Example => header.example.push(line),
+                CommentPart::Other => {}
             }
         }
         for lines in [&mut header.more, &mut header.example] {

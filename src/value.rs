@@ -294,13 +294,13 @@ pub struct MapView {
     /// Key and value.
     pub entries: Vec<(Value, Value)>,
     /// What `print` was told.
-    pub show: Show,
+    pub show: ShowOptions,
 }
 
 /// How a map is to be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Show {
+pub struct ShowOptions {
     /// Only the last so many of the order.
     pub top: Option<u64>,
     /// Divide integers by this.

@@ -4,7 +4,7 @@ use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonici
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
-use crate::state::{self, Counted};
+use crate::state::{self, AggregateState};
 use crate::types::{Agg, Int, Type};
 use crate::value::{Stats, Value};
 
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Builtin] = &[
             saved: &StateCodec {
                 adds: true,
                 size: |_, params| params.is_empty().then_some(8),
-                save: |_, slots| Counted { count: Some(total(slots, 0)), ..Counted::default() },
+                save: |_, slots| AggregateState { count: Some(total(slots, 0)), ..AggregateState::default() },
                 load: |_, of| Ok(vec![of.count_word()?]),
             },
             kind: "map",
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Builtin] = &[
             saved: &StateCodec {
                 adds: true,
                 size: |_, params| params.is_empty().then_some(8),
-                save: |agg, slots| Counted { sum: signed(agg, total(slots, 0)).number(), ..Counted::default() },
+                save: |agg, slots| AggregateState { sum: signed(agg, total(slots, 0)).number(), ..AggregateState::default() },
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
             },
             kind: "map",
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
             saved: &StateCodec {
                 adds: false,
                 size: two_words,
-                save: |agg, slots| Counted { min: best(agg, slots, false), ..Counted::default() },
+                save: |agg, slots| AggregateState { min: best(agg, slots, false), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.min, false),
             },
             kind: "map",
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Builtin] = &[
             saved: &StateCodec {
                 adds: false,
                 size: two_words,
-                save: |agg, slots| Counted { max: best(agg, slots, true), ..Counted::default() },
+                save: |agg, slots| AggregateState { max: best(agg, slots, true), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.max, true),
             },
             kind: "map",
@@ -336,7 +336,7 @@ const SAVED_STATS: StateCodec = StateCodec {
     size: two_words,
     save: |agg, slots| {
         let of = stats_of(agg, slots);
-        Counted { count: Some(of.count), sum: of.sum().number(), ..Counted::default() }
+        AggregateState { count: Some(of.count), sum: of.sum().number(), ..AggregateState::default() }
     },
     load: |agg, of| Ok(vec![of.sum_word(agg.signed)?, of.count_word()?]),
 };

@@ -13,7 +13,7 @@ use super::series::unix_time;
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
-use crate::state::Counted;
+use crate::state::AggregateState;
 use crate::types::{Agg, Int};
 use crate::value::{HeatMap, Scale, Value};
 
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         sharing: Sharing::WithFetch,
         merge: |agg, slots| {
-            let Form { interval, buckets, scale, .. } = form(&agg.params).unwrap_or(EMPTY);
+            let HeatMapParams { interval, buckets, scale, .. } = form(&agg.params).unwrap_or(EMPTY);
             let dense = |of: BTreeMap<u32, u64>| (0..buckets).map(|i| of.get(&i).copied().unwrap_or(0)).collect();
             let columns = columns(agg, slots).into_iter().map(|(n, of)| (i128::from(n) * i128::from(interval), dense(of)));
             Value::HeatMap(HeatMap { interval, scale, columns: columns.collect() })
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         saved: &StateCodec {
             adds: false,
             size: |_, params| form(params).map(|form| form.size()),
-            save: |agg, slots| Counted { columns: Some(columns(agg, slots)), ..Counted::default() },
+            save: |agg, slots| AggregateState { columns: Some(columns(agg, slots)), ..AggregateState::default() },
             load,
         },
         kind: "heatmap",
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
 
 /// What the parameters of a call say.
 #[derive(Clone, Copy)]
-struct Form {
+struct HeatMapParams {
     interval: u64,
     count: u64,
     /// Of an interval.
@@ -82,9 +82,9 @@ struct Form {
     scale: Scale,
 }
 
-const EMPTY: Form = Form { interval: 1, count: 1, buckets: 0, scale: Scale::Log2 { k: 0 } };
+const EMPTY: HeatMapParams = HeatMapParams { interval: 1, count: 1, buckets: 0, scale: Scale::Log2 { k: 0 } };
 
-impl Form {
+impl HeatMapParams {
     fn cells(&self) -> u64 {
         self.count * u64::from(self.buckets)
     }
@@ -96,14 +96,14 @@ impl Form {
 }
 
 /// None if there are no such parameters.
-fn form(params: &[i64]) -> Option<Form> {
+fn form(params: &[i64]) -> Option<HeatMapParams> {
     let [interval @ 1..=LONGEST, count @ 1..=MOST_CELLS, buckets @ ..] = params else { return None };
     let (buckets, scale) = match buckets {
         [k @ 0..=5] => (log2_buckets(*k as u32), Scale::Log2 { k: *k as u8 }),
         [min, max, step] => (linear_size(buckets).ok()? / 8, Scale::Linear { min: *min, max: *max, step: *step }),
         _ => return None,
     };
-    let form = Form { interval: *interval as u64, count: *count as u64, buckets, scale };
+    let form = HeatMapParams { interval: *interval as u64, count: *count as u64, buckets, scale };
     (form.cells() <= MOST_CELLS as u64).then_some(form)
 }
 
@@ -191,7 +191,7 @@ fn columns(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, BTreeMap<u32, u64>> {
     found
 }
 
-fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
     let form = form(&agg.params).ok_or("there are no such parameters")?;
     let mut words = vec![0; 1 + form.cells() as usize];
     let columns = of.columns.as_ref().ok_or("`columns` is missing")?;
@@ -227,7 +227,7 @@ mod tests {
 
     fn slot(agg: &Agg, columns: &[(u64, &[(u32, u64)])]) -> Vec<u8> {
         let columns = columns.iter().map(|(n, of)| (*n, of.iter().copied().collect())).collect();
-        let words = load(agg, &Counted { columns: Some(columns), ..Counted::default() }).unwrap();
+        let words = load(agg, &AggregateState { columns: Some(columns), ..AggregateState::default() }).unwrap();
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 
@@ -257,13 +257,13 @@ mod tests {
         let agg = agg(3);
         let load = |columns: &[(u64, u32, u64)]| {
             let columns = columns.iter().map(|(n, bucket, count)| (*n, BTreeMap::from([(*bucket, *count)]))).collect();
-            super::load(&agg, &Counted { columns: Some(columns), ..Counted::default() })
+            super::load(&agg, &AggregateState { columns: Some(columns), ..AggregateState::default() })
         };
         assert!(load(&[(1, 0, 1), (4, 0, 1)]).unwrap_err().contains("not one of the last 3"));
         assert!(load(&[(1, 5, 1)]).unwrap_err().contains("no bucket 5"));
         assert!(load(&[(1, 0, 1 << 40)]).unwrap_err().contains("40 bits"));
         assert!(load(&[(u64::MAX, 0, 1)]).is_err());
-        assert!(super::load(&agg, &Counted::default()).is_err());
+        assert!(super::load(&agg, &AggregateState::default()).is_err());
     }
 
     #[test]

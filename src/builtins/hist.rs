@@ -4,7 +4,7 @@ use super::count::{has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
-use crate::state::Counted;
+use crate::state::AggregateState;
 use crate::types::Agg;
 use crate::value::{Hist, Scale, Value};
 
@@ -183,11 +183,11 @@ fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {
     (0..agg.size as usize / 8).map(|i| slots.iter().fold(0u64, |n, s| n.wrapping_add(super::word(s, i)))).collect()
 }
 
-fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
-    Counted { buckets: Counted::sparse(counts(agg, slots)), ..Counted::default() }
+fn save(agg: &Agg, slots: &[&[u8]]) -> AggregateState {
+    AggregateState { buckets: AggregateState::sparse(counts(agg, slots)), ..AggregateState::default() }
 }
 
-fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
     of.dense(agg.size as usize / 8)
 }
 

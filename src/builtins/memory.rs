@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand};
-use crate::probes::{Attach, ContextFeatures, Env, InFile, ProgramType, iter};
+use crate::probes::{Attach, ContextFeatures, Env, FileLocation, ProgramType, iter};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -278,7 +278,7 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-    let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
+    let Some(FileLocation { path, offset, ret, .. }) = f.site.attach.in_file() else {
         return Err(Diagnostic::error("unsupported-in-probe", f.span, format!("{} needs a probe on a user-space binary", f.name)));
     };
     if ret && !f.sys.has(Feature::UprobeMulti) {

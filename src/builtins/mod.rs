@@ -47,7 +47,7 @@ use crate::emit::{Builder, CodegenCx, IntValue, Operand};
 use crate::host::Host;
 use crate::probes::{ArgRef, ContextFeatures, ProbeSite};
 use crate::settings::Settings;
-use crate::state::Counted;
+use crate::state::AggregateState;
 use crate::system::TargetInfo;
 use crate::types::{Agg, Deferred, Type};
 use crate::value::{Pos, Value};
@@ -363,7 +363,7 @@ pub enum Lower {
     /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
     Either(FoldFn, EmitFn),
     /// Code in the kernel, but for calls that are known when the script is checked: they are literals.
-    Known(KnownFn, EmitFn),
+    Known(FoldCallFn, EmitFn),
     /// A record written in the kernel and handled in user space.
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
@@ -388,7 +388,7 @@ pub struct Event {
 pub type FoldFn = fn(&CallInfo) -> Result<Lit, Diagnostic>;
 
 /// The same, where that depends on the arguments.
-pub type KnownFn = fn(&CallInfo) -> Option<Lit>;
+pub type FoldCallFn = fn(&CallInfo) -> Option<Lit>;
 
 /// See [`Event::capture`].
 pub type CaptureFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Vec<Operand<'c>>;
@@ -494,16 +494,16 @@ pub struct StateCodec {
     /// What was there before the map was emptied and what came afterwards can be told as one.
     pub adds: bool,
     /// What the slots hold together, each of `Agg::size` bytes.
-    pub save: fn(&Agg, &[&[u8]]) -> Counted,
+    pub save: fn(&Agg, &[&[u8]]) -> AggregateState,
     /// The words of a slot that holds the same, or what does not fit.
-    pub load: fn(&Agg, &Counted) -> Result<Vec<u64>, String>,
+    pub load: fn(&Agg, &AggregateState) -> Result<Vec<u64>, String>,
 }
 
 /// What two states of an aggregation are together.
 ///
 /// # Errors
 /// A number is missing, or does not fit into 64 bits.
-pub fn add(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
+pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<AggregateState, String> {
     let (_, row) = aggregate(&agg.function).ok_or("there is no such aggregation")?;
     let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
     let sum = (row.saved.save)(agg, &[&one, &other]);
@@ -514,7 +514,7 @@ pub fn add(agg: &Agg, a: &Counted, b: &Counted) -> Result<Counted, String> {
 ///
 /// # Errors
 /// As [`StateCodec::load`].
-pub fn slot(agg: &Agg, row: &AggregateSide, counted: &Counted) -> Result<Vec<u8>, String> {
+pub fn slot(agg: &Agg, row: &AggregateSide, counted: &AggregateState) -> Result<Vec<u8>, String> {
     Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 

@@ -7,7 +7,7 @@
 use super::count::{has_sign, number, pointer, row, stats_of};
 use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing, StateCodec};
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
-use crate::state::{self, Counted};
+use crate::state::{self, AggregateState};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
 
@@ -120,14 +120,20 @@ fn extremes(agg: &Agg, slots: &[&[u8]]) -> (i128, i128) {
     (extreme(2, u64::MAX), extreme(1, 0))
 }
 
-fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
+fn save(agg: &Agg, slots: &[&[u8]]) -> AggregateState {
     let counts = counts(agg, slots);
     let any = counts.iter().any(|n| *n > 0);
     let (min, max) = Some(extremes(agg, slots)).filter(|_| any).unzip();
-    Counted { sum: stats_of(agg, slots).sum().number(), min, max, buckets: Counted::sparse(counts), ..Counted::default() }
+    AggregateState {
+        sum: stats_of(agg, slots).sum().number(),
+        min,
+        max,
+        buckets: AggregateState::sparse(counts),
+        ..AggregateState::default()
+    }
 }
 
-fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
     let counts = of.dense((agg.size as usize / 8).saturating_sub(HEAD as usize))?;
     let extremes = match (of.min, of.max) {
         (Some(min), Some(max)) if min <= max => {

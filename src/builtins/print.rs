@@ -6,9 +6,9 @@ use crate::emit::{BasicMetadataValue, Builder, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
 use crate::output::Output;
 use crate::probes::ContextFeatures;
-use crate::render::format::{self, Conversion, Piece, Spec};
+use crate::render::format::{self, Conversion, ConversionSpec, Piece};
 use crate::types::{Int, Type};
-use crate::value::{MapView, Show, Unit, Value};
+use crate::value::{MapView, ShowOptions, Unit, Value};
 
 /// A format and its arguments.
 pub(super) const FORMAT: &[Param] = &[Param::new("format", Accepts::Format), Param::rest("arguments", Accepts::Printable)];
@@ -164,7 +164,7 @@ fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
 }
 
 /// A number's conversion in the kernel's words: of all 64 bits, to which its own were extended.
-fn sequence_number(spec: &Spec) -> Option<&'static str> {
+fn sequence_number(spec: &ConversionSpec) -> Option<&'static str> {
     Some(match spec.conversion {
         Conversion::Signed => "lld",
         Conversion::Unsigned => "llu",
@@ -197,7 +197,7 @@ fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &Call
                 double(bytes, &mut text);
                 continue;
             }
-            Piece::Spec(spec) => spec,
+            Piece::ConversionSpec(spec) => spec,
         };
         let Some(value) = values.next() else { break };
         if spec.conversion == Conversion::Pointer {
@@ -235,7 +235,7 @@ fn percents_doubled(format: &[u8]) -> Vec<u8> {
     for piece in &pieces {
         match piece {
             Piece::Text(bytes) => double(bytes, &mut to),
-            Piece::Spec(spec) => to.extend_from_slice(spec.source.as_bytes()),
+            Piece::ConversionSpec(spec) => to.extend_from_slice(spec.source.as_bytes()),
         }
     }
     to
@@ -297,7 +297,7 @@ fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
     }))
 }
 
-type Layout = fn(&mut Show);
+type Layout = fn(&mut ShowOptions);
 
 /// Words that say how a map is laid out.
 const LAYOUTS: &[(&str, Layout)] =
@@ -312,13 +312,13 @@ fn shows_stats(ty: &Type) -> bool {
     super::aggregate(&agg.function).is_some_and(|(_, row)| matches!((row.merge)(agg, &[]), Value::Stats(_)))
 }
 
-fn layout(word: &str) -> Option<fn(&mut Show)> {
+fn layout(word: &str) -> Option<fn(&mut ShowOptions)> {
     LAYOUTS.iter().find(|l| l.0 == word).map(|l| l.1)
 }
 
 fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     let whole = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
-    let mut show = Show { top: whole(spec.int(1)), div: whole(spec.int(2)), ..Show::default() };
+    let mut show = ShowOptions { top: whole(spec.int(1)), div: whole(spec.int(2)), ..ShowOptions::default() };
     for word in (1..spec.literals.len()).filter_map(|i| spec.text(i)) {
         let word = String::from_utf8_lossy(word).into_owned();
         match layout(&word) {

@@ -7,7 +7,7 @@ use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing,
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
-use crate::state::{self, Counted, Interval};
+use crate::state::{self, AggregateState, Interval};
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
 
@@ -159,7 +159,7 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
     Series { interval: interval.max(1) as u64, buckets: buckets.collect() }
 }
 
-fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
+fn save(agg: &Agg, slots: &[&[u8]]) -> AggregateState {
     let [_, _, how] = parameters(agg);
     let saved = |b: Bucket| Interval {
         value: if agg.signed { i128::from(b.value as i64) } else { i128::from(b.value) },
@@ -167,11 +167,11 @@ fn save(agg: &Agg, slots: &[&[u8]]) -> Counted {
         at_ns: (how == LAST).then_some(b.when),
     };
     let intervals = intervals(agg, slots).into_iter().map(|(n, b)| (n, saved(b))).collect();
-    Counted { intervals: Some(intervals), ..Counted::default() }
+    AggregateState { intervals: Some(intervals), ..AggregateState::default() }
 }
 
 /// An interval is where a program would have put it.
-fn load(agg: &Agg, of: &Counted) -> Result<Vec<u64>, String> {
+fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
     let [interval, count, how] = parameters(agg);
     let words_of_one = words(how) as usize;
     let mut words = vec![0; count as usize * words_of_one];

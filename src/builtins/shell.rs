@@ -13,7 +13,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Operand, Repr};
 use crate::failure::reason;
 use crate::host::{Host, Reader};
-use crate::input::{self, Part};
+use crate::input::{self, PartialRead};
 use crate::output::{MESSAGE, Output};
 use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
@@ -209,7 +209,7 @@ fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
 }
 
 /// The start of a file, or the available part of one without an end.
-fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
+fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<PartialRead> {
     let (since, before) = (Instant::now(), ending());
     let go_on = || since.elapsed() < PATIENCE && ending() <= before;
     input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
@@ -217,7 +217,7 @@ fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Par
 
 /// Standard output and standard error of a shell command, in order, and its status if it failed. If the run ends while the
 /// command runs, rbt stops waiting for it after a moment.
-fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, Option<ExitStatus>)> {
+fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead, Option<ExitStatus>)> {
     let before = ending();
     let told: Cell<Option<Instant>> = Cell::new(None);
     let go_on = || {
@@ -245,7 +245,7 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, Optio
             return Ok((part, Some(status).filter(|s| !s.success())));
         }
         if !go_on() {
-            return Ok((Part { left: true, ..part }, None));
+            return Ok((PartialRead { left: true, ..part }, None));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -276,7 +276,7 @@ mod tests {
         let asked = Cell::new(0);
         // asked before it starts, then each time that nothing came
         let part = run(b"echo one; exec sleep 30", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap().0;
-        assert_eq!(part, Part { bytes: b"one\n".to_vec(), left: true });
+        assert_eq!(part, PartialRead { bytes: b"one\n".to_vec(), left: true });
         // in `end`, it has been told to before
         assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.left);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
+use super::lex::{Interner, Kind, LexPosition, Lexer, Sym, Token};
 use super::number;
 use super::preprocess::{Define, Guard, If, Preprocessor};
 use super::search::HeaderLookup;
@@ -331,7 +331,7 @@ impl Preprocessor<'_> {
 }
 
 /// `__has_attribute(x)` and its like: no compiler is here, so nothing is had.
-fn without_features(names: &Names, no: Sym, tokens: Vec<Token>) -> Vec<Token> {
+fn without_features(names: &Interner, no: Sym, tokens: Vec<Token>) -> Vec<Token> {
     let mut out = Vec::with_capacity(tokens.len());
     let mut all = tokens.into_iter();
     while let Some(token) = all.next() {
@@ -356,7 +356,7 @@ fn without_features(names: &Names, no: Sym, tokens: Vec<Token>) -> Vec<Token> {
 }
 
 /// `!defined(NAME)` or `!defined NAME`
-fn not_defined(names: &Names, line: &[Token]) -> Option<Sym> {
+fn not_defined(names: &Interner, line: &[Token]) -> Option<Sym> {
     let texts: Vec<&str> = line.iter().map(|t| names.text(t.sym)).collect();
     match texts.as_slice() {
         ["!", "defined", "(", _, ")"] => line.get(3).map(|t| t.sym),

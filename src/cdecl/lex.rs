@@ -9,13 +9,13 @@ pub type Sym = u32;
 
 /// The texts of all tokens.
 #[derive(Default)]
-pub struct Names {
+pub struct Interner {
     texts: Vec<Rc<str>>,
     /// By FNV's hash: the words are short, and nobody who writes them gains by collisions.
     index: FnvHashMap<Rc<str>, Sym>,
 }
 
-impl Names {
+impl Interner {
     /// The number of a text.
     pub fn sym(&mut self, text: &str) -> Sym {
         if let Some(known) = self.index.get(text) {
@@ -157,7 +157,7 @@ impl Lexer {
     }
 
     /// The next token of this line; none at its end.
-    pub fn next_in_line(&mut self, names: &mut Names) -> Option<Token> {
+    pub fn next_in_line(&mut self, names: &mut Interner) -> Option<Token> {
         let spaced = self.blanks(true);
         if self.at >= self.text.len() || self.byte(0) == b'\n' {
             return None;
@@ -166,7 +166,7 @@ impl Lexer {
     }
 
     /// The next token.
-    pub fn next(&mut self, names: &mut Names) -> Option<Token> {
+    pub fn next(&mut self, names: &mut Interner) -> Option<Token> {
         let spaced = self.blanks(false);
         self.token(names, spaced)
     }
@@ -198,7 +198,7 @@ impl Lexer {
         Some((name, close == '>'))
     }
 
-    fn token(&mut self, names: &mut Names, spaced: bool) -> Option<Token> {
+    fn token(&mut self, names: &mut Interner, spaced: bool) -> Option<Token> {
         let text = self.text.clone();
         let rest = text.get(self.at..)?;
         let bytes = rest.as_bytes();

@@ -1,6 +1,6 @@
 //! Constant expressions of C: in `#if`, in array lengths, in enum values, in macros.
 
-use super::lex::{Kind, Names, Token};
+use super::lex::{Interner, Kind, Token};
 use super::parse::Parser;
 use super::types::Types;
 use crate::types::Int;
@@ -41,7 +41,7 @@ impl Number {
 }
 
 /// The condition of an `#if`, macros expanded: names that are left are zero, and all numbers have 64 bits.
-pub fn condition(tokens: &[Token], names: &Names) -> Result<bool, String> {
+pub fn condition(tokens: &[Token], names: &Interner) -> Result<bool, String> {
     let mut types = Types::default();
     let mut parser = Parser::new(tokens, names, &mut types, None);
     parser.preprocessing = true;

@@ -11,8 +11,8 @@ use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
-    Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
+    TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -199,7 +199,7 @@ impl TargetInfo for Declarations<'_> {
         kernel_variable(name: &str) -> Option<String>;
         may_call(function: &str, program_type: u32) -> bool;
         functions() -> Result<&Functions, Missing>;
-        function_homes(name: &str) -> Result<Vec<Home>, Missing>;
+        function_homes(name: &str) -> Result<Vec<FunctionLocation>, Missing>;
         kernel_types() -> Option<&KernelTypes>;
         prototype(module: Option<&str>, name: &str) -> Option<Prototype>;
         described_functions(each: &mut dyn FnMut(&str, &str)) -> ();

@@ -5,7 +5,7 @@
 
 use super::Fault;
 use super::layout::Attrs;
-use super::lex::{Kind, LexPosition, Names, Sym, Token};
+use super::lex::{Interner, Kind, LexPosition, Sym, Token};
 use super::types::{TagKind, Ty, Types, kernel_align};
 use crate::system::kernel_types::c_int;
 use crate::system::{TargetInfo, TypeName};
@@ -25,7 +25,7 @@ pub struct Parser<'a> {
     pub(super) tokens: &'a [Token],
     /// The next token.
     pub at: usize,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a Interner,
     /// The declarations so far.
     pub types: &'a mut Types,
     /// The source of undeclared types.
@@ -109,7 +109,7 @@ const TAG_WORDS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", T
 
 impl<'a> Parser<'a> {
     /// At the first token.
-    pub fn new(tokens: &'a [Token], names: &'a Names, types: &'a mut Types, sys: Option<&'a dyn TargetInfo>) -> Self {
+    pub fn new(tokens: &'a [Token], names: &'a Interner, types: &'a mut Types, sys: Option<&'a dyn TargetInfo>) -> Self {
         Self { tokens, at: 0, names, types, sys, preprocessing: false, faults: Vec::new(), blamed: None, depth: 0, pack: Vec::new() }
     }
 
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
     }
 
     fn text_at(&self, ahead: usize) -> &'a str {
-        let names: &'a Names = self.names;
+        let names: &'a Interner = self.names;
         self.tokens.get(self.at + ahead).map_or("", |t| names.text(t.sym))
     }
 

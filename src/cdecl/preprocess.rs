@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::Fault;
-use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
+use super::lex::{Interner, Kind, LexPosition, Lexer, Sym, Token};
 use super::search::{HeaderLookup, Search};
 
 /// Maximum depth of nested files.
@@ -78,7 +78,7 @@ pub enum Guard {
 
 /// An included header that does not exist.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Absent {
+pub struct MissingHeader {
     /// As written.
     pub name: String,
     /// `<…>`, not quotes.
@@ -90,13 +90,13 @@ pub struct Absent {
 /// The machine.
 pub struct Preprocessor<'a> {
     /// All texts.
-    pub names: Names,
+    pub names: Interner,
     /// All files, the script first.
     pub files: Vec<File>,
     /// The faults.
     pub faults: Vec<Fault>,
     /// Headers that do not exist.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<MissingHeader>,
     /// Kernel headers that were skipped.
     pub deferred: Vec<(String, LexPosition)>,
     pub(super) search: Search<'a>,
@@ -125,7 +125,7 @@ impl<'a> Preprocessor<'a> {
     /// A preprocessor with the built-in macros, before it reads anything.
     pub fn new(search: Search<'a>, built_in: &str) -> Self {
         let mut new = Self {
-            names: Names::default(),
+            names: Interner::default(),
             files: Vec::new(),
             faults: Vec::new(),
             absent: Vec::new(),
@@ -159,7 +159,9 @@ impl<'a> Preprocessor<'a> {
                     self.enter(path, text, Some(LexPosition::default()), folder);
                 }
                 HeaderLookup::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
-                HeaderLookup::NotFound => self.absent.push(Absent { name: name.clone(), angled: false, place: LexPosition::default() }),
+                HeaderLookup::NotFound => {
+                    self.absent.push(MissingHeader { name: name.clone(), angled: false, place: LexPosition::default() })
+                }
             }
         }
         let mut flow = Flow { pending: Vec::new(), file: true };
@@ -269,7 +271,7 @@ impl<'a> Preprocessor<'a> {
                 }
             }
             HeaderLookup::Deferred => self.deferred.push((name.to_owned(), place)),
-            HeaderLookup::NotFound => self.absent.push(Absent { name: name.to_owned(), angled, place }),
+            HeaderLookup::NotFound => self.absent.push(MissingHeader { name: name.to_owned(), angled, place }),
         }
     }
 

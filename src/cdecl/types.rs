@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::lex::{LexPosition, Names, Sym};
+use super::lex::{Interner, LexPosition, Sym};
 use crate::system::{TargetInfo, TypeName};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
@@ -178,7 +178,7 @@ pub struct View<'a> {
     /// What was declared.
     pub types: &'a Types,
     /// Their names.
-    pub names: &'a Names,
+    pub names: &'a Interner,
     /// For what is declared there alone.
     pub sys: &'a dyn TargetInfo,
     /// The id of the first struct.

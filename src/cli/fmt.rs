@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::flags::Draft;
+use super::flags::ArgsBuilder;
 use super::{Command, Program};
 use crate::failure::Failure;
 
@@ -130,7 +130,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
 }
 
 /// Resolves `--fmt`.
-pub(super) fn compatible(mut draft: Draft, file: Option<OsString>) -> Result<Command, Failure> {
+pub(super) fn compatible(mut draft: ArgsBuilder, file: Option<OsString>) -> Result<Command, Failure> {
     let input = match (draft.program, file) {
         (Some(text), _) => Program::Text(text),
         (None, Some(file)) => Program::of(file),

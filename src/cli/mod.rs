@@ -35,7 +35,7 @@ use crate::tools::{self, Tool};
 use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
 pub use completions::completions;
-use flags::Draft;
+use flags::ArgsBuilder;
 pub use split::{misspelt_option, own_letter, script_args, valued};
 use synopsis::short_usage;
 pub use synopsis::usage;
@@ -386,7 +386,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
         return fmt::compatible(draft, rest.next());
     }
     require_run(&draft)?;
-    let Draft { run, program, list, .. } = draft;
+    let ArgsBuilder { run, program, list, .. } = draft;
     let (mut run, verbose) = (Box::new(run), found.get_flag("verbose"));
     if list {
         let what = match (program, rest.next()) {
@@ -475,7 +475,7 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
 }
 
 /// Expectations are about a run.
-fn require_run(draft: &Draft) -> Result<(), Failure> {
+fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
     let run = &draft.run;
     if let Some(base) = &run.diff {
         let formats = run.outputs.iter().filter_map(|path| crate::render::of_file(path));

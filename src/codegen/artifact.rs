@@ -174,7 +174,7 @@ pub struct Program {
     pub ty: ProgramType,
     /// Where it is attached. With several sites, the link's cookie is the site's index (system calls: the program
     /// finds the index by the call's number, and is attached once).
-    pub sites: Vec<Site>,
+    pub sites: Vec<AttachSite>,
     /// What serves it in place of the mechanism that its kind is named after. Where the kernel will not have that, the script
     /// is to be compiled without.
     #[serde(default)]
@@ -201,7 +201,7 @@ impl Program {
 
 /// A place where a program is attached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Site {
+pub struct AttachSite {
     /// The value of `probe`.
     pub name: String,
     /// How.

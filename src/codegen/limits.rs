@@ -6,7 +6,7 @@ use super::Compiled;
 use super::artifact::{Artifact, Manifest};
 use crate::diag::{Diagnostic, Span};
 use crate::sema::hir::{self, Node, Stmt, StmtKind};
-use crate::system::kernel::object_limits::{Limited, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
+use crate::system::kernel::object_limits::{LimitedProgram, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
 use crate::system::{Feature, TargetInfo};
 
 /// Maps of a program besides the script's, at least: constants, the state of the run, counters, and the ring buffer.
@@ -29,7 +29,7 @@ fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
 }
 
 /// Analyzes the programs of an object, with the stack as this kernel counts it. The kernel is asked only if that matters.
-pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<Limited> {
+pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedProgram> {
     let private = |name: &str| artifact.manifest.programs.iter().any(|p| p.function == name && p.ty.row().private_stack);
     let by = |rule| match limited(&artifact.elf, rule, &private) {
         Ok(programs) => programs,
@@ -63,13 +63,13 @@ pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn Targ
 }
 
 /// The probe that a program is for.
-fn probe_of<'a>(program: &Limited, manifest: &Manifest, script: &'a hir::Script) -> Option<&'a hir::Probe> {
+fn probe_of<'a>(program: &LimitedProgram, manifest: &Manifest, script: &'a hir::Script) -> Option<&'a hir::Probe> {
     let site = manifest.programs.iter().find(|p| p.function == program.name).and_then(|p| p.sites.first())?;
     script.probes.iter().find(|p| p.sites.iter().any(|q| q.name == site.name))
 }
 
 /// Probes that use more maps or functions than the kernel allows.
-pub(super) fn too_large(programs: &[Limited], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
+pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
     let mut told: Vec<Diagnostic> = Vec::new();
     for program in programs {
         let span = probe_of(program, manifest, script).map_or_else(Span::default, |p| p.span);

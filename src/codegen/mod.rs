@@ -124,7 +124,7 @@ struct Gen<'a, 'c> {
 /// The body under construction: the probe's own, or a function's.
 #[derive(Default)]
 struct Body<'c> {
-    vars: Vec<stmt::Home<'c>>,
+    vars: Vec<stmt::VarLocation<'c>>,
     var_types: Vec<Type>,
     loops: Option<stmt::Loops<'c>>,
     /// Offset in scratch memory of the counter of iterations of all `while` loops.

@@ -1,6 +1,6 @@
 //! A program: determines which site fired, applies filters, and runs the body.
 
-use super::artifact::{Hits, Program, Site};
+use super::artifact::{AttachSite, Hits, Program};
 use super::{Body, CompiledProgram, Gen, ScriptCx, place};
 use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, ProbeSite, syscall};
@@ -49,7 +49,7 @@ impl ScriptCx<'_, '_> {
         g.body(probe);
         let Gen { e, events, .. } = g;
         e.end_program(ty.row().returns);
-        let sites = probe.sites.iter().map(|s| Site {
+        let sites = probe.sites.iter().map(|s| AttachSite {
             name: s.name.clone(),
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,

@@ -13,7 +13,7 @@ use crate::types::{Int, Type};
 
 /// Where a variable lives.
 #[derive(Clone, Copy)]
-pub(super) enum Home<'c> {
+pub(super) enum VarLocation<'c> {
     /// In a register (a scalar, once LLVM has looked at it) or in memory.
     At(PointerValue<'c>),
     /// At an offset in scratch memory: used in a loop, whose body is a separate function.
@@ -64,16 +64,16 @@ impl<'a, 'c> Gen<'a, 'c> {
         let mut scalars = 0;
         for (i, v) in vars.iter().enumerate() {
             if let Some(Some(offset)) = given.get(i) {
-                self.body.vars.push(Home::Scratch(*offset));
+                self.body.vars.push(VarLocation::Scratch(*offset));
                 continue;
             }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
             let home = match (self.body.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
-                (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
-                (false, true) if scalars > IN_REGISTERS => Home::Scratch(self.e.alloc_scratch(size)),
-                (false, true) => Home::At(self.e.scalar_home()),
-                (false, false) => Home::At(self.e.alloc(size)),
+                (true, _) => VarLocation::Scratch(self.e.alloc_scratch(size)),
+                (false, true) if scalars > IN_REGISTERS => VarLocation::Scratch(self.e.alloc_scratch(size)),
+                (false, true) => VarLocation::At(self.e.scalar_home()),
+                (false, false) => VarLocation::At(self.e.alloc(size)),
             };
             self.body.vars.push(home);
             if v.ty.is_scalar() || size <= self.e.options.on_stack_limit {
@@ -101,8 +101,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The address of a variable's home, here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.body.vars[var] {
-            Home::At(at) => self.e.rematerialize(at),
-            Home::Scratch(offset) => self.e.place(offset),
+            VarLocation::At(at) => self.e.rematerialize(at),
+            VarLocation::Scratch(offset) => self.e.place(offset),
         }
     }
 

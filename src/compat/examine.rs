@@ -59,7 +59,7 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
         Ok(program) => match read::read(&program) {
             Ok(source) => {
                 let exceptions = seen.exceptions.clone();
-                let mut work = Work { ground, program, sources: vec![source.clone()], seen, tells_missing: false };
+                let mut work = Examiner { ground, program, sources: vec![source.clone()], seen, tells_missing: false };
                 work.all();
                 // what seems wrong may follow from an ignored probe that the description lacks
                 if !work.is_described() && work.seems_wrong() {
@@ -87,7 +87,7 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
     seen
 }
 
-struct Work<'a> {
+struct Examiner<'a> {
     ground: &'a KernelContext<'a>,
     program: Program,
     sources: Vec<Source>,
@@ -96,7 +96,7 @@ struct Work<'a> {
     tells_missing: bool,
 }
 
-impl Work<'_> {
+impl Examiner<'_> {
     fn all(&mut self) {
         let Some(source) = self.sources.first().cloned() else { return };
         let (exceptions, wrong) = Exceptions::of_comments(&source);

@@ -174,7 +174,7 @@ fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels
 const STACK: usize = 8 << 20;
 
 /// Work that is done by one thread.
-struct Part<'a> {
+struct Job<'a> {
     kernel: &'a Kernel,
     /// Numbers of subjects, from and to.
     from: usize,
@@ -200,9 +200,9 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
     // a kernel's types take a while to be indexed: few scripts are not worth a second time
     let pieces = if kernels.len() >= threads || subjects.len() < 8 { 1 } else { threads.div_ceil(kernels.len().max(1)) };
     let size = subjects.len().div_ceil(pieces).max(1);
-    let parts: Vec<Part> = kernels
+    let parts: Vec<Job> = kernels
         .iter()
-        .flat_map(|kernel| (0..subjects.len()).step_by(size).map(move |from| Part { kernel, from, to: (from + size).min(subjects.len()) }))
+        .flat_map(|kernel| (0..subjects.len()).step_by(size).map(move |from| Job { kernel, from, to: (from + size).min(subjects.len()) }))
         .collect();
     let results: Vec<Mutex<Vec<ScriptCheck>>> = parts.iter().map(|_| Mutex::default()).collect();
     let next = AtomicUsize::new(0);
@@ -230,7 +230,7 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
 fn one_part(
     run: &Examination,
     subjects: &[Subject],
-    part: &Part,
+    part: &Job,
     baseline: Option<(&str, &[ScriptCheck])>,
     count: &Count,
 ) -> Vec<ScriptCheck> {

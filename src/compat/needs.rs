@@ -1,6 +1,6 @@
 //! The BPF features that an object needs, compared with those of a kernel.
 
-use crate::codegen::artifact::{Artifact, Program, Site};
+use crate::codegen::artifact::{Artifact, AttachSite, Program};
 use crate::emit::{MapKind, helper_name};
 use crate::probes::Attach;
 use crate::settings::Settings;
@@ -194,7 +194,7 @@ fn memory(map: &NeededMap, cpus: u64) -> u64 {
 
 /// The mechanism of a program's probes.
 fn mechanism(program: &Program) -> Option<(String, String)> {
-    let first: &Site = program.sites.first()?;
+    let first: &AttachSite = program.sites.first()?;
     if matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }) {
         return None;
     }

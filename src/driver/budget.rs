@@ -16,7 +16,7 @@ use crate::expect::{self, Expectation};
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::input;
-use crate::output::Last;
+use crate::output::FinalResults;
 use crate::runtime::{OnEnd, child};
 use crate::sema::hir::Map;
 use crate::settings::{MissingProbes, Settings};
@@ -30,21 +30,21 @@ const OF_THE_MACHINE: &[&str] = &["no-permission", "no-command", "no-process", "
 /// What is expected of a run.
 #[derive(Default)]
 pub(super) struct Budget {
-    written: Vec<Written>,
+    written: Vec<ParsedExpectation>,
     /// Once they were held against the script.
     checked: Vec<Expectation>,
     reports: Vec<To>,
     /// The script's output shares the destination of a report, and is fenced off from it.
     fence: Option<Fence>,
     /// The results of the run, after it has ended.
-    last: Rc<RefCell<Option<Last>>>,
+    last: Rc<RefCell<Option<FinalResults>>>,
     child: Cell<Option<child::Exit>>,
     /// The script allows some of its probes to be missing.
     may_lack: bool,
 }
 
 /// An expectation that parses.
-struct Written {
+struct ParsedExpectation {
     source: usize,
     text: String,
     place: Option<SourceLocation>,
@@ -164,7 +164,7 @@ impl Budget {
         });
         let text = source.text.get(range.clone()).unwrap_or("").trim().to_string();
         match syntax::parse_expression(&source, u16::try_from(index).unwrap_or(u16::MAX), range) {
-            Ok(tree) => self.written.push(Written { source: index, text, place, tree }),
+            Ok(tree) => self.written.push(ParsedExpectation { source: index, text, place, tree }),
             Err(diags) => wrong.extend(diags.0),
         }
     }
@@ -195,7 +195,7 @@ impl Budget {
     }
 
     /// The results are known.
-    pub fn ended(&self, last: Last) {
+    pub fn ended(&self, last: FinalResults) {
         *self.last.borrow_mut() = Some(last);
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::relocate::{Fixed, Template, template};
+use super::relocate::{FixedParts, Template, template};
 use super::{compile, start};
-use crate::bundle::{About, Bundle, CheckedKernel, Variant};
+use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
 use crate::cli::build::Build;
 use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
@@ -17,12 +17,12 @@ use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanism
 use crate::frontend::require::require_privileges;
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
-use crate::metrics::Names;
+use crate::metrics::MetricNames;
 use crate::probes::Env;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::{Mechanism, Settings};
-use crate::streams::{WholeFile, not_written, to_stderr, to_stdout};
+use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
 use crate::system::machine::live::Live;
 use crate::system::portable::Part;
@@ -51,7 +51,7 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
         bytes = Bundle::attached(&runner()?, &bytes);
     }
     let place = asked.to.display().to_string();
-    let mut file = WholeFile::create(&asked.to).map_err(|e| not_written(&place, &e))?;
+    let mut file = AtomicFile::create(&asked.to).map_err(|e| not_written(&place, &e))?;
     let written = file.write_all(&bytes).and_then(|()| if asked.exe { file.make_executable() } else { Ok(()) });
     written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
     if !run.quiet {
@@ -64,7 +64,7 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
 fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -> Result<Bundle, Failure> {
     let run = front.run;
     let snapshots = if asked.against.is_empty() { Vec::new() } else { compat::snapshots(&asked.against)? };
-    let mut fixed = Fixed::default();
+    let mut fixed = FixedParts::default();
     let own = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
     let mut variants = Vec::new();
@@ -113,8 +113,8 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     };
     let mut script = start::described(run, &checked, front, None);
     script.text.clear();
-    script.metrics = Names::of(front.sources.iter().map(|source| source.text.as_str()));
-    let about = About { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
+    script.metrics = MetricNames::of(front.sources.iter().map(|source| source.text.as_str()));
+    let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
     Ok(Bundle::new(variants, &checked.settings, script, sys, about))
 }
 
@@ -129,7 +129,7 @@ fn compile_to_fit(
     release: &str,
     machine: Machine,
     variants: &mut Vec<Variant>,
-    fixed: &mut Fixed,
+    fixed: &mut FixedParts,
 ) -> Result<Checked, String> {
     let target = Varied::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
@@ -195,7 +195,7 @@ fn compiled(
     tree: &ast::Script,
     sys: &Live,
     machine: Machine,
-    fixed: &mut Fixed,
+    fixed: &mut FixedParts,
 ) -> Result<(Checked, Variant), Failure> {
     let target = &Varied::without(sys, BTreeSet::new(), machine);
     let mut without = Vec::new();
@@ -222,7 +222,7 @@ fn compiled(
 }
 
 /// Compiles for another kind of kernel; none if the script does not run there.
-fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut Fixed) -> Option<Variant> {
+fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
     let target = Varied::without(sys, kind.lacks.clone(), machine);
     let recorder = Recorder::new(&target);
     let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
@@ -240,7 +240,7 @@ fn variant(
     target: &dyn TargetInfo,
     without: &[Mechanism],
     (asked, artifact): (Record, &Artifact),
-    fixed: &mut Fixed,
+    fixed: &mut FixedParts,
 ) -> Variant {
     let again = silent(front, tree, without);
     let compile = |sys: &dyn TargetInfo| again(sys).ok().map(|(_, artifact)| artifact);

@@ -91,17 +91,17 @@ struct Running {
     digest: String,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
-    over: Over,
+    over: EndFlag,
 }
 
 /// Is it over?
 #[derive(Default)]
-struct Over {
+struct EndFlag {
     is: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Over {
+impl EndFlag {
     fn set(&self) {
         *self.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -280,7 +280,7 @@ impl Script {
             let (names, most) = (described.metrics.clone(), checked.settings.max_series);
             move || {
                 let earlier = before.as_ref().and_then(|before| before.end());
-                let (digest, over) = (digest.clone(), Over::default());
+                let (digest, over) = (digest.clone(), EndFlag::default());
                 let running = Arc::new(Running { digest, remote: remote.clone(), scrapes: scrapes.clone(), over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
                 board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), most), scrapes: scrapes.clone() });

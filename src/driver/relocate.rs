@@ -41,7 +41,7 @@ enum Number {
 
 /// What has an effect on the code, as was found for other kinds of kernels: it is not tried again.
 #[derive(Default)]
-pub(super) struct Fixed(HashSet<(String, Part)>);
+pub(super) struct FixedParts(HashSet<(String, Part)>);
 
 /// An object, and the values of the numbers that it was compiled with.
 type Compiled = (Artifact, Vec<u32>);
@@ -53,7 +53,7 @@ struct TrialCompiler<'a> {
     plain: &'a Artifact,
     /// The first places of structs, by ID.
     places: HashMap<u32, (usize, Part)>,
-    fixed: RefCell<&'a mut Fixed>,
+    fixed: RefCell<&'a mut FixedParts>,
     /// The numbers of the latest samples, with these.
     latest: RefCell<(Vec<Number>, Vec<Compiled>)>,
 }
@@ -65,7 +65,7 @@ pub(super) fn template(
     asked: Record,
     plain: &Artifact,
     mentions: &dyn Fn(&str) -> bool,
-    fixed: &mut Fixed,
+    fixed: &mut FixedParts,
 ) -> Template {
     let asked: Vec<RecordedAnswer> = asked.into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
     let fixed = RefCell::new(fixed);

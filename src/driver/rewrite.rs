@@ -8,7 +8,7 @@ use crate::cli::fmt::{Fmt, To};
 use crate::diag::{self, Source};
 use crate::failure::Failure;
 use crate::frontend::read::read;
-use crate::streams::{WholeFile, not_written, report, to_stderr, to_stdout};
+use crate::streams::{AtomicFile, not_written, report, to_stderr, to_stdout};
 use crate::{fmt, syntax};
 
 /// Formats all arguments of `rbt fmt`. An error in one does not affect the others. The result is the exit status.
@@ -76,7 +76,7 @@ fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
 
 /// Writes a file atomically.
 pub(super) fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let written = WholeFile::create(path).and_then(|mut file| {
+    let written = AtomicFile::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.commit()
     });

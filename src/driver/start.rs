@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::frontend::explain::{REFUSED, explain, refused_mechanisms};
 use crate::frontend::{Checked, Frontend};
 use crate::launch::{self, Described, Launch, LaunchInput, RunError, RunResult};
-use crate::metrics::Names;
+use crate::metrics::MetricNames;
 use crate::probes::Attach;
 use crate::runtime::child::Child;
 use crate::sema::hir;
@@ -89,8 +89,8 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
         blocks: if let Program::Tool(_) = run.program { blocks(&checked.script) } else { Vec::new() },
         filters: filters(run, checked),
         metrics: match run.serve.is_some() || run.otlp.is_some() {
-            true => Names::of(front.sources.iter().map(|source| source.text.as_str())),
-            false => Names::default(),
+            true => MetricNames::of(front.sources.iter().map(|source| source.text.as_str())),
+            false => MetricNames::default(),
         },
     }
 }

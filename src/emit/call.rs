@@ -7,7 +7,7 @@
 use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::callback::{Finished, SubprogramKind};
+use super::callback::{FinishedFunction, SubprogramKind};
 use super::mem::U64;
 use super::{Builder, Cmp, Operand, ok};
 use crate::bug;
@@ -56,7 +56,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Ends the subprogram.
     pub fn end_subprogram(self) -> Subprogram<'c> {
         let none = self.int(0);
-        let Finished { function, scratch } = self.end_inner(none, false);
+        let FinishedFunction { function, scratch } = self.end_inner(none, false);
         Subprogram { function, frame: scratch.unwrap_or(0) }
     }
 

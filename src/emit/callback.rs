@@ -30,7 +30,7 @@ pub(super) enum SubprogramKind<'c> {
 }
 
 /// A finished function.
-pub(super) struct Finished<'c> {
+pub(super) struct FinishedFunction<'c> {
     pub function: FunctionValue<'c>,
     /// The amount of scratch memory that it uses, if any.
     pub scratch: Option<u32>,
@@ -145,7 +145,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// understands: it rejects a callback with another range (`check_func_call` and `prepare_func_exit` of
     /// kernel/bpf/verifier.c), and LLVM knows the range of a condition and returns its byte without a mask.
     pub fn end_callback(&mut self, inner: Self, value: IntValue<'c>) -> PointerValue<'c> {
-        let Finished { function, scratch } = inner.end_inner(value, true);
+        let FinishedFunction { function, scratch } = inner.end_inner(value, true);
         if let Some(max) = scratch {
             self.fun.temporaries.share_scratch(max);
         }
@@ -153,7 +153,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Ends the function. With `one_bit`, its result is masked to the lowest bit, hidden from LLVM.
-    pub(super) fn end_inner(mut self, value: IntValue<'c>, one_bit: bool) -> Finished<'c> {
+    pub(super) fn end_inner(mut self, value: IntValue<'c>, one_bit: bool) -> FinishedFunction<'c> {
         let FunctionCx { function, entry, exit, result, acquire: (_, start), .. } = self.fun;
         self.ret(Some(value));
         ok(self.b.build_unconditional_branch(exit)); // the block after a return needs an end, too
@@ -164,7 +164,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let value = if one_bit { self.and(self.opaque(value), self.int(1)) } else { value };
         ok(self.b.build_return(Some(&value)));
         let temporaries = &self.fun.temporaries;
-        Finished { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
+        FinishedFunction { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
     }
 
     /// Stores the state of the program that a callback needs: see [`Builder::restore_program_state`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of

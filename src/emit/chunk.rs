@@ -9,7 +9,7 @@ use inkwell::debug_info::DIType;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue};
 
 use super::builder::FunctionCx;
-use super::callback::{Finished, SubprogramKind};
+use super::callback::{FinishedFunction, SubprogramKind};
 use super::mem::U64;
 use super::{Builder, ok};
 use crate::bug;
@@ -55,7 +55,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             inner.find_slot();
         }
         let value = self.int(value);
-        let Finished { function, scratch } = inner.end_inner(value, false);
+        let FinishedFunction { function, scratch } = inner.end_inner(value, false);
         self.debug.decide(first, context.flatten());
         if context == Some(None) {
             // libbpf makes the verifier check a hidden function with its callers.

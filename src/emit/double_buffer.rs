@@ -15,7 +15,7 @@ use crate::types::Int;
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// A change of an element in progress.
-struct Change<'c> {
+struct ElementUpdate<'c> {
     map: PointerValue<'c>,
     announced: Option<PointerValue<'c>>,
 }
@@ -60,9 +60,9 @@ impl<'c> Builder<'_, 'c> {
         made
     }
 
-    fn begin_change(&mut self, id: usize) -> Change<'c> {
+    fn begin_change(&mut self, id: usize) -> ElementUpdate<'c> {
         let (Some(n), true) = (self.double(id), self.program.sleeps_on(self)) else {
-            return Change { map: self.script_map(id), announced: None };
+            return ElementUpdate { map: self.script_map(id), announced: None };
         };
         // If the announced copy is outdated, the announcement is withdrawn and made again. The bit flips at most once in tens
         // of milliseconds, so three attempts suffice.
@@ -82,7 +82,7 @@ impl<'c> Builder<'_, 'c> {
             bit = self.load(home, 0, U64);
             counter = self.counter(n, bit);
         }
-        Change { map: self.one_of(id, bit), announced: Some(counter) }
+        ElementUpdate { map: self.one_of(id, bit), announced: Some(counter) }
     }
 
     /// Iterates over all elements of the script's map with this number by a helper; `call` receives the map. For two copies,

@@ -70,7 +70,7 @@ pub use map::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;
 pub use module::{CodegenCx, CodegenOptions, StackLimits, TargetFeatures};
 use object::Errors;
-pub use object::{Built, Dumps, EmitError, new_context};
+pub use object::{BuiltObject, Dumps, EmitError, new_context};
 pub use problem::Problem;
 pub use program::{ProgramRow, ProgramType, SectionDef};
 pub use python::{MOST_PYTHON_FRAMES, python_words};

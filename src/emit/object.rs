@@ -51,7 +51,7 @@ impl EmitError {
 }
 
 /// A finished object.
-pub struct Built {
+pub struct BuiltObject {
     /// The ELF file.
     pub elf: Vec<u8>,
     /// Failures that programs report, in order of their counters.
@@ -166,7 +166,7 @@ impl<'c> CodegenCx<'c> {
     }
 
     /// Finishes the module: optimizes it and makes the object.
-    pub fn build(mut self, dumps: Dumps) -> Result<Built, EmitError> {
+    pub fn build(mut self, dumps: Dumps) -> Result<BuiltObject, EmitError> {
         let lacking = self.lacking.take();
         if !lacking.is_empty() {
             return Err(lacking.into());
@@ -199,7 +199,7 @@ impl<'c> CodegenCx<'c> {
             return Err(std::mem::take(&mut *self.errors).into());
         }
         match object {
-            Ok(buffer) => Ok(Built {
+            Ok(buffer) => Ok(BuiltObject {
                 elf: buffer.as_slice().to_vec(),
                 problems: self.problems.take(),
                 events: self.next_event.get(),

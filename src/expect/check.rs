@@ -1,11 +1,11 @@
 //! Checks the names and types of an expectation against the script's maps.
 
 use super::eval::Eval;
-use super::functions::{FUNCTIONS, Takes, find};
+use super::functions::{FUNCTIONS, ParamKind, find};
 use super::value::Val;
-use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
+use super::{Constant, Expectation, Expr, Function, Kind, MapRef, Shape, Ty};
 use crate::diag::{Diagnostic, Source, Span, nearest};
-use crate::output::Last;
+use crate::output::FinalResults;
 use crate::sema::hir::Map;
 use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
 use crate::types::Type;
@@ -165,7 +165,7 @@ impl Checker<'_> {
     }
 
     /// A map, or an element of it.
-    fn of(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, Of)> {
+    fn of(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, MapRef)> {
         let map = self.map(name, span)?;
         let key = match (key, &map.key) {
             (None, _) => None,
@@ -175,7 +175,7 @@ impl Checker<'_> {
             }
             (Some(parts), Some(ty)) => Some(self.key(parts, ty, span)?),
         };
-        Ok((map, Of { map: map.name.clone(), key, shape: Shape::of(&map.value) }))
+        Ok((map, MapRef { map: map.name.clone(), key, shape: Shape::of(&map.value) }))
     }
 
     fn read(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(Kind, Ty)> {
@@ -231,25 +231,25 @@ impl Checker<'_> {
         if !(function.serves)(of.shape) {
             return Err(unsuited(function, map, first.span));
         }
-        let keyed = matches!(function.takes, Takes::Keyed | Takes::KeyedAndKey | Takes::KeyedAndKeys);
+        let keyed = matches!(function.takes, ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys);
         if keyed && (map.key.is_none() || of.key.is_some()) {
             let message = format!("{} needs a map with keys, and `{}` has none", function.name, self.text(first.span));
             return Err(Diagnostic::error("map-key-conflict", first.span, message));
         }
         let enough = match function.takes {
-            Takes::Map | Takes::Keyed => rest.is_empty(),
-            Takes::MapAndPercent | Takes::KeyedAndKey => rest.len() == 1,
-            Takes::KeyedAndKeys => !rest.is_empty(),
+            ParamKind::Map | ParamKind::Keyed => rest.is_empty(),
+            ParamKind::MapAndPercent | ParamKind::KeyedAndKey => rest.len() == 1,
+            ParamKind::KeyedAndKeys => !rest.is_empty(),
         };
         if !enough {
             return Err(usage(format!("{} has {} argument{}", function.name, parts.len(), if parts.len() == 1 { "" } else { "s" })));
         }
         let constants = match (function.takes, &map.key) {
-            (Takes::KeyedAndKey | Takes::KeyedAndKeys, Some(ty)) => {
+            (ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, Some(ty)) => {
                 rest.iter().map(|e| self.key(std::slice::from_ref(*e), ty, e.span)).collect::<Checked<Vec<_>>>()?
             }
-            (Takes::MapAndPercent, _) => rest.iter().map(|e| self.percent(e)).collect::<Checked<Vec<_>>>()?,
-            (Takes::Map | Takes::Keyed | Takes::KeyedAndKey | Takes::KeyedAndKeys, _) => Vec::new(),
+            (ParamKind::MapAndPercent, _) => rest.iter().map(|e| self.percent(e)).collect::<Checked<Vec<_>>>()?,
+            (ParamKind::Map | ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, _) => Vec::new(),
         };
         Ok((Kind::Call { function, of, rest: constants }, function.returns))
     }
@@ -310,7 +310,7 @@ impl Checker<'_> {
     /// A value that is known now.
     fn known(&self, e: &ast::Expr) -> Checked<Constant> {
         let found = self.expr(e)?;
-        let (mut maps, none) = (Vec::new(), Last::default());
+        let (mut maps, none) = (Vec::new(), FinalResults::default());
         gather(&found, &mut maps);
         let value = if maps.is_empty() { Eval { last: &none, lossy: false }.eval(&found).ok() } else { None };
         let constant = match value {
@@ -365,7 +365,7 @@ fn fits(n: i128, int: crate::types::Int) -> bool {
 
 /// The functions that apply to a map's values.
 fn suited(shape: Shape) -> Vec<&'static str> {
-    let takes = |f: &&Function| matches!(f.takes, Takes::Map) && (f.serves)(shape);
+    let takes = |f: &&Function| matches!(f.takes, ParamKind::Map) && (f.serves)(shape);
     FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()
 }
 

@@ -2,27 +2,27 @@
 
 use super::range::{Range, Undefined};
 use super::value::{CallArgs, Element, Val, seen};
-use super::{Constant, Expr, Kind, Of, Ty};
-use crate::output::Last;
+use super::{Constant, Expr, Kind, MapRef, Ty};
+use crate::output::FinalResults;
 use crate::value::{MapView, Value};
 
 /// The reason for a missing value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Stop {
+pub(super) struct NoValue {
     /// Of what.
     pub text: String,
     pub why: String,
 }
 
 pub(super) struct Eval<'a> {
-    pub last: &'a Last,
+    pub last: &'a FinalResults,
     /// Events were lost: what was seen are bounds.
     pub lossy: bool,
 }
 
 impl Eval<'_> {
-    pub fn eval(&self, e: &Expr) -> Result<Val, Stop> {
-        let stop = |why: &str| Stop { text: e.text.clone(), why: why.into() };
+    pub fn eval(&self, e: &Expr) -> Result<Val, NoValue> {
+        let stop = |why: &str| NoValue { text: e.text.clone(), why: why.into() };
         let undefined = |why: Undefined| match why {
             Undefined::DividedByZero => stop("division by zero"),
             Undefined::TooLarge => stop("the number is too large"),
@@ -60,12 +60,12 @@ impl Eval<'_> {
         })
     }
 
-    pub fn view(&self, of: &Of) -> Option<&MapView> {
+    pub fn view(&self, of: &MapRef) -> Option<&MapView> {
         self.last.maps.iter().find(|view| view.name == of.map)
     }
 
     /// The value as the script itself would read it: a missing one is zero or an empty string.
-    fn read(&self, of: &Of, ty: Ty) -> Val {
+    fn read(&self, of: &MapRef, ty: Ty) -> Val {
         let view = self.view(of);
         let found = view.and_then(|view| elements(view, of).into_iter().next());
         match ty {
@@ -101,7 +101,7 @@ impl Eval<'_> {
 }
 
 /// The element that is meant, if it is there, or all of them.
-pub(super) fn elements<'a>(view: &'a MapView, of: &Of) -> Vec<Element<'a>> {
+pub(super) fn elements<'a>(view: &'a MapView, of: &MapRef) -> Vec<Element<'a>> {
     let meant = |key: &Value| of.key.as_ref().is_none_or(|wanted| wanted.is(key));
     view.entries.iter().filter(|(key, _)| meant(key)).map(|(key, value)| Element { key, value }).collect()
 }

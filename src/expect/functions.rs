@@ -12,7 +12,7 @@ use crate::value::Value;
 
 /// An argument of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum ParamKind {
     /// A map or an element.
     Map,
     /// The same and a number from 0 to 100.
@@ -33,7 +33,7 @@ pub struct Function {
     /// As it is written: `count(@m)`.
     pub form: &'static str,
     /// Its arguments.
-    pub takes: Takes,
+    pub takes: ParamKind,
     /// The result of a function.
     pub(super) returns: Ty,
     /// Does the function apply to such values? If not, the message says so.
@@ -51,7 +51,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "count",
         form: "count(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
         eval: |w| number(total(w, |e| e.count(), !matches!(w.shape, Shape::Plain(_)))),
@@ -61,7 +61,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "sum",
         form: "sum(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: numeric,
         eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(Monotonicity::RaisesUnsigned, true)))),
@@ -71,7 +71,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "min",
         form: "min(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, false),
@@ -81,7 +81,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "max",
         form: "max(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, true),
@@ -91,7 +91,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "avg",
         form: "avg(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: numeric,
         eval: average,
@@ -101,7 +101,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p50",
         form: "p50(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 50),
@@ -111,7 +111,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p90",
         form: "p90(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 90),
@@ -121,7 +121,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p95",
         form: "p95(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 95),
@@ -131,7 +131,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p99",
         form: "p99(@m)",
-        takes: Takes::Map,
+        takes: ParamKind::Map,
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 99),
@@ -141,7 +141,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "percentile",
         form: "percentile(@m, n)",
-        takes: Takes::MapAndPercent,
+        takes: ParamKind::MapAndPercent,
         returns: Ty::Number,
         serves: distributed,
         eval: |w| match w.rest {
@@ -154,7 +154,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "len",
         form: "len(@m)",
-        takes: Takes::Keyed,
+        takes: ParamKind::Keyed,
         returns: Ty::Number,
         serves: |_| true,
         eval: |w| {
@@ -167,7 +167,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "has_key",
         form: "has_key(@m, key)",
-        takes: Takes::KeyedAndKey,
+        takes: ParamKind::KeyedAndKey,
         returns: Ty::Truth,
         serves: |_| true,
         eval: |w| {
@@ -180,7 +180,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "only",
         form: "only(@m, key, …)",
-        takes: Takes::KeyedAndKeys,
+        takes: ParamKind::KeyedAndKeys,
         returns: Ty::Truth,
         serves: |_| true,
         eval: |w| {

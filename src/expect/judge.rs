@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::eval::{Eval, Stop, elements};
+use super::eval::{Eval, NoValue, elements};
 use super::range::Range;
 use super::value::Val;
-use super::{Constant, Expectation, Expr, Kind, Of, Ty};
-use crate::output::Last;
+use super::{Constant, Expectation, Expr, Kind, MapRef, Ty};
+use crate::output::FinalResults;
 use crate::render::{self, TextFormatter};
 use crate::syntax::ast::BinOp;
 use crate::value::Counts;
@@ -19,7 +19,7 @@ const SHOWN: usize = 5;
 ///
 /// If events were lost, or probes are missing, no expectation is certainly met: one that is false even so fails, and all
 /// others are undecided.
-pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
+pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
     let findings = Findings { last, names: TextFormatter::default() };
@@ -57,7 +57,7 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
             let help = "use narrower buckets: percentiles(n), hist(n, 5), or an lhist whose range includes all values";
             outcome.findings.push(find("undecided", blamed.join("; "), Some(help.into())));
         }
-        Err(Stop { text, why }) if !lossy => {
+        Err(NoValue { text, why }) if !lossy => {
             let message = format!("`{text}` has no value: {why}");
             let help = format!("to allow it, write `count(…) == 0 || {}`", expectation.text);
             outcome.findings.push(find("no-value", message, why.starts_with("there is nothing").then_some(help)));
@@ -99,7 +99,7 @@ pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
 ///
 /// Records that found no space in the ring buffer are output. The kernel updates maps without them, so they count only if
 /// such a record empties one of these maps.
-fn losses(root: &Expr, last: &Last) -> Vec<String> {
+fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
     let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
     let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
     let mut lost = Vec::new();
@@ -125,7 +125,7 @@ fn losses(root: &Expr, last: &Last) -> Vec<String> {
 }
 
 /// All maps and elements in it, in the order of the text.
-fn maps(e: &Expr) -> Vec<&Of> {
+fn maps(e: &Expr) -> Vec<&MapRef> {
     match &e.kind {
         Kind::Constant(_) => Vec::new(),
         Kind::Read(of) | Kind::Call { of, .. } => vec![of],
@@ -136,13 +136,13 @@ fn maps(e: &Expr) -> Vec<&Of> {
 
 /// The messages of one run.
 struct Findings<'a> {
-    last: &'a Last,
+    last: &'a FinalResults,
     /// How keys are shown.
     names: TextFormatter,
 }
 
 impl Findings<'_> {
-    fn seen(&self, e: &Expr) -> Result<Val, Stop> {
+    fn seen(&self, e: &Expr) -> Result<Val, NoValue> {
         Eval { last: self.last, lossy: false }.eval(e)
     }
 
@@ -218,7 +218,7 @@ impl Findings<'_> {
     }
 
     /// A function that is true or false of a map's keys.
-    fn keys(&self, e: &Expr, of: &Of, wanted: &[Constant]) -> String {
+    fn keys(&self, e: &Expr, of: &MapRef, wanted: &[Constant]) -> String {
         let view = self.last.maps.iter().find(|v| v.name == of.map);
         let strange: Vec<String> = view
             .map(|view| elements(view, of))

@@ -73,10 +73,10 @@ struct Expr {
 enum Kind {
     Constant(Constant),
     /// A map without keys, or an element.
-    Read(Of),
+    Read(MapRef),
     Call {
         function: &'static Function,
-        of: Of,
+        of: MapRef,
         /// What follows the map: a percentile's number, keys.
         rest: Vec<Constant>,
     },
@@ -92,7 +92,7 @@ enum Kind {
 
 /// A map, or an element of it.
 #[derive(Clone, Debug)]
-struct Of {
+struct MapRef {
     /// With its `@`; among [`Last::maps`](crate::output::Last) it is found by it.
     map: String,
     key: Option<Constant>,

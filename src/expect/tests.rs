@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::diag::Source;
-use crate::output::Last;
+use crate::output::FinalResults;
 use crate::sema::hir::Map;
 use crate::syntax;
 use crate::types::{Agg, Int};
-use crate::value::{Counts, Hist, MapView, Percentiles, Scale, Show, Stats};
+use crate::value::{Counts, Hist, MapView, Percentiles, Scale, ShowOptions, Stats};
 use crate::verdict::{Outcome, State};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn text(s: &str) -> Value {
 }
 
 /// The script's maps and what is in them.
-fn maps() -> (Vec<Map>, Last) {
+fn maps() -> (Vec<Map>, FinalResults) {
     let (name, pair) = (Type::Str(16), Type::Tuple(vec![Type::uint(4), Type::Str(16)]));
     let hist = |counts: &[u64]| {
         let mut all = vec![0; 66];
@@ -90,12 +90,12 @@ fn maps() -> (Vec<Map>, Last) {
         (map("@buf", None, Type::Buf(8)), one(Value::Bytes(vec![]))),
     ];
     let view = |(m, entries): (Map, Vec<(Value, Value)>)| {
-        let view = MapView { name: m.name.clone(), kind: "map", keyed: m.key.is_some(), set: true, entries, show: Show::default() };
+        let view = MapView { name: m.name.clone(), kind: "map", keyed: m.key.is_some(), set: true, entries, show: ShowOptions::default() };
         (m, view)
     };
     let (maps, views): (Vec<Map>, Vec<MapView>) = rows.into_iter().map(view).unzip();
     let emptied = vec![0; views.len()];
-    (maps, Last { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![] })
+    (maps, FinalResults { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![] })
 }
 
 fn checked(text: &str) -> Result<Expectation, String> {
@@ -105,7 +105,7 @@ fn checked(text: &str) -> Result<Expectation, String> {
     check(&tree, text, &source, None, &maps().0).map_err(|d| all(&d))
 }
 
-fn judged(text: &str, change: impl FnOnce(&mut Last)) -> Outcome {
+fn judged(text: &str, change: impl FnOnce(&mut FinalResults)) -> Outcome {
     let mut last = maps().1;
     change(&mut last);
     judge(&checked(text).unwrap_or_else(|e| panic!("{text}: {e}")), &last)
@@ -198,7 +198,7 @@ fn buckets_may_be_too_wide_to_tell() {
 /// What was seen can only have been more: what fails by it fails, and nothing passes.
 #[test]
 fn where_events_were_lost() {
-    let missed = |last: &mut Last| last.counts.push(Counts { probe: "p".into(), missed: 3, ..Counts::default() });
+    let missed = |last: &mut FinalResults| last.counts.push(Counts { probe: "p".into(), missed: 3, ..Counts::default() });
     for text in [
         "count(@calls) <= 20",
         "@calls[0] < 20",
@@ -241,7 +241,7 @@ fn where_events_were_lost() {
         assert_eq!(outcome.state, State::Unknown("the run is incomplete: 3 runs of probes were skipped (p)".into()), "{text}: {outcome:?}");
         assert!(outcome.findings.is_empty());
     }
-    let unknown = |change: fn(&mut Last)| matches!(judged("@n == 5", change).state, State::Unknown(_));
+    let unknown = |change: fn(&mut FinalResults)| matches!(judged("@n == 5", change).state, State::Unknown(_));
     assert!(unknown(|last| last.counts[0].refused = 1));
     assert!(unknown(|last| last.counts[0].unstored = 1));
     assert!(unknown(|last| last.not_attached.push("kprobe:x".into())));
@@ -252,7 +252,7 @@ fn where_events_were_lost() {
 
 #[test]
 fn a_map_that_was_emptied() {
-    let emptied = |last: &mut Last| last.emptied[0] = 2;
+    let emptied = |last: &mut FinalResults| last.emptied[0] = 2;
     let outcome = judged("@ == 7", emptied);
     assert!(rules(&outcome) == ["map-emptied"] && outcome.findings[0].message.contains("emptied @ 2 times"), "{outcome:?}");
     assert!(rules(&judged("@n == 5", emptied)).is_empty());

@@ -2,16 +2,16 @@
 
 use super::items::{Items, REST};
 use super::layout::{BreakMode, Item};
-use super::tokens::{Part, Tree};
+use super::tokens::{ShapePart, Tree};
 use crate::syntax::ast::BinOp;
 use crate::syntax::shape::Rule;
 
 impl Items<'_, '_> {
     /// Brackets and their contents.
-    pub(super) fn list(&mut self, parts: &[Part]) {
+    pub(super) fn list(&mut self, parts: &[ShapePart]) {
         self.open(BreakMode::Fill, REST);
         for (n, part) in parts.iter().enumerate() {
-            if let (Part::Word(i), true) = (part, n + 1 == parts.len()) {
+            if let (ShapePart::Word(i), true) = (part, n + 1 == parts.len()) {
                 // a bracket on a line of its own is aligned with the start of the statement
                 self.comments_before(*i);
                 self.push(Item::Close);
@@ -59,12 +59,12 @@ impl Items<'_, '_> {
     }
 
     /// Operands and operators. If they need several lines, the lines break at the operators with the lowest precedence.
-    pub(super) fn chain(&mut self, parts: &[Part]) {
+    pub(super) fn chain(&mut self, parts: &[ShapePart]) {
         let mut operators = Vec::new();
         let mut operand = true;
         for (n, part) in parts.iter().enumerate() {
             match part {
-                Part::Word(i) => match self.words.get(*i).and_then(|w| w.rule) {
+                ShapePart::Word(i) => match self.words.get(*i).and_then(|w| w.rule) {
                     Some(Rule::binary_op) if !operand => {
                         let level = self.words.get(*i).and_then(|w| BinOp::of(w.text)).map_or(0, BinOp::level);
                         operators.push((n, level));
@@ -73,14 +73,14 @@ impl Items<'_, '_> {
                     Some(Rule::prefix | Rule::bang | Rule::binary_op | Rule::step) => {}
                     _ => operand = false,
                 },
-                Part::Tree(t) => operand = operand && t.rule == Rule::parens && t.cast,
+                ShapePart::Tree(t) => operand = operand && t.rule == Rule::parens && t.cast,
             }
         }
         self.run(parts, 0, &operators);
     }
 
     /// The parts of a chain from `from` on, with the operators between them.
-    fn run(&mut self, parts: &[Part], from: usize, operators: &[(usize, u8)]) {
+    fn run(&mut self, parts: &[ShapePart], from: usize, operators: &[(usize, u8)]) {
         let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
         let logical = least <= BinOp::And.level();
         self.open(if logical { BreakMode::All } else { BreakMode::Fill }, REST);
@@ -98,7 +98,7 @@ impl Items<'_, '_> {
         self.push(Item::Close);
     }
 
-    fn operand(&mut self, parts: &[Part]) {
+    fn operand(&mut self, parts: &[ShapePart]) {
         for part in parts {
             self.part(part);
             if self.is(part, "comptime") {
@@ -118,6 +118,6 @@ impl Items<'_, '_> {
     }
 }
 
-fn slice(parts: &[Part], from: usize, to: usize) -> &[Part] {
+fn slice(parts: &[ShapePart], from: usize, to: usize) -> &[ShapePart] {
     parts.get(from..to).unwrap_or(&[])
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::layout::{BreakMode, Item};
-use super::tokens::{Comment, Part, Tree, Word};
+use super::tokens::{Comment, ShapePart, Tree, Word};
 use crate::syntax::shape::Rule;
 
 /// The indent of a block's lines.
@@ -50,8 +50,8 @@ impl<'s> Items<'_, 's> {
         self.push(Item::Text(Cow::Borrowed(text)));
     }
 
-    pub(super) fn is(&self, part: &Part, text: &str) -> bool {
-        matches!(part, Part::Word(i) if self.words.get(*i).is_some_and(|w| w.text == text))
+    pub(super) fn is(&self, part: &ShapePart, text: &str) -> bool {
+        matches!(part, ShapePart::Word(i) if self.words.get(*i).is_some_and(|w| w.text == text))
     }
 
     /// The comments before a word that begins a statement or an item, with the empty lines between them.
@@ -97,10 +97,10 @@ impl<'s> Items<'_, 's> {
         }
     }
 
-    pub(super) fn part(&mut self, part: &Part) {
+    pub(super) fn part(&mut self, part: &ShapePart) {
         match part {
-            Part::Word(i) => self.word(*i),
-            Part::Tree(t) => self.tree(t),
+            ShapePart::Word(i) => self.word(*i),
+            ShapePart::Tree(t) => self.tree(t),
         }
     }
 
@@ -190,7 +190,7 @@ impl<'s> Items<'_, 's> {
                 self.push(Item::Space);
             }
             match part {
-                Part::Tree(b) if b.rule == Rule::block && t.rule == Rule::function_item => self.block(&b.parts, Style::Lines),
+                ShapePart::Tree(b) if b.rule == Rule::block && t.rule == Rule::function_item => self.block(&b.parts, Style::Lines),
                 _ => self.part(part),
             }
         }
@@ -202,14 +202,14 @@ impl<'s> Items<'_, 's> {
         self.push(Item::Open { indent: 0, how: BreakMode::All, broken: several });
         for (n, part) in t.parts.iter().enumerate() {
             match part {
-                Part::Tree(b) if b.rule == Rule::block => {
+                ShapePart::Tree(b) if b.rule == Rule::block => {
                     // the last two of three slashes would hide the brace's line from the first, which then begins a predicate
-                    let slashes = t.parts.get(n.saturating_sub(1)).and_then(Part::first).and_then(|i| self.words.get(i));
+                    let slashes = t.parts.get(n.saturating_sub(1)).and_then(ShapePart::first).and_then(|i| self.words.get(i));
                     self.push(if slashes.is_some_and(|w| w.text.contains("///")) { Item::Space } else { Item::Break });
                     self.push(Item::Close);
                     self.block(&b.parts, Style::Lines);
                 }
-                Part::Tree(p) if p.rule == Rule::predicate => {
+                ShapePart::Tree(p) if p.rule == Rule::predicate => {
                     self.push(Item::Break);
                     self.part(part);
                 }
@@ -225,9 +225,9 @@ impl<'s> Items<'_, 's> {
 
     // ── statements ──
 
-    fn block(&mut self, parts: &[Part], style: Style) {
+    fn block(&mut self, parts: &[ShapePart], style: Style) {
         let inside = parts.get(1..parts.len().saturating_sub(1)).unwrap_or(&[]);
-        let (Some(Part::Word(first)), Some(Part::Word(last))) = (parts.first(), parts.last()) else { return };
+        let (Some(ShapePart::Word(first)), Some(ShapePart::Word(last))) = (parts.first(), parts.last()) else { return };
         let bare = self.words.get(*last).is_some_and(|w| w.before.is_empty());
         if inside.is_empty() && self.words.get(*last).is_some_and(|w| w.before.iter().all(|c| !c.own)) {
             self.word(*first);
@@ -281,17 +281,17 @@ impl<'s> Items<'_, 's> {
         self.led[i] = true;
     }
 
-    fn stmt(&mut self, part: &Part) {
+    fn stmt(&mut self, part: &ShapePart) {
         match part {
-            Part::Tree(t) if t.rule == Rule::block => self.block(&t.parts, Style::Lines),
-            Part::Tree(t) if t.rule == Rule::if_expr => self.if_expr(t, Style::Lines),
+            ShapePart::Tree(t) if t.rule == Rule::block => self.block(&t.parts, Style::Lines),
+            ShapePart::Tree(t) if t.rule == Rule::if_expr => self.if_expr(t, Style::Lines),
             _ => self.part(part),
         }
     }
 
     fn if_expr(&mut self, t: &Tree, style: Style) {
         let all_values = t.parts.iter().all(|p| match p {
-            Part::Tree(b) if b.rule == Rule::block => is_value(b.parts.get(1..b.parts.len().saturating_sub(1)).unwrap_or(&[])),
+            ShapePart::Tree(b) if b.rule == Rule::block => is_value(b.parts.get(1..b.parts.len().saturating_sub(1)).unwrap_or(&[])),
             _ => true,
         });
         let style = if all_values { style } else { Style::Lines };
@@ -302,14 +302,14 @@ impl<'s> Items<'_, 's> {
                 self.push(Item::Space);
             }
             match part {
-                Part::Tree(b) if b.rule == Rule::block => self.branch(&b.parts, style),
+                ShapePart::Tree(b) if b.rule == Rule::block => self.branch(&b.parts, style),
                 _ => self.part(part),
             }
         }
         self.push(Item::Close);
     }
 
-    fn branch(&mut self, parts: &[Part], style: Style) {
+    fn branch(&mut self, parts: &[ShapePart], style: Style) {
         let from = self.out.len();
         self.block(parts, style);
         if let (Style::Value, Some(Item::Open { how, .. })) = (style, self.out.get_mut(from)) {
@@ -323,7 +323,7 @@ impl<'s> Items<'_, 's> {
         for (n, part) in t.parts.iter().enumerate() {
             let after = self.is(part, "..") || self.is(part, "(");
             let before = n > 0 && !self.is(part, "..") && !self.is(part, ")");
-            let call = t.rule == Rule::unroll_stmt && n == 1 && part.first().is_some_and(|i| self.is(&Part::Word(i), "("));
+            let call = t.rule == Rule::unroll_stmt && n == 1 && part.first().is_some_and(|i| self.is(&ShapePart::Word(i), "("));
             if space && before && !call {
                 self.push(Item::Space);
             }
@@ -334,20 +334,20 @@ impl<'s> Items<'_, 's> {
 }
 
 /// Does the block consist of a value only?
-fn is_value(inside: &[Part]) -> bool {
-    matches!(inside, [Part::Tree(t)] if t.rule == Rule::expr_stmt && t.parts.len() == 1)
+fn is_value(inside: &[ShapePart]) -> bool {
+    matches!(inside, [ShapePart::Tree(t)] if t.rule == Rule::expr_stmt && t.parts.len() == 1)
 }
 
 /// Can this statement end with a semicolon without a change of meaning? An expression at the end of a block is the block's value
 /// only without one, and a block takes none.
-fn wants_semicolon(part: &Part, words: &[Word]) -> bool {
+fn wants_semicolon(part: &ShapePart, words: &[Word]) -> bool {
     match part {
-        Part::Tree(t) => match t.rule {
+        ShapePart::Tree(t) => match t.rule {
             Rule::expr_stmt => t.parts.iter().any(|p| p.rule(words) == Some(Rule::assign_op)),
             Rule::if_expr | Rule::block | Rule::while_stmt | Rule::for_stmt | Rule::unroll_stmt => false,
             _ => true,
         },
-        Part::Word(_) => false,
+        ShapePart::Word(_) => false,
     }
 }
 

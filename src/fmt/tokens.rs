@@ -14,31 +14,31 @@ pub struct Tree {
     /// Parentheses that cast.
     pub cast: bool,
     /// In order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ShapePart>,
 }
 
 /// What a shape has in it.
-pub enum Part {
+pub enum ShapePart {
     /// An index into the list of words.
     Word(usize),
     /// A shape within it.
     Tree(Tree),
 }
 
-impl Part {
+impl ShapePart {
     /// The first word of it.
     pub fn first(&self) -> Option<usize> {
         match self {
-            Part::Word(i) => Some(*i),
-            Part::Tree(t) => t.parts.iter().find_map(Part::first),
+            ShapePart::Word(i) => Some(*i),
+            ShapePart::Tree(t) => t.parts.iter().find_map(ShapePart::first),
         }
     }
 
     /// Its shape's rule; none of a bracket or a comma.
     pub fn rule(&self, words: &[Word]) -> Option<Rule> {
         match self {
-            Part::Word(i) => words.get(*i).and_then(|w| w.rule),
-            Part::Tree(t) => Some(t.rule),
+            ShapePart::Word(i) => words.get(*i).and_then(|w| w.rule),
+            ShapePart::Tree(t) => Some(t.rule),
         }
     }
 }
@@ -95,7 +95,7 @@ impl<'s> Reader<'s> {
             if super::is_word(inner.rule) {
                 parts.push(self.word(inner.start, inner.end, Some(inner.rule)));
             } else {
-                parts.push(Part::Tree(self.tree(inner)));
+                parts.push(ShapePart::Tree(self.tree(inner)));
             }
         }
         self.between(node.end, &mut parts);
@@ -103,15 +103,15 @@ impl<'s> Reader<'s> {
         self.drop_needless(tree)
     }
 
-    fn word(&mut self, start: usize, end: usize, rule: Option<Rule>) -> Part {
+    fn word(&mut self, start: usize, end: usize, rule: Option<Rule>) -> ShapePart {
         self.at = end;
         let text = self.text.get(start..end).unwrap_or("");
         self.words.push(Word { text, rule, start, ..Word::default() });
-        Part::Word(self.words.len() - 1)
+        ShapePart::Word(self.words.len() - 1)
     }
 
     /// Brackets and the like, as far as `end`.
-    fn between(&mut self, end: usize, parts: &mut Vec<Part>) {
+    fn between(&mut self, end: usize, parts: &mut Vec<ShapePart>) {
         while let Some(rest) = self.text.get(self.at..end).filter(|r| !r.is_empty()) {
             let blanks = rest.len() - trim_start(rest).len();
             let length = match comment(&rest[blanks..]) {
@@ -132,10 +132,10 @@ impl<'s> Reader<'s> {
     fn drop_needless(&mut self, mut tree: Tree) -> Tree {
         let last = tree.parts.len().saturating_sub(1);
         let mut needless = vec![false; tree.parts.len()];
-        let text = |part: &Part| match part {
+        let text = |part: &ShapePart| match part {
             // an attach point may look like a bracket
-            Part::Word(i) => self.words.get(*i).filter(|w| w.rule != Some(Rule::attach_point)).map_or("", |w| w.text),
-            Part::Tree(_) => "",
+            ShapePart::Word(i) => self.words.get(*i).filter(|w| w.rule != Some(Rule::attach_point)).map_or("", |w| w.text),
+            ShapePart::Tree(_) => "",
         };
         let is_semicolon = |i: usize| tree.parts.get(i).is_some_and(|p| text(p) == ";");
         match tree.rule {
@@ -145,8 +145,8 @@ impl<'s> Reader<'s> {
                     // a block's value is one no more where a semicolon follows
                     let is_end = tree.parts.iter().skip(i + 1).all(|p| matches!(text(p), ";" | "}"));
                     needless[i] = match &tree.parts[i - 1] {
-                        Part::Word(_) => true,
-                        Part::Tree(t) => match t.rule {
+                        ShapePart::Word(_) => true,
+                        ShapePart::Tree(t) => match t.rule {
                             Rule::while_stmt | Rule::for_stmt | Rule::unroll_stmt => true,
                             Rule::if_expr | Rule::block => !is_end,
                             _ => false,
@@ -159,7 +159,7 @@ impl<'s> Reader<'s> {
                     let one_value = tree.rule == Rule::parens && i == 2;
                     let next = &tree.parts[i + 1];
                     let closes = matches!(text(next), ")" | "]");
-                    let begins = matches!(next, Part::Tree(t) if matches!(t.rule, Rule::predicate | Rule::block));
+                    let begins = matches!(next, ShapePart::Tree(t) if matches!(t.rule, Rule::predicate | Rule::block));
                     needless[i] = (closes || begins) && !one_value;
                 }
             }
@@ -168,7 +168,7 @@ impl<'s> Reader<'s> {
         tree.parts.retain(|part| {
             let drop = needless[at];
             at += 1;
-            if let (true, Part::Word(i)) = (drop, part)
+            if let (true, ShapePart::Word(i)) = (drop, part)
                 && let Some(word) = self.words.get_mut(*i)
             {
                 word.dropped = true;

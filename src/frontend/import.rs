@@ -32,7 +32,7 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
     if root.imports.is_empty() {
         return Ok(root);
     }
-    let mut work = Work { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, left: MOST_BYTES };
+    let mut work = Importer { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, left: MOST_BYTES };
     if let Some(path) = path {
         work.seen.extend(path.canonicalize());
     }
@@ -42,7 +42,7 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
     if work.diags.is_empty() { Ok(work.tree) } else { Err(Diagnostics(work.diags)) }
 }
 
-struct Work<'a> {
+struct Importer<'a> {
     sources: &'a mut Vec<Source>,
     /// Canonical paths of the imported files.
     seen: BTreeSet<PathBuf>,
@@ -53,7 +53,7 @@ struct Work<'a> {
     left: u64,
 }
 
-impl Work<'_> {
+impl Importer<'_> {
     /// Adds a script, after what it imports; relative paths count from `dir`.
     fn take(&mut self, script: ast::Script, dir: &Path) {
         for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name, dir)) {

@@ -13,12 +13,12 @@ use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
-use crate::metrics::{Metrics, Names};
+use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
 use crate::render::{self, Base, RenderOptions};
 use crate::runtime::child::{self, Child};
-use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, Watched};
+use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, WatchView};
 use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
@@ -48,7 +48,7 @@ pub struct Described {
     /// Its filters in the user's words; none if only its author knows what it filters.
     pub filters: Option<Vec<String>>,
     /// What its text says of metrics.
-    pub metrics: Names,
+    pub metrics: MetricNames,
 }
 
 /// A run that is about to begin.
@@ -144,9 +144,9 @@ impl<'a> Launch<'a> {
     }
 
     /// The screen of `--watch`, where there is a terminal for it.
-    fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<Watched> {
+    fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<WatchView> {
         let every = self.run.watch.filter(|_| !to_file && options.terminal && self.run.is_text())?;
-        Some(Watched { every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
+        Some(WatchView { every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
     }
 
     /// The user's filters, for a note if nothing matched.
@@ -230,7 +230,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     loaded();
 
     let mut err: Box<dyn Write> = match &launch.managed {
-        Some(managed) => Box::new(Labelled { name: managed.name.clone(), to: io::stderr() }),
+        Some(managed) => Box::new(PrefixWriter { name: managed.name.clone(), to: io::stderr() }),
         None => Box::new(io::stderr()),
     };
     let exit = match settings.mode {
@@ -251,12 +251,12 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
 }
 
 /// Writes a name before each line.
-struct Labelled<W> {
+struct PrefixWriter<W> {
     name: String,
     to: W,
 }
 
-impl<W: Write> Write for Labelled<W> {
+impl<W: Write> Write for PrefixWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut text = Vec::new();
         for line in bytes.split_inclusive(|b| *b == b'\n') {

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::builtins;
 use crate::diag::Span;
-use crate::output::Last;
+use crate::output::FinalResults;
 use crate::render::TextFormatter;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
-use crate::value::{Counts, MapView, Show, Value};
+use crate::value::{Counts, MapView, ShowOptions, Value};
 
 /// The most bytes of the values of a map that are shown.
 const MOST: u64 = 4 << 30;
@@ -173,12 +173,12 @@ impl Sum {
     }
 
     /// The results as those of one run, and what is missing in them.
-    pub fn last(&self, missing: &[String]) -> Last {
+    pub fn last(&self, missing: &[String]) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
-        let (maps, emptied) = complete.filter_map(|total| Some((total.view(Show::default()).ok()?, total.map.emptied))).unzip();
+        let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
         let mut not_attached = self.head.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
         not_attached.extend(missing.iter().map(|host| format!("any probe on {host}")));
-        Last { maps, emptied, counts: self.counts(), not_attached }
+        FinalResults { maps, emptied, counts: self.counts(), not_attached }
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
@@ -186,9 +186,9 @@ impl Sum {
         let Some(head) = &self.head else { return Vec::new() };
         let total = |name: &str| self.maps.iter().find(|total| total.map.name == name);
         let printed = head.printed.iter().filter_map(|printed| Some((total(&printed.map)?, printed.show.clone())));
-        let rest = self.maps.iter().filter(|total| head.prints_maps && !total.map.cleared).map(|total| (total, Show::default()));
-        let view = |(total, show): (&Total, Show)| {
-            let view = total.view(Show { top: top.or(show.top), ..show })?;
+        let rest = self.maps.iter().filter(|total| head.prints_maps && !total.map.cleared).map(|total| (total, ShowOptions::default()));
+        let view = |(total, show): (&Total, ShowOptions)| {
+            let view = total.view(ShowOptions { top: top.or(show.top), ..show })?;
             Ok((total.map.set && !view.entries.is_empty()).then_some(view))
         };
         printed.chain(rest).map(view).filter_map(Result::transpose).collect()
@@ -287,7 +287,7 @@ impl Total {
         Ok(())
     }
 
-    fn view(&self, show: Show) -> Result<MapView, NotSummable> {
+    fn view(&self, show: ShowOptions) -> Result<MapView, NotSummable> {
         if let Some(why) = &self.refused {
             return Err(why.clone());
         }

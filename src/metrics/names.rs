@@ -26,7 +26,7 @@ const UNITS: &[Unit] = &[
 
 /// What a script says of its maps.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Names {
+pub struct MetricNames {
     /// Labels by map, in the order of the key's parts.
     labels: BTreeMap<String, Vec<String>>,
     /// From comments: `// metric: @m name=… unit=… labels=a,b help="…"`
@@ -53,7 +53,7 @@ pub struct Metric {
     pub unit: Option<Unit>,
 }
 
-impl Names {
+impl MetricNames {
     /// Of the texts of a script.
     pub fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let mut names = Self::default();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_script() {
-        let names = Names::of(
+        let names = MetricNames::of(
             ["// metric: @d name=disk_time unit=us help=\"Time of a request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
                 .into_iter(),
         );

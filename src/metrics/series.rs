@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::Names;
+use super::names::MetricNames;
 use crate::builtins;
 use crate::render::{self, TextFormatter};
-use crate::state::{Counted, Map, State};
+use crate::state::{AggregateState, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
 
 /// Makes the families of states; remembers which series it has shown.
 pub struct Metrics {
-    names: Names,
+    names: MetricNames,
     /// Series of a map at most; the others are one.
     most: usize,
     /// By map: the values of the labels.
@@ -125,7 +125,7 @@ impl Family {
 
 impl Metrics {
     /// Nothing was shown yet.
-    pub fn new(names: Names, most: u64) -> Self {
+    pub fn new(names: MetricNames, most: u64) -> Self {
         Self { names, most: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
     }
 
@@ -227,7 +227,7 @@ fn kind(map: &Map) -> Option<Kind> {
     }
 }
 
-fn point(map: &Map, kind: Kind, value: Option<&Value>, counted: Option<&Counted>) -> Option<Point> {
+fn point(map: &Map, kind: Kind, value: Option<&Value>, counted: Option<&AggregateState>) -> Option<Point> {
     let Some((agg, counted)) = map.value.aggregation().zip(counted) else {
         return (map.set && kind == Kind::Gauge)
             .then(|| value.and_then(Value::number))
@@ -259,7 +259,7 @@ fn average(value: i128, count: Option<u64>) -> i128 {
 
 /// The buckets of a histogram, always the same ones, so that those of several machines add up: the buckets of a linear one, and
 /// for others each power of two, into which finer buckets are merged.
-fn buckets(agg: &Agg, counted: &Counted) -> Option<Vec<(i128, u64)>> {
+fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
     let (_, row) = builtins::aggregate(&agg.function)?;
     let slot = builtins::slot(agg, row, counted).ok()?;
     let value = (row.merge)(agg, &[&slot]);

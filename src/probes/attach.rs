@@ -169,7 +169,7 @@ pub enum NoHitNote {
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug)]
-pub struct InFile<'a> {
+pub struct FileLocation<'a> {
     /// The file.
     pub path: &'a std::path::Path,
     /// Byte offset in it.
@@ -278,10 +278,10 @@ impl Attach {
     }
 
     /// Where in a file a probe in user space is.
-    pub fn in_file(&self) -> Option<InFile<'_>> {
+    pub fn in_file(&self) -> Option<FileLocation<'_>> {
         match self {
-            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
-            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
+            Attach::Uprobe { path, offset, ret, .. } => Some(FileLocation { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Usdt { path, offset, semaphore, .. } => Some(FileLocation { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
             | Attach::Signal

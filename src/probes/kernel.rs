@@ -3,7 +3,7 @@
 use super::{Env, ProbeKind, missing};
 use crate::diag::{Diagnostic, nearest};
 use crate::syntax::ast::AttachPoint;
-use crate::system::Home;
+use crate::system::FunctionLocation;
 use crate::system::kernel::functions::KERNEL;
 
 /// A function as an attach point names it.
@@ -35,7 +35,7 @@ pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<
 /// Looks up a function.
 ///
 /// Errors: an unknown module; an unknown function, with suggestions; a function that cannot be traced.
-pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
+pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env: &Env) -> Result<FunctionLocation, Diagnostic> {
     let Named { module, function, .. } = named;
     if let Some(module) = module.filter(|m| !env.sys.has_module(m)) {
         let d = Diagnostic::error("unknown-module", point.span, format!("the kernel has no module `{module}`"));
@@ -55,7 +55,13 @@ pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env:
 }
 
 /// The reason why a name cannot be traced.
-fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
+fn untraceable(
+    kind: &dyn ProbeKind,
+    named: Named,
+    homes: &[FunctionLocation],
+    point: &AttachPoint,
+    env: &Env,
+) -> Result<FunctionLocation, Diagnostic> {
     let Named { module, function, probed_otherwise } = named;
     let name = kind.name();
     if let (Some(module), [home, ..]) = (module, homes) {
@@ -66,7 +72,7 @@ fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &Attac
     let symbols = env.sys.text_symbols(function);
     if symbols.whole {
         if probed_otherwise && env.settings.allow_unsafe {
-            return Ok(Home { module: module.unwrap_or(KERNEL).into(), function: function.into() });
+            return Ok(FunctionLocation { module: module.unwrap_or(KERNEL).into(), function: function.into() });
         }
         let d = Diagnostic::error("not-traceable", point.span, format!("the kernel does not allow tracing `{function}`"));
         return Err(d.help(match probed_otherwise {

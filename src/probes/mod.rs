@@ -18,7 +18,7 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{Attach, AttachProperties, InFile, NoHitNote, SamplePeriod};
+pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 

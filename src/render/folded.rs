@@ -11,7 +11,7 @@ use crate::value::{MapView, Value};
 
 use super::digits::decimal;
 use super::spell;
-use super::stack_keys::{BETWEEN, NO_STACK, Part, frame, parts, weight};
+use super::stack_keys::{BETWEEN, KeyPart, NO_STACK, frame, parts, weight};
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 
@@ -96,9 +96,9 @@ impl Folded {
         let mut line = Vec::new();
         for part in parts(key) {
             match part {
-                Part::Frame(f, s) => self.push(frame(f, s).as_bytes(), &mut line),
-                Part::Between => self.push(BETWEEN.as_bytes(), &mut line),
-                Part::Other(value) => {
+                KeyPart::Frame(f, s) => self.push(frame(f, s).as_bytes(), &mut line),
+                KeyPart::Between => self.push(BETWEEN.as_bytes(), &mut line),
+                KeyPart::Other(value) => {
                     let mut text = Vec::new();
                     spell::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
                     self.push(&text, &mut line);
@@ -137,7 +137,7 @@ fn on_stderr(reader: Reader) -> Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{Frame, Show, Stack, StackMode};
+    use crate::value::{Frame, ShowOptions, Stack, StackMode};
 
     fn stack(kernel: bool, names: &[&str]) -> Value {
         let frame = |name: &&str| Frame { symbol: Some(name.to_string()), offset: 4, ..Frame::default() };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
-        let view = MapView { name: "@".into(), kind: "map", keyed, set: true, entries, show: Show::default() };
+        let view = MapView { name: "@".into(), kind: "map", keyed, set: true, entries, show: ShowOptions::default() };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

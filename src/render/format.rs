@@ -19,12 +19,12 @@ pub enum Piece {
     /// Literal text.
     Text(Vec<u8>),
     /// Shows the next argument.
-    Spec(Spec),
+    ConversionSpec(ConversionSpec),
 }
 
 /// A conversion with its modifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct ConversionSpec {
     /// Bytes from the format's start to the `%`.
     pub offset: usize,
     /// As written, `%-8s`: for messages.
@@ -117,11 +117,11 @@ fn split(format: &[u8]) -> Result<(Vec<Piece>, Option<String>), FormatError> {
         }
         let start = cursor.at;
         match conversion(&mut cursor)? {
-            Directive::Spec(spec) => {
+            Directive::ConversionSpec(spec) => {
                 if !literal.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut literal)));
                 }
-                pieces.push(Piece::Spec(spec));
+                pieces.push(Piece::ConversionSpec(spec));
             }
             Directive::Percent => literal.push(b'%'),
             Directive::Nothing => {
@@ -139,9 +139,9 @@ fn split(format: &[u8]) -> Result<(Vec<Piece>, Option<String>), FormatError> {
 }
 
 /// The conversions, in order: one per argument.
-pub fn specs(pieces: &[Piece]) -> impl Iterator<Item = &Spec> {
+pub fn specs(pieces: &[Piece]) -> impl Iterator<Item = &ConversionSpec> {
     pieces.iter().filter_map(|p| match p {
-        Piece::Spec(spec) => Some(spec),
+        Piece::ConversionSpec(spec) => Some(spec),
         Piece::Text(_) => None,
     })
 }
@@ -164,7 +164,7 @@ pub fn format_into(pieces: &[Piece], args: &[Value], text: Text, to: &mut Vec<u8
     for piece in pieces {
         match piece {
             Piece::Text(bytes) => to.extend_from_slice(bytes),
-            Piece::Spec(spec) => match args.next() {
+            Piece::ConversionSpec(spec) => match args.next() {
                 Some((i, value)) => spec.show(value, &|v, to| text(i, v, to), to),
                 None => to.extend_from_slice(b"!{missing argument}"),
             },
@@ -174,7 +174,7 @@ pub fn format_into(pieces: &[Piece], args: &[Value], text: Text, to: &mut Vec<u8
 
 /// What a conversion shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shows {
+enum ConversionKind {
     Anything,
     Buffers,
     Integers,
@@ -182,10 +182,10 @@ enum Shows {
 }
 
 impl Conversion {
-    fn shows(self) -> Shows {
+    fn shows(self) -> ConversionKind {
         match self {
-            Conversion::Text => Shows::Anything,
-            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => Shows::Buffers,
+            Conversion::Text => ConversionKind::Anything,
+            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => ConversionKind::Buffers,
             Conversion::Signed
             | Conversion::Unsigned
             | Conversion::Octal
@@ -193,20 +193,20 @@ impl Conversion {
             | Conversion::UpperHex
             | Conversion::Char
             | Conversion::Pointer
-            | Conversion::Gfp => Shows::Integers,
-            Conversion::Fixed | Conversion::Duration | Conversion::Size => Shows::Fractions,
+            | Conversion::Gfp => ConversionKind::Integers,
+            Conversion::Fixed | Conversion::Duration | Conversion::Size => ConversionKind::Fractions,
         }
     }
 }
 
-impl Spec {
+impl ConversionSpec {
     /// Can it show a value of this type? An aggregation has to be read as an integer first.
     pub fn accepts(&self, ty: &Type) -> bool {
         match self.conversion.shows() {
-            Shows::Anything => true,
-            Shows::Buffers => matches!(ty, Type::Buf(_)),
-            Shows::Integers => ty.is_scalar(),
-            Shows::Fractions => {
+            ConversionKind::Anything => true,
+            ConversionKind::Buffers => matches!(ty, Type::Buf(_)),
+            ConversionKind::Integers => ty.is_scalar(),
+            ConversionKind::Fractions => {
                 let float = matches!(ty, Type::Deferred(tag) if tag.is_float());
                 ty.is_scalar() || float && self.conversion == Conversion::Fixed
             }
@@ -215,30 +215,30 @@ impl Spec {
 
     /// Does it print fractions? Then a quotient arrives as a pair of its two numbers.
     pub fn takes_fractions(&self) -> bool {
-        self.conversion.shows() == Shows::Fractions
+        self.conversion.shows() == ConversionKind::Fractions
     }
 
-    /// What [`Spec::accepts`], in words: `an integer`.
+    /// What [`ConversionSpec::accepts`], in words: `an integer`.
     pub fn expects(&self) -> &'static str {
         match self.conversion.shows() {
-            Shows::Anything => "any value",
-            Shows::Buffers => "a buffer, as of buf()",
-            Shows::Integers => "an integer, bool, enum or pointer",
-            Shows::Fractions if self.conversion == Conversion::Fixed => {
+            ConversionKind::Anything => "any value",
+            ConversionKind::Buffers => "a buffer, as of buf()",
+            ConversionKind::Integers => "an integer, bool, enum or pointer",
+            ConversionKind::Fractions if self.conversion == Conversion::Fixed => {
                 "a floating-point number, an integer, a quotient of integers or an average"
             }
-            Shows::Fractions => "an integer, a quotient of integers or an average",
+            ConversionKind::Fractions => "an integer, a quotient of integers or an average",
         }
     }
 
     fn show(&self, value: &Value, text: &dyn Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
         let start = to.len();
         match self.conversion.shows() {
-            Shows::Anything => {
+            ConversionKind::Anything => {
                 self.precise(value, text, to);
                 self.fill(start, start, to);
             }
-            Shows::Buffers => {
+            ConversionKind::Buffers => {
                 let Value::Bytes(bytes) = value else {
                     to.extend_from_slice(b"!{not a buffer}");
                     return;
@@ -247,7 +247,7 @@ impl Spec {
                 self.buffer(bytes, to);
                 self.fill(start, start, to);
             }
-            Shows::Integers => match bits(value) {
+            ConversionKind::Integers => match bits(value) {
                 Some(raw) if self.conversion == Conversion::Char => {
                     text(&Value::Str { bytes: vec![raw as u8], cut: false }, to);
                     self.fill(start, start, to);
@@ -255,7 +255,7 @@ impl Spec {
                 Some(raw) => self.integer(raw, to),
                 None => to.extend_from_slice(b"!{not an integer}"),
             },
-            Shows::Fractions => match (value, fraction(value)) {
+            ConversionKind::Fractions => match (value, fraction(value)) {
                 (Value::Float { value, .. }, _) => self.decimals(&fixed(*value, self.precision.unwrap_or(6)), to),
                 (_, Some(f)) => self.fraction(f, to),
                 (_, None) => to.extend_from_slice(b"!{not a number}"),
@@ -415,7 +415,7 @@ impl Spec {
 
     /// Is its precision a number of digits? Then C has no zeros fill the width.
     pub fn counts_digits(&self) -> bool {
-        self.conversion.shows() == Shows::Integers && !matches!(self.conversion, Conversion::Char | Conversion::Gfp)
+        self.conversion.shows() == ConversionKind::Integers && !matches!(self.conversion, Conversion::Char | Conversion::Gfp)
     }
 }
 
@@ -467,7 +467,7 @@ impl Cursor<'_> {
 
 /// What follows a `%`.
 enum Directive {
-    Spec(Spec),
+    ConversionSpec(ConversionSpec),
     /// Another `%`: both are one.
     Percent,
     Nothing,
@@ -476,7 +476,7 @@ enum Directive {
 /// After the `%`.
 fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     let offset = cursor.at - 1;
-    let mut spec = Spec {
+    let mut spec = ConversionSpec {
         offset,
         source: String::new(),
         left: false,
@@ -552,7 +552,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
         return fail(format!("a width or precision must be a number from 0 to {LIMIT}"));
     }
     spec.source = String::from_utf8_lossy(cursor.bytes.get(offset..cursor.at).unwrap_or_default()).into_owned();
-    Ok(Directive::Spec(spec))
+    Ok(Directive::ConversionSpec(spec))
 }
 
 /// A floating-point number with so many decimals, as C writes it.

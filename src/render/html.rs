@@ -143,7 +143,7 @@ impl Renderer for Page {
             "</div>\n<details><summary>script</summary><pre>{}</pre></details>\n<main id=\"main\"></main>\n<script type=\"application/json\" id=\"data\">",
             escaped(&script.join("\n"))
         )?;
-        serde_json::to_writer(InScript(&mut *to), &self.data)?;
+        serde_json::to_writer(ScriptEscaper(&mut *to), &self.data)?;
         write!(to, "</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
     }
 }
@@ -290,9 +290,9 @@ fn content(value: &Value, div: Option<u64>) -> Json {
 }
 
 /// JSON in an element of HTML, where nothing can end that.
-struct InScript<'a>(&'a mut dyn Write);
+struct ScriptEscaper<'a>(&'a mut dyn Write);
 
-impl Write for InScript<'_> {
+impl Write for ScriptEscaper<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for (i, part) in bytes.split(|b| *b == b'<').enumerate() {
             if i > 0 {

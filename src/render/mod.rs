@@ -93,7 +93,7 @@ pub trait Renderer {
 
 /// What is known of a run apart from its output, for documents that say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct RunInfo {
     /// The command line, as a shell reads it.
     pub command: String,
     /// The script's name.
@@ -132,7 +132,7 @@ pub struct RenderOptions {
     /// What flame graphs are compared with.
     pub base: Option<Arc<Base>>,
     /// The run.
-    pub about: Arc<About>,
+    pub about: Arc<RunInfo>,
 }
 
 /// What flame graphs are compared with.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::protobuf::Message;
 use super::spell;
-use super::stack_keys::{self, Part};
+use super::stack_keys::{self, KeyPart};
 use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 use crate::host::Reader;
@@ -24,7 +24,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         begun: false,
         tracks: BTreeMap::new(),
         comms: BTreeMap::new(),
-        names: Names::default(),
+        names: InternedNames::default(),
         told: BTreeMap::new(),
         left_out: 0,
     })
@@ -110,10 +110,10 @@ struct PerfettoRenderer {
     /// The time of what is rendered.
     now_ns: i128,
     begun: bool,
-    tracks: BTreeMap<Place, u64>,
+    tracks: BTreeMap<TrackKey, u64>,
     /// Names of threads as they were written last.
     comms: BTreeMap<u64, Vec<u8>>,
-    names: Names,
+    names: InternedNames,
     /// Maps that are not shown whole, and why.
     told: BTreeMap<String, &'static str>,
     /// Spans and instants without a track.
@@ -122,7 +122,7 @@ struct PerfettoRenderer {
 
 /// What has a track.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TrackKey {
     Process(u32),
     Thread(u32, u32),
     Named(Vec<u8>),
@@ -132,11 +132,11 @@ enum Place {
 
 /// Numbers of names, by field of InternedData.
 #[derive(Default)]
-struct Names {
+struct InternedNames {
     known: BTreeMap<(u32, Vec<u8>), u64>,
 }
 
-impl Names {
+impl InternedNames {
     /// The number of a name, which is new if it is written to `interned`. None if there are too many.
     fn number(&mut self, kind: u32, name: &[u8], interned: &mut Message) -> Option<u64> {
         if let Some(number) = self.known.get(&(kind, name.to_vec())) {
@@ -160,11 +160,11 @@ impl Renderer for PerfettoRenderer {
             Output::Span(span) => self.span(span, to),
             Output::Text { kind: _, data, newline: _ } => {
                 let line = data.strip_suffix(b"\n").unwrap_or(data);
-                self.event(Place::Printed, Kind::Instant, self.now_ns, Some(line), &[], to);
+                self.event(TrackKey::Printed, Kind::Instant, self.now_ns, Some(line), &[], to);
             }
             Output::Value(value) => {
                 let line = self.spelled(value);
-                self.event(Place::Printed, Kind::Instant, self.now_ns, Some(&line), &[], to);
+                self.event(TrackKey::Printed, Kind::Instant, self.now_ns, Some(&line), &[], to);
             }
             Output::Map(view) => self.map(view, to),
             Output::End => {
@@ -216,9 +216,9 @@ impl PerfettoRenderer {
                     self.left_out += u64::from(span.phase == Phase::Begin);
                     return;
                 }
-                Place::Thread(pid, *tid)
+                TrackKey::Thread(pid, *tid)
             }
-            Track::Named(name) => Place::Named(name.clone()),
+            Track::Named(name) => TrackKey::Named(name.clone()),
         };
         match span.phase {
             Phase::Begin => self.event(place, Kind::Begin, span.start_ns, Some(&span.name), &span.values, to),
@@ -234,7 +234,7 @@ impl PerfettoRenderer {
         let mut why = view
             .entries
             .iter()
-            .any(|(key, _)| stack_keys::parts(key).iter().any(|part| matches!(part, Part::Frame(..))))
+            .any(|(key, _)| stack_keys::parts(key).iter().any(|part| matches!(part, KeyPart::Frame(..))))
             .then_some("its keys are stacks");
         let entries = if why.is_some() { &[][..] } else { &view.entries };
         for (number, (key, value)) in entries.iter().enumerate() {
@@ -267,7 +267,7 @@ impl PerfettoRenderer {
     fn counter(&mut self, name: &[u8], at: i128, value: &Value, to: &mut Rendered) -> bool {
         let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
         let Some(number) = number else { return false };
-        let Some(track) = self.track(Place::Counter(name.to_vec()), to) else {
+        let Some(track) = self.track(TrackKey::Counter(name.to_vec()), to) else {
             self.left_out += 1;
             return true;
         };
@@ -283,11 +283,11 @@ impl PerfettoRenderer {
     /// A thread's track, and its process's. They are described again when the thread has another name: execve(2) gives it one.
     /// False if there is no room for it.
     fn thread(&mut self, pid: u32, tid: u32, comm: &[u8], to: &mut Rendered) -> bool {
-        let of = |this: &mut Self, place: Place| match this.tracks.get(&place) {
+        let of = |this: &mut Self, place: TrackKey| match this.tracks.get(&place) {
             Some(track) => Some(*track),
             None => this.new_track(place),
         };
-        let (Some(process), Some(thread)) = (of(self, Place::Process(pid)), of(self, Place::Thread(pid, tid))) else { return false };
+        let (Some(process), Some(thread)) = (of(self, TrackKey::Process(pid)), of(self, TrackKey::Thread(pid, tid))) else { return false };
         let known = self.comms.get(&thread);
         if known.is_some_and(|known| known == comm || comm.is_empty()) {
             return true;
@@ -314,8 +314,8 @@ impl PerfettoRenderer {
     fn name_processes(&mut self, to: &mut Rendered) {
         let mut names: BTreeMap<u32, (u64, Vec<u8>)> = BTreeMap::new();
         for (place, track) in &self.tracks {
-            if let Place::Thread(pid, tid) = place
-                && let (Some(process), Some(comm)) = (self.tracks.get(&Place::Process(*pid)), self.comms.get(track))
+            if let TrackKey::Thread(pid, tid) = place
+                && let (Some(process), Some(comm)) = (self.tracks.get(&TrackKey::Process(*pid)), self.comms.get(track))
                 && (tid == pid || !names.contains_key(pid))
             {
                 names.insert(*pid, (*process, comm.clone()));
@@ -331,7 +331,7 @@ impl PerfettoRenderer {
     }
 
     /// None if there are too many.
-    fn new_track(&mut self, place: Place) -> Option<u64> {
+    fn new_track(&mut self, place: TrackKey) -> Option<u64> {
         let track = self.tracks.len() as u64 + 1;
         (self.tracks.len() < MOST_TRACKS).then(|| {
             self.tracks.insert(place, track);
@@ -340,16 +340,16 @@ impl PerfettoRenderer {
     }
 
     /// The number of a track, which is described when it is new. None if there are too many.
-    fn track(&mut self, place: Place, to: &mut Rendered) -> Option<u64> {
+    fn track(&mut self, place: TrackKey, to: &mut Rendered) -> Option<u64> {
         if let Some(track) = self.tracks.get(&place) {
             return Some(*track);
         }
         let track = self.new_track(place.clone())?;
         self.describe(track, to, |m| match &place {
-            Place::Named(name) => drop(m.text(field::DESCRIPTOR_NAME, name)),
-            Place::Printed => drop(m.text(field::DESCRIPTOR_NAME, b"printed")),
-            Place::Counter(name) => drop(m.text(field::DESCRIPTOR_NAME, name).bytes(field::DESCRIPTOR_COUNTER, &[])),
-            Place::Process(_) | Place::Thread(..) => {}
+            TrackKey::Named(name) => drop(m.text(field::DESCRIPTOR_NAME, name)),
+            TrackKey::Printed => drop(m.text(field::DESCRIPTOR_NAME, b"printed")),
+            TrackKey::Counter(name) => drop(m.text(field::DESCRIPTOR_NAME, name).bytes(field::DESCRIPTOR_COUNTER, &[])),
+            TrackKey::Process(_) | TrackKey::Thread(..) => {}
         });
         Some(track)
     }
@@ -364,7 +364,7 @@ impl PerfettoRenderer {
         push(&packet, to);
     }
 
-    fn event(&mut self, place: Place, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
+    fn event(&mut self, place: TrackKey, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
         let Some(track) = self.track(place, to) else {
             self.left_out += u64::from(!matches!(kind, Kind::End));
             return;
@@ -396,7 +396,7 @@ impl PerfettoRenderer {
         });
     }
 
-    fn packet(&mut self, at: i128, to: &mut Rendered, write: impl FnOnce(&mut Message, &mut Names)) {
+    fn packet(&mut self, at: i128, to: &mut Rendered, write: impl FnOnce(&mut Message, &mut InternedNames)) {
         self.begin(at, to);
         let mut packet = Message::default();
         packet

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::protobuf::Message;
-use super::stack_keys::{BETWEEN, Part, Width, frame, is_stacked, parts, shown, visible, weight};
+use super::stack_keys::{BETWEEN, KeyPart, Width, frame, is_stacked, parts, shown, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{Frame, MapView, Stack, Value};
@@ -169,17 +169,17 @@ impl Pprof {
             let first = self.stacks.len();
             for part in parts(key) {
                 match part {
-                    Part::Frame(f, s) => {
+                    KeyPart::Frame(f, s) => {
                         let location = self.location(f, s) + 1;
                         self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));
                     }
-                    Part::Between => {
+                    KeyPart::Between => {
                         let function = Function { name: self.intern(BETWEEN), file: 0 };
                         let function = self.functions.index(function);
                         let location = self.locations.index(Location { mapping: 0, address: 0, function, line: 0 }) + 1;
                         self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));
                     }
-                    Part::Other(value) => {
+                    KeyPart::Other(value) => {
                         others += 1;
                         self.label(others, value, &mut labels);
                     }

@@ -11,7 +11,7 @@ pub const NO_STACK: &str = "[no stack]";
 pub const BETWEEN: &str = "--";
 
 /// A part of a key.
-pub enum Part<'a> {
+pub enum KeyPart<'a> {
     /// A frame, and the stack that it is of.
     Frame(&'a Frame, &'a Stack),
     /// What is not a stack.
@@ -22,7 +22,7 @@ pub enum Part<'a> {
 
 /// The parts of a key: those that are not stacks come first, then the user stack, then the kernel stack, whatever the order of
 /// the key. For keys with two stacks of a kind, see [`chain`].
-pub fn parts(key: &Value) -> Vec<Part<'_>> {
+pub fn parts(key: &Value) -> Vec<KeyPart<'_>> {
     let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
     let stacks = |of_kernel: bool| parts.iter().filter(|part| matches!(part, Value::Stack(s) if s.kernel == of_kernel)).count();
     if stacks(true) > 1 || stacks(false) > 1 {
@@ -34,8 +34,8 @@ pub fn parts(key: &Value) -> Vec<Part<'_>> {
     let mut all = Vec::new();
     for part in parts {
         match stack(part) {
-            Some(s) => all.extend(s.frames.iter().rev().map(|f| Part::Frame(f, s))),
-            None => all.push(Part::Other(part)),
+            Some(s) => all.extend(s.frames.iter().rev().map(|f| KeyPart::Frame(f, s))),
+            None => all.push(KeyPart::Other(part)),
         }
     }
     all
@@ -47,19 +47,19 @@ fn stack(part: &Value) -> Option<&Stack> {
 
 /// A key with two stacks of a kind is a chain, such as `(waker, waker's stack, stack, task)`. It is read from its end: the last
 /// stacks are those of the task that waited, outermost first. Above, its waker's stacks begin with the innermost function.
-fn chain(parts: &[Value]) -> Vec<Part<'_>> {
+fn chain(parts: &[Value]) -> Vec<KeyPart<'_>> {
     let (mut all, mut seen, mut wakers) = (Vec::new(), Vec::new(), false);
     for part in parts.iter().rev() {
         let Some(s) = stack(part) else {
-            all.push(Part::Other(part));
+            all.push(KeyPart::Other(part));
             continue;
         };
         if seen.contains(&s.kernel) {
-            all.push(Part::Between);
+            all.push(KeyPart::Between);
             (wakers, seen) = (true, Vec::new());
         }
         seen.push(s.kernel);
-        let frames = s.frames.iter().map(|f| Part::Frame(f, s));
+        let frames = s.frames.iter().map(|f| KeyPart::Frame(f, s));
         if wakers { all.extend(frames) } else { all.extend(frames.rev()) }
     }
     all
@@ -124,7 +124,7 @@ impl Width {
 
 /// Is there a frame in the key?
 fn has_stack(key: &Value) -> bool {
-    parts(key).iter().any(|part| matches!(part, Part::Frame(..)))
+    parts(key).iter().any(|part| matches!(part, KeyPart::Frame(..)))
 }
 
 /// Of a frame what many samples have in common.
@@ -228,7 +228,7 @@ impl Kind {
 /// The parts of a key, outermost first.
 pub fn names(key: &Value) -> Vec<Name> {
     let name = |part| match part {
-        Part::Frame(f, s) => {
+        KeyPart::Frame(f, s) => {
             let kind = match (s.kernel, f.interpreted) {
                 (true, _) => Kind::Kernel,
                 (false, true) => Kind::Interpreted,
@@ -236,8 +236,8 @@ pub fn names(key: &Value) -> Vec<Name> {
             };
             Name { text: visible(&frame(f, s)), kind }
         }
-        Part::Other(value) => Name { text: shown(value), kind: Kind::Label },
-        Part::Between => Name { text: BETWEEN.into(), kind: Kind::Label },
+        KeyPart::Other(value) => Name { text: shown(value), kind: Kind::Label },
+        KeyPart::Between => Name { text: BETWEEN.into(), kind: Kind::Label },
     };
     let names: Vec<Name> = parts(key).into_iter().map(name).filter(|name| !name.text.is_empty()).collect();
     if names.is_empty() { vec![Name { text: NO_STACK.into(), kind: Kind::Label }] } else { names }

@@ -1,7 +1,7 @@
 //! Renders records in both formats and compares the results with sections of the language's documentation.
 
 use crate::output::Output;
-use crate::value::{Counts, Frame, Hist, MapView, Pos, Scale, Show, Stack, StackMode, Stats, Value};
+use crate::value::{Counts, Frame, Hist, MapView, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value};
 
 use super::{FORMATS, RenderOptions, Rendered, find};
 
@@ -41,7 +41,7 @@ fn s(text: &str) -> Value {
 
 fn map(name: &str, kind: &'static str, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
-    MapView { name: name.into(), kind, keyed, set: true, entries, show: Show::default() }
+    MapView { name: name.into(), kind, keyed, set: true, entries, show: ShowOptions::default() }
 }
 
 fn stats(count: u64, total: i64) -> Stats {
@@ -290,18 +290,22 @@ fn order_by_key() {
 #[test]
 fn top_and_div() {
     let entries: Vec<_> = [("a", 1500), ("b", -2500), ("c", 3999)].map(|(k, v)| (s(k), Value::Int(v))).into();
-    let view = MapView { show: Show { top: Some(2), div: Some(1000), ..Show::default() }, ..map("@", "map", entries.clone()) };
+    let view =
+        MapView { show: ShowOptions { top: Some(2), div: Some(1000), ..ShowOptions::default() }, ..map("@", "map", entries.clone()) };
     shows(Output::Map(view), "@[a]: 1\n@[c]: 3\n", "{\"type\": \"map\", \"data\": {\"@\": {\"a\": 1, \"c\": 3}}}\n");
-    let view = MapView { show: Show { top: Some(0), div: Some(1000), ..Show::default() }, ..map("@", "map", entries.clone()) };
+    let view =
+        MapView { show: ShowOptions { top: Some(0), div: Some(1000), ..ShowOptions::default() }, ..map("@", "map", entries.clone()) };
     assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
-    let view = MapView { show: Show { top: Some(9), div: Some(0), ..Show::default() }, ..map("@", "map", entries) };
+    let view = MapView { show: ShowOptions { top: Some(9), div: Some(0), ..ShowOptions::default() }, ..map("@", "map", entries) };
     assert_eq!(order(&view), ["b", "a", "c"]);
     // Statistics are not divided; averages are.
     let both = vec![(s("a"), Value::Stats(stats(2, 40))), (s("b"), Value::Stats(stats(2, 60)))];
-    let view = MapView { show: Show { top: Some(1), div: Some(10), ..Show::default() }, ..map("@", "stats", both) };
+    let view = MapView { show: ShowOptions { top: Some(1), div: Some(10), ..ShowOptions::default() }, ..map("@", "stats", both) };
     assert_eq!(order(&view), ["b"]);
-    let view =
-        MapView { show: Show { div: Some(10), ..Show::default() }, ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))]) };
+    let view = MapView {
+        show: ShowOptions { div: Some(10), ..ShowOptions::default() },
+        ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))])
+    };
     shows(Output::Map(view), "@: 4\n", "{\"type\": \"stats\", \"data\": {\"@\": 4}}\n");
 }
 
@@ -411,7 +415,8 @@ fn linear_labels() {
 #[test]
 fn histogram_counts_divide() {
     let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
-    let view = MapView { show: Show { div: Some(5), ..Show::default() }, ..map("@", "hist", vec![(Value::None, Value::Hist(h))]) };
+    let view =
+        MapView { show: ShowOptions { div: Some(5), ..ShowOptions::default() }, ..map("@", "hist", vec![(Value::None, Value::Hist(h))]) };
     let (full, half) = ("@".repeat(52), "@".repeat(26));
     shows(
         Output::Map(view),
@@ -535,7 +540,7 @@ fn a_terminal_gets_no_control_characters_of_values() {
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame] });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
-    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, set: true, entries, show: Show::default() });
+    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, set: true, entries, show: ShowOptions::default() });
     let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };
     let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
     assert_eq!(shown(&at_terminal, &Output::Value(text())), "\\x1b[31m\\n::x\n");

@@ -30,7 +30,7 @@ use crate::value::PICTURES;
 
 /// The kind of a command's argument, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum CommandArg {
     /// Nothing.
     Nothing,
     /// Seconds, or numbers of entries.
@@ -56,7 +56,7 @@ pub struct Command {
     /// The arguments as users read them.
     pub takes: &'static str,
     /// The kind of the argument, for completion.
-    pub wants: Wants,
+    pub wants: CommandArg,
     /// A line of documentation.
     pub doc: &'static str,
     run: fn(&mut Prompt, &str) -> Result<Next, Failure>,
@@ -64,67 +64,67 @@ pub struct Command {
 
 /// All commands, in the order of `:help`.
 pub const TABLE: &[Command] = &[
-    Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "list the commands, or explain a word", run: help },
+    Command { name: "help", takes: "[WORD]", wants: CommandArg::Word, doc: "list the commands, or explain a word", run: help },
     Command {
         name: "list",
         takes: "[PATTERN]",
-        wants: Wants::Probe,
+        wants: CommandArg::Probe,
         doc: "list definitions and running entries, or the probes that match a pattern",
         run: list_probes,
     },
-    Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "show the arguments of a probe and their types", run: args },
+    Command { name: "args", takes: "PROBE", wants: CommandArg::Probe, doc: "show the arguments of a probe and their types", run: args },
     Command {
         name: "type",
         takes: "EXPRESSION | struct NAME",
-        wants: Wants::Expression,
+        wants: CommandArg::Expression,
         doc: "show the type of an expression, or the members of a struct",
         run: type_of,
     },
     Command {
         name: "doc",
         takes: "WORD",
-        wants: Wants::Word,
+        wants: CommandArg::Word,
         doc: "explain a function, a variable or a kind of probe, with an example",
         run: help,
     },
-    Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "list the maps and their types", run: maps },
-    Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "print a map, or all maps", run: print },
-    Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empty a map, or all maps", run: clear },
-    Command { name: "top", takes: "@MAP [TOP]", wants: Wants::Map, doc: "print a map every second until you press a key", run: top },
+    Command { name: "maps", takes: "", wants: CommandArg::Nothing, doc: "list the maps and their types", run: maps },
+    Command { name: "print", takes: "[@MAP [TOP]]", wants: CommandArg::Map, doc: "print a map, or all maps", run: print },
+    Command { name: "clear", takes: "[@MAP]", wants: CommandArg::Map, doc: "empty a map, or all maps", run: clear },
+    Command { name: "top", takes: "@MAP [TOP]", wants: CommandArg::Map, doc: "print a map every second until you press a key", run: top },
     Command {
         name: "drop",
         takes: "N… | all",
-        wants: Wants::Number,
+        wants: CommandArg::Number,
         doc: "end entries and remove their definitions; maps stay",
         run: drop_entries,
     },
-    Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "pause entries, or all entries", run: pause },
-    Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "resume entries, or all entries", run: resume },
+    Command { name: "pause", takes: "[N…]", wants: CommandArg::Number, doc: "pause entries, or all entries", run: pause },
+    Command { name: "resume", takes: "[N…]", wants: CommandArg::Number, doc: "resume entries, or all entries", run: resume },
     Command {
         name: "cost",
         takes: "[SECONDS]",
-        wants: Wants::Number,
+        wants: CommandArg::Number,
         doc: "show the cost of each program: nanoseconds per run, share of a CPU",
         run: cost,
     },
     Command {
         name: "show",
         takes: "STAGE [N]",
-        wants: Wants::Stage,
+        wants: CommandArg::Stage,
         doc: "show a compiled form of an entry: hir, ir, opt or asm",
         run: show,
     },
-    Command { name: "save", takes: "FILE", wants: Wants::File, doc: "save definitions and running entries as a script", run: save },
+    Command { name: "save", takes: "FILE", wants: CommandArg::File, doc: "save definitions and running entries as a script", run: save },
     Command {
         name: "write",
         takes: "FILE [@MAP]",
-        wants: Wants::File,
+        wants: CommandArg::File,
         doc: "write a map, or all maps, to a file in the format that its extension selects",
         run: write,
     },
-    Command { name: "load", takes: "FILE", wants: Wants::File, doc: "run a script as one entry", run: load },
-    Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
-    Command { name: "quit", takes: "", wants: Wants::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(Next::Leave) },
+    Command { name: "load", takes: "FILE", wants: CommandArg::File, doc: "run a script as one entry", run: load },
+    Command { name: "reset", takes: "", wants: CommandArg::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
+    Command { name: "quit", takes: "", wants: CommandArg::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(Next::Leave) },
 ];
 
 /// The stages that `:show` accepts, and their descriptions.
@@ -387,7 +387,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         let mut page =
             format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
         page.extend(prompt.evaluate(&printing(&map, most))?);
-        Ok::<_, TopFailed>(page)
+        Ok::<_, TopError>(page)
     });
     prompt.printer.hold(false);
     shown.map_err(|failed| failed.0)?;
@@ -395,15 +395,15 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
 }
 
 /// What went wrong while a map was shown again and again.
-struct TopFailed(Failure);
+struct TopError(Failure);
 
-impl From<Failure> for TopFailed {
+impl From<Failure> for TopError {
     fn from(failure: Failure) -> Self {
         Self(failure)
     }
 }
 
-impl From<std::io::Error> for TopFailed {
+impl From<std::io::Error> for TopError {
     fn from(e: std::io::Error) -> Self {
         Self(Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal"))
     }

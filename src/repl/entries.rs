@@ -32,7 +32,7 @@ pub struct SharedMap {
 }
 
 /// Maps of the kernel by their names.
-pub type Named = Vec<(String, Arc<OwnedFd>)>;
+pub type NamedMaps = Vec<(String, Arc<OwnedFd>)>;
 
 /// An entry that was attached.
 pub struct Running {
@@ -77,12 +77,12 @@ impl Running {
 }
 
 /// Why an entry is not there.
-pub type Why = anyhow::Error;
+pub type EntryError = anyhow::Error;
 
 enum Progress {
     Loaded(Parts),
     Attached(u64),
-    Failed(Why),
+    Failed(EntryError),
 }
 
 /// The renderer of an entry's output.
@@ -116,7 +116,7 @@ pub struct Start<'a> {
     /// What it was compiled with.
     pub settings: Settings,
     /// Maps of earlier entries.
-    pub maps: Named,
+    pub maps: NamedMaps,
     /// Options of the command line.
     pub run: &'a Run,
     /// Where its output is shown.
@@ -130,7 +130,7 @@ pub struct Start<'a> {
 /// Loads and attaches an entry, and lets it run. `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
-pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, Why> {
+pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
     let Start { number, text, artifact, settings, maps, run, printer, file, gone } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
@@ -216,10 +216,10 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
 pub fn evaluate(
     artifact: &Artifact,
     settings: &Settings,
-    maps: Named,
+    maps: NamedMaps,
     renderer: &mut dyn Renderer,
     sys: &dyn TargetInfo,
-) -> Result<(Vec<u8>, Parts), Why> {
+) -> Result<(Vec<u8>, Parts), EntryError> {
     let remote = Arc::new(Remote::new()?);
     let options = Options { quiet: true, managed_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Helper};
 
 use super::Workspace;
-use super::commands::{self, Wants};
+use super::commands::{self, CommandArg};
 use super::scan::{self, CompletionContext, Token};
 use super::shapes::{printed_type, shape};
 use crate::builtins;
@@ -86,13 +86,13 @@ impl Line {
         let typed = text.get(from..).unwrap_or_default();
         let Some(command) = commands::find(command) else { return (from, Vec::new()) };
         let names = match command.wants {
-            Wants::Nothing | Wants::Number => Vec::new(),
-            Wants::File => return (from, files(typed, "")),
-            Wants::Map => self.maps(""),
-            Wants::Probe => return self.probes(typed, from),
-            Wants::Word => words(typed).into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
-            Wants::Stage => commands::STAGES.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            Wants::Expression => {
+            CommandArg::Nothing | CommandArg::Number => Vec::new(),
+            CommandArg::File => return (from, files(typed, "")),
+            CommandArg::Map => self.maps(""),
+            CommandArg::Probe => return self.probes(typed, from),
+            CommandArg::Word => words(typed).into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
+            CommandArg::Stage => commands::STAGES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            CommandArg::Expression => {
                 let (at, names) = self.candidates(typed);
                 return (from + at, names);
             }

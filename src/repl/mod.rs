@@ -36,7 +36,7 @@ use crate::syntax::{self, ast};
 use crate::system::machine::live::Live;
 use crate::terminal::screen::{Keys, readable};
 use crate::terminal::{self, paint};
-use entries::{Named, Running, SharedMap, Start};
+use entries::{NamedMaps, Running, SharedMap, Start};
 use line::Line;
 use printer::{Printer, plainly};
 
@@ -63,7 +63,7 @@ struct Workspace {
     sys: Live,
     maps: RefCell<Vec<SharedMap>>,
     /// Where the stacks are that those maps name.
-    stacks: RefCell<Named>,
+    stacks: RefCell<NamedMaps>,
     /// Entries that define and run nothing, and their numbers.
     definitions: RefCell<Vec<(usize, Source)>>,
 }
@@ -74,7 +74,7 @@ impl Workspace {
     }
 
     /// The maps themselves, and those that belong to them.
-    fn named(&self) -> Named {
+    fn named(&self) -> NamedMaps {
         let maps = self.maps.borrow();
         maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
     }
@@ -459,7 +459,7 @@ impl Prompt {
         }
     }
 
-    fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: EntryKind) -> Result<(), entries::Why> {
+    fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: EntryKind) -> Result<(), entries::EntryError> {
         let world = self.world.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
         if what == EntryKind::Value {

@@ -19,9 +19,9 @@ use libbpf_sys::{
 
 use super::perf::{self, Scope};
 use super::{iter, optimized_uprobe, proc_maps, sweep};
-use crate::codegen::artifact::{Manifest, Program, Site};
+use crate::codegen::artifact::{AttachSite, Manifest, Program};
 use crate::failure::without_os_error;
-use crate::probes::{Attach, InFile, ProgramType, SamplePeriod};
+use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
 use crate::settings::Settings;
 use crate::system::{Feature, TargetInfo};
 
@@ -104,7 +104,7 @@ impl Links {
         self.timers.iter().for_each(|(_, event)| perf::disable(event));
     }
 
-    fn count(&mut self, site: &Site) {
+    fn count(&mut self, site: &AttachSite) {
         // one name in a binary may stand for several places
         let named = matches!(site.attach, Attach::Usdt { .. } | Attach::Uprobe { .. });
         if !named || self.named.insert((site.name.clone(), (site.pos.line, site.pos.col))) {
@@ -174,7 +174,7 @@ pub(super) fn attach(
     sys: &dyn TargetInfo,
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let sites: Vec<(u64, &Site)> = (0..).zip(&program.sites).collect();
+    let sites: Vec<(u64, &AttachSite)> = (0..).zip(&program.sites).collect();
     match program.ty {
         ProgramType::KprobeMulti => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
         ProgramType::KprobeSession => {
@@ -230,7 +230,7 @@ pub(super) fn attach(
 /// Functions by one link, of this attach type. The kernel does not say which of them it will not have: halves are tried until it is found.
 fn functions(
     links: &mut Links,
-    sites: &[(u64, &Site)],
+    sites: &[(u64, &AttachSite)],
     program: RawFd,
     how: u32,
     sys: &dyn TargetInfo,
@@ -256,7 +256,7 @@ fn functions(
 }
 
 /// Attaches to several functions with one link, by name.
-fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<OwnedFd> {
+fn kprobes(sites: &[(u64, &AttachSite)], program: RawFd, how: u32) -> io::Result<OwnedFd> {
     let mut names = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     let mut returns = false;
@@ -280,7 +280,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
     made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
-fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<LinkFds> {
+fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<LinkFds> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
         Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => Ok(LinkFds::Slow(Vec::new())),
@@ -331,8 +331,14 @@ fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) 
 }
 
 /// Attaches to places in a file with one link, or to one place with an event: its offset and that of its semaphore.
-fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<LinkFds> {
-    let InFile { path, offset, semaphore, ret } = place;
+fn in_file(
+    ty: ProgramType,
+    place: FileLocation<'_>,
+    sites: &[(u64, &AttachSite)],
+    program: RawFd,
+    settings: &Settings,
+) -> io::Result<LinkFds> {
+    let FileLocation { path, offset, semaphore, ret } = place;
     match ty {
         ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| LinkFds::Slow(vec![link])),
         ProgramType::RawTracepoint
@@ -396,7 +402,7 @@ fn to_target(program: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Attaches to several offsets of a file with one link.
-fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, settings: &Settings) -> io::Result<OwnedFd> {
+fn uprobes(path: &Path, sites: &[(u64, &AttachSite)], ret: bool, program: RawFd, settings: &Settings) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
@@ -436,7 +442,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-fn failure(site: &Site, why: &io::Error, sys: &dyn TargetInfo) -> AttachFailed {
+fn failure(site: &AttachSite, why: &io::Error, sys: &dyn TargetInfo) -> AttachFailed {
     AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why, sys) }
 }
 

@@ -24,7 +24,7 @@ use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::emit::stamped;
 use crate::host::{Host, Reader};
-use crate::output::{Last, Output, Source};
+use crate::output::{FinalResults, Output, Source};
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
 use crate::state::{self, Printed};
@@ -346,12 +346,12 @@ impl<'a> RunContext<'a> {
     }
 
     /// The results of the run, for expectations.
-    pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
+    pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<FinalResults> {
         let kept = std::mem::take(&mut self.kept);
         let emptied = kept.times();
         let maps = kept.contents(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
-        Ok(Last { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
+        Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
     }
 
     /// Of a map that is there twice: was the one set that is not written to now? A zeroed one stays so.

@@ -22,9 +22,9 @@ use super::signals::Signals;
 use super::unwind::{self as unwind_tables, Unwinder};
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
-    Artifact, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES,
-    PYTHON_STATE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
-    unwind,
+    Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, Manifest, Map, PYTHON_CODES,
+    PYTHON_PROCESSES, PYTHON_STATE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, TALLIES_SECTION, Tally, second,
+    stacks_name, unwind,
 };
 use crate::probes::{self, Attach};
 use crate::settings::{MissingProbes, Settings};
@@ -521,7 +521,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
         let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
         // what it was lowered to may be forbidden, but there is nothing else to go by
-        let unavailable = |site: &Site| probes::unavailable(site.name.split(':').next()?, sys);
+        let unavailable = |site: &AttachSite| probes::unavailable(site.name.split(':').next()?, sys);
         if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
         }

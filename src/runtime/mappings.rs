@@ -149,12 +149,12 @@ const STALE: Duration = Duration::from_secs(1);
 
 /// Processes in the order in which they ended, each with the number of its mappings.
 #[derive(Debug, Default)]
-struct Exited {
+struct ExitedProcesses {
     order: VecDeque<(u32, usize)>,
     mappings: usize,
 }
 
-impl Exited {
+impl ExitedProcesses {
     fn push(&mut self, pid: u32, mappings: usize) {
         self.order.push_back((pid, mappings));
         self.mappings += mappings;
@@ -179,7 +179,7 @@ pub(super) struct Mappings {
     /// Number of objects from which on unused ones are discarded.
     many: usize,
     /// Those of the watched ones' families, and the others.
-    exited: [Exited; 2],
+    exited: [ExitedProcesses; 2],
     watched: BTreeSet<u32>,
     /// What watched processes started, and so on.
     family: HashSet<u32>,

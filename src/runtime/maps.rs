@@ -15,7 +15,7 @@ use crate::emit::IS_SET;
 use crate::host::Host;
 use crate::state;
 use crate::types::{Agg, Type};
-use crate::value::{MapView, Show, Value};
+use crate::value::{MapView, ShowOptions, Value};
 
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
@@ -23,7 +23,7 @@ type Entries = (Vec<u8>, Vec<u8>);
 /// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
     let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
-    Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: Show::default() })
+    Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
 }
 
 /// The same without loss.

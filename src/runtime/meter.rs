@@ -136,7 +136,7 @@ impl Meter {
     /// What the limit would have done if each second had been like the average.
     fn steps(&self, cx: &SessionCx, measured: &[ProbeCost], seconds: f64) -> Vec<(String, Remedy)> {
         let budget = throttle::budget(self.limit, self.cpus);
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<ProbeGroup> = Vec::new();
         for (probe, sampling) in cx.manifest.sampling.iter().enumerate() {
             let Some((of, gate)) = throttle::group(probe, *sampling) else { continue };
             let programs = cx.manifest.programs.iter().zip(measured).filter(|(program, _)| program.probes.contains(&probe));
@@ -147,7 +147,9 @@ impl Meter {
                         group.names.push(cost.probe.clone());
                         (group.share, group.entries) = (group.share + share, group.entries + entries);
                     }
-                    None => groups.push(Group { of, names: vec![cost.probe.clone()], sampled: gate.is_some(), one_in: 1, share, entries }),
+                    None => {
+                        groups.push(ProbeGroup { of, names: vec![cost.probe.clone()], sampled: gate.is_some(), one_in: 1, share, entries })
+                    }
                 }
             }
         }
@@ -172,7 +174,7 @@ impl Meter {
 }
 
 /// Probes that are sampled and detached together.
-struct Group {
+struct ProbeGroup {
     of: usize,
     names: Vec<String>,
     /// Single runs can be dropped.

@@ -34,7 +34,7 @@ use rustix::time::{ClockId, DynamicClockId};
 use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
-use crate::output::{Last, Output};
+use crate::output::{FinalResults, Output};
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
@@ -104,7 +104,7 @@ pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
 pub use signals::{ProcessSignals, keep_user_signals};
 pub use throttle::{Remedy, budget};
-pub use watch::Watched;
+pub use watch::WatchView;
 
 use child::Child;
 use symbolize::Symbols;
@@ -129,7 +129,7 @@ pub struct OnEnd {
     /// With their `@`.
     pub maps: Vec<String>,
     /// Called when the run is over, once; not where its output could not be written.
-    pub report: Box<dyn FnOnce(Last)>,
+    pub report: Box<dyn FnOnce(FinalResults)>,
 }
 
 /// How to run.
@@ -156,7 +156,7 @@ pub struct Options {
     /// The controller that ends the run instead of signals; none if signals do.
     pub managed_by: Option<Arc<Remote>>,
     /// Called when all probes are attached and none counts yet.
-    pub replaces: Option<Replaces>,
+    pub replaces: Option<PredecessorFn>,
     /// Gets the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
     /// Receives the final contents of these maps, by name.
@@ -170,7 +170,7 @@ pub struct Options {
     /// Another thread asks for the state while the run goes on.
     pub scrapes: Option<Arc<Scrapes>>,
     /// Show the maps on a screen of their own while the run goes on.
-    pub watched: Option<Watched>,
+    pub watched: Option<WatchView>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is
@@ -183,7 +183,7 @@ pub struct Options {
 }
 
 /// Ends the run that this one replaces, and gives what it has counted: the series of [`Options::scrapes`] go on from there.
-pub type Replaces = Box<dyn FnOnce() -> Option<Box<State>>>;
+pub type PredecessorFn = Box<dyn FnOnce() -> Option<Box<State>>>;
 
 /// How the cost of a run is judged, and the receiver of the result.
 pub struct Measure {

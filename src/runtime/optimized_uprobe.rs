@@ -5,14 +5,14 @@
 
 use std::sync::OnceLock;
 
-use crate::probes::{Attach, InFile};
+use crate::probes::{Attach, FileLocation};
 use crate::settings::{Mechanism, Settings};
 use crate::system::machine::arch::HERE;
 
 /// Where a probe in a file is attached: for a marker that offers it, at the instruction that the kernel turns into a call.
-pub(super) fn place<'a>(attach: &'a Attach, settings: &Settings) -> Option<InFile<'a>> {
+pub(super) fn place<'a>(attach: &'a Attach, settings: &Settings) -> Option<FileLocation<'a>> {
     let place = attach.in_file()?;
-    Some(InFile { offset: place.offset + distance(attach, settings), ..place })
+    Some(FileLocation { offset: place.offset + distance(attach, settings), ..place })
 }
 
 /// Is a marker attached where the kernel optimizes its uprobe?

@@ -30,7 +30,7 @@ impl Session<'_> {
     /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         let mut throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
-        let Started { ran, first, earlier } = self.begin(renderer, out, err)?;
+        let BeginResult { ran, first, earlier } = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
@@ -160,7 +160,7 @@ impl Session<'_> {
     }
 
     /// Runs `begin`, attaches, and lets the programs go.
-    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Started> {
+    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<BeginResult> {
         load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::Begin, &self.cx.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
@@ -188,7 +188,7 @@ impl Session<'_> {
         if !self.options.quiet {
             first.push(Output::Attached { probes: self.links.sites });
         }
-        Ok(Started { ran, first, earlier })
+        Ok(BeginResult { ran, first, earlier })
     }
 
     fn log_end(&mut self, child: Option<child::Exit>) {
@@ -244,7 +244,7 @@ fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeS
 }
 
 /// The result of [`Session::begin`].
-struct Started {
+struct BeginResult {
     /// `begin` did not end the run.
     ran: bool,
     /// What is rendered first.

@@ -42,11 +42,11 @@ pub(super) struct Signals {
 }
 
 enum From {
-    Caught(Caught),
+    SignalHandlers(SignalHandlers),
     Managed(Arc<Remote>),
 }
 
-pub(super) struct Caught {
+pub(super) struct SignalHandlers {
     wake: OwnedFd,
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -104,7 +104,7 @@ pub extern "C" fn keep_user_signals() {
 impl Signals {
     /// Takes them over.
     pub fn catch() -> io::Result<Self> {
-        Ok(Self::from(From::Caught(Caught::catch(&CAUGHT)?)))
+        Ok(Self::from(From::SignalHandlers(SignalHandlers::catch(&CAUGHT)?)))
     }
 
     /// Leaves the process's signals alone.
@@ -135,7 +135,7 @@ impl Signals {
 
     fn wake(&self) -> &OwnedFd {
         match &self.from {
-            From::Caught(caught) => &caught.wake,
+            From::SignalHandlers(caught) => &caught.wake,
             From::Managed(remote) => remote.fd(),
         }
     }
@@ -144,7 +144,7 @@ impl Signals {
     /// signals, so another thread handles them meanwhile. `known` is the number of earlier requests, which do not count.
     pub fn interruptible<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
         let result = match &self.from {
-            From::Caught(_) => {
+            From::SignalHandlers(_) => {
                 LOOPS.store(flags.interrupted(), Ordering::SeqCst);
                 flags.interrupt(self.end_requests() > known);
                 let over = AtomicBool::new(false);
@@ -193,7 +193,7 @@ impl Signals {
             return Some(0);
         }
         match &self.from {
-            From::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
+            From::SignalHandlers(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
             From::Managed(remote) => remote.ended().then_some(0),
         }
     }
@@ -202,7 +202,7 @@ impl Signals {
     pub fn end_requests(&self) -> u32 {
         let overdue = u32::from(self.is_overdue());
         match &self.from {
-            From::Caught(_) => overdue + ENDS.load(Ordering::SeqCst),
+            From::SignalHandlers(_) => overdue + ENDS.load(Ordering::SeqCst),
             From::Managed(remote) => overdue + u32::from(remote.ended()),
         }
     }
@@ -210,7 +210,7 @@ impl Signals {
     /// Is the run to pause, or to go on? Where that has changed since the last time.
     pub fn paused(&self) -> Option<bool> {
         match &self.from {
-            From::Caught(_) => None,
+            From::SignalHandlers(_) => None,
             From::Managed(remote) => remote.paused(),
         }
     }
@@ -262,7 +262,7 @@ pub(super) fn with_loop_deadline<T>(flags: Flags, patience: Duration, work: impl
 }
 
 /// SIGINT, SIGTERM and SIGHUP of a process in which a [`Remote`] controls each run.
-pub struct ProcessSignals(Caught);
+pub struct ProcessSignals(SignalHandlers);
 
 impl ProcessSignals {
     /// Handles them while it lives. A second SIGINT or SIGTERM ends the process immediately.
@@ -270,7 +270,7 @@ impl ProcessSignals {
     /// # Errors
     /// The system's.
     pub fn catch() -> io::Result<Self> {
-        Caught::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]).map(Self)
+        SignalHandlers::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]).map(Self)
     }
 
     /// Waits for a signal, at most this long.
@@ -290,7 +290,7 @@ impl ProcessSignals {
     }
 }
 
-impl Caught {
+impl SignalHandlers {
     fn catch(signals: &[libc::c_int]) -> io::Result<Self> {
         let wake = poll::eventfd()?;
         ENDS.store(0, Ordering::Relaxed);
@@ -313,7 +313,7 @@ impl Caught {
     }
 }
 
-impl Drop for Caught {
+impl Drop for SignalHandlers {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
             // SAFETY: what was there before

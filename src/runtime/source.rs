@@ -31,7 +31,7 @@ pub(super) struct Source {
 }
 
 /// The result of [`Source::done`].
-pub(super) struct Done {
+pub(super) struct DrainResult {
     /// There were no more records.
     pub all: bool,
     /// A program has ended the run with this status, and all earlier records are processed.
@@ -53,24 +53,24 @@ impl Source {
     }
 
     /// Has some records done: a batch at most.
-    pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> Done {
+    pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> DrainResult {
         let Some(collector) = &self.collector else {
             // looked at before the drain: a record that was written before it is then seen
             let asked = state.ended();
             let found = self.drain(context, BATCH);
             let all = !found.more && !found.busy;
-            return Done { all, asked: asked.filter(|_| all) };
+            return DrainResult { all, asked: asked.filter(|_| all) };
         };
         if self.batch.is_over() {
             // looked at before the next batch: none of before is then left
             let asked = collector.ended();
             match collector.next(std::mem::take(&mut self.batch)) {
                 Some(batch) => self.batch = batch,
-                None => return Done { all: true, asked },
+                None => return DrainResult { all: true, asked },
             }
         }
         do_batch(&mut self.batch, &mut self.events, context);
-        Done { all: false, asked: None }
+        DrainResult { all: false, asked: None }
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.

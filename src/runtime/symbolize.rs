@@ -132,7 +132,7 @@ struct State {
     symbolizer: Option<Symbolizer>,
     debug_dirs: Vec<String>,
     /// Objects' separate debug files.
-    separate: HashMap<usize, Option<Separate>>,
+    separate: HashMap<usize, Option<DebugFile>>,
     /// Names that several functions of an object have.
     several: HashMap<usize, HashSet<String>>,
     /// Objects' functions of Go, by address, for those without symbols.
@@ -153,7 +153,7 @@ struct State {
 
 /// A file with what was stripped from an object.
 #[derive(Debug)]
-struct Separate {
+struct DebugFile {
     path: PathBuf,
     /// The object's own: the debug file's offsets are others.
     segments: Vec<Segment>,
@@ -245,7 +245,7 @@ impl State {
         let dirs = &self.debug_dirs;
         let separate = self.separate.entry(object.id).or_insert_with(|| {
             let found = quietly(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
-            Some(Separate { path: found, segments: elf::segments(&path)? })
+            Some(DebugFile { path: found, segments: elf::segments(&path)? })
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
         if let Some((debug, addr)) = separate {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::builtins::Lit;
-use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
+use crate::codegen::artifact::{AttachSite, Event, EventArg, Map, Program};
 use crate::diag::Source;
 use crate::emit::SectionDef;
 use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, Helper, MapDef, MapKind, ProgramCx, TargetFeatures, new_context};
@@ -63,11 +63,11 @@ fn one() -> std::sync::MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn site(name: &str, attach: Attach) -> Site {
-    Site { name: name.into(), attach, pos: Pos { file: "t".into(), line: 1, col: 1, ..Pos::default() } }
+fn site(name: &str, attach: Attach) -> AttachSite {
+    AttachSite { name: name.into(), attach, pos: Pos { file: "t".into(), line: 1, col: 1, ..Pos::default() } }
 }
 
-fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
+fn program(function: &str, ty: ProgramType, sites: Vec<AttachSite>) -> Program {
     Program { function: function.into(), ty, sites, lowered: None, why: String::new(), probes: vec![0] }
 }
 

@@ -19,7 +19,7 @@ const LONG_ENOUGH: Duration = Duration::from_millis(1);
 const MOST_TIMES: u64 = 8 << 20;
 
 /// One run of a program.
-struct Ran {
+struct ProgramRun {
     /// What it returned.
     returned: u32,
     took: Duration,
@@ -35,7 +35,7 @@ struct BeginOutput {
     failed: bool,
 }
 
-impl Ran {
+impl ProgramRun {
     /// The same as a part of a longer one.
     fn after(mut self, first: Option<BeginOutput>) -> Self {
         if let Some(BeginOutput { mut output, failed }) = first {
@@ -176,7 +176,7 @@ impl Session<'_> {
     }
 
     /// Runs a program, and processes its records.
-    fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
+    fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<ProgramRun> {
         self.cx.loaded.state.reset_end();
         let mut before = Problems::of(self.cx.manifest);
         before.reset(&self.cx.loaded.state);
@@ -195,6 +195,6 @@ impl Session<'_> {
         if interrupted {
             output.extend_from_slice(b"interrupted\n");
         }
-        Ok(Ran { returned, took, failed: failed || interrupted || asked.is_some_and(|status| status != 0), output })
+        Ok(ProgramRun { returned, took, failed: failed || interrupted || asked.is_some_and(|status| status != 0), output })
     }
 }

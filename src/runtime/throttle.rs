@@ -76,7 +76,7 @@ pub(super) struct Throttle {
     events: u64,
     /// Parts of an event that were not allowed yet.
     part: f64,
-    groups: Vec<Group>,
+    groups: Vec<ProbeGroup>,
     looked: Instant,
     /// Open while the kernel measures.
     statistics: Option<OwnedFd>,
@@ -87,7 +87,7 @@ pub(super) struct Throttle {
 }
 
 /// Probes that are sampled and detached together.
-struct Group {
+struct ProbeGroup {
     name: String,
     /// The gate, if runs can be dropped one by one.
     gate: Option<usize>,
@@ -114,7 +114,7 @@ impl Throttle {
             return None;
         }
         let budget = settings.max_overhead.map(|limit| self::budget(limit, cpus));
-        let mut groups: Vec<(usize, Group)> = Vec::new();
+        let mut groups: Vec<(usize, ProbeGroup)> = Vec::new();
         for (probe, sampling) in manifest.sampling.iter().enumerate() {
             let Some((of, gate)) = group(probe, *sampling) else { continue };
             let programs: Vec<usize> =
@@ -129,7 +129,7 @@ impl Throttle {
                 }
                 None => {
                     let entry = first.filter(|_| budget.is_some()).map_or(0.0, |p| entry_cost::of(p.ty));
-                    let group = Group {
+                    let group = ProbeGroup {
                         name,
                         gate,
                         probes: vec![probe],
@@ -243,7 +243,8 @@ impl Throttle {
     fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
         let room = budget - (share - group.share);
-        let limited = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        let limited =
+            |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         if let Remedy::Sample { one_in } = remedy(group.share, group.entries, room, group.gate.is_some(), group.one_in) {
             group.one_in = one_in;
             return Some(limited(group, Step::Sample { one_in }));
@@ -263,7 +264,8 @@ impl Throttle {
 
     /// Takes one step back, if that is not expected to exceed the limit.
     fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
-        let limited = |group: &Group, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
+        let limited =
+            |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm = 0;
         // values that other probes have stored meanwhile are not those that a coupled probe looks for
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
@@ -293,7 +295,7 @@ impl Throttle {
     }
 }
 
-impl Group {
+impl ProbeGroup {
     fn counters(&self, cx: &SessionCx) -> (Cost, u64, u64) {
         let fds = self.programs.iter().filter_map(|i| *cx.loaded.programs.get(*i)?);
         let mut cost = Cost::default();

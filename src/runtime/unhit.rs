@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::load::MapFd;
 use super::maps;
-use crate::codegen::artifact::{Manifest, Site};
+use crate::codegen::artifact::{AttachSite, Manifest};
 use crate::probes::{Attach, syscall};
 use crate::system::{Function, TargetInfo, kernel::noreturn};
 
@@ -16,7 +16,7 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
     let Some(bytes) = maps::first(hits) else { return Vec::new() };
     let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
     // by attach point, in the script's order: is one of its sites hit, and which are there
-    let mut points: Vec<(&Site, bool, usize)> = Vec::new();
+    let mut points: Vec<(&AttachSite, bool, usize)> = Vec::new();
     for of in &manifest.hits {
         let Some(program) = manifest.programs.get(of.program) else { continue };
         let (from, many) = of.sites;
@@ -32,7 +32,7 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
         }
     }
     points.sort_by_key(|(site, ..)| (site.pos.file.clone(), site.pos.line, site.pos.col));
-    let note = |(site, _, n): &(&Site, bool, usize)| {
+    let note = |(site, _, n): &(&AttachSite, bool, usize)| {
         // a marker has a site for each place in which the compiler put it
         let others = if *n > 1 && !matches!(site.attach, Attach::Usdt { .. }) { format!(" and {} more", n - 1) } else { String::new() };
         let verb = if others.is_empty() { "was" } else { "were" };

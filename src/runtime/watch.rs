@@ -20,7 +20,7 @@ use crate::value::{MapView, PICTURES};
 const MOST_LINES: usize = 10_000;
 
 /// What is to be shown, and how.
-pub struct Watched {
+pub struct WatchView {
     /// Between two looks at the maps.
     pub every: Duration,
     /// The head of the screen.
@@ -33,7 +33,7 @@ pub struct Watched {
 
 /// The screen.
 pub(super) struct Watch {
-    wanted: Watched,
+    wanted: WatchView,
     /// Indices of the maps, in order of name.
     maps: Vec<usize>,
     screen: Screen,
@@ -57,7 +57,7 @@ pub(super) enum Stream {
 
 impl Watch {
     /// None where standard output does not take it.
-    pub fn begin(wanted: Watched, manifest: &Manifest) -> Option<Self> {
+    pub fn begin(wanted: WatchView, manifest: &Manifest) -> Option<Self> {
         let hidden: BTreeSet<&str> = wanted.hidden.iter().map(String::as_str).collect();
         let mut maps: Vec<usize> = (0..manifest.maps.len()).collect();
         let name = |map: &usize| manifest.maps.get(*map).map_or("", |map| map.name.as_str());

@@ -9,7 +9,7 @@ use super::functions::{self, Callee, Callees, EnclosingFunction};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
-use super::types::{Merged, Weak};
+use super::types::{InferredType, WeakSign};
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
@@ -27,7 +27,7 @@ pub struct VarState {
     /// With its `$`.
     pub name: String,
     /// Type from all assignments.
-    pub merged: Merged,
+    pub merged: InferredType,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
     /// Declared without size or address space, which the assigned values determine later.
@@ -280,7 +280,14 @@ impl<'a> BodyChecker<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false, empty: None });
+        self.vars.push(VarState {
+            name: format!("${name}"),
+            merged: InferredType::default(),
+            fixed,
+            opaque: None,
+            set: false,
+            empty: None,
+        });
         self.assigned.push(false);
         if self.frame.usage.is_none() {
             self.own.insert(name.to_string());
@@ -299,15 +306,15 @@ impl<'a> BodyChecker<'a> {
     }
 
     /// The type of a variable as far as it is known, and its origin.
-    pub fn var_type(&self, id: VarId) -> Merged {
+    pub fn var_type(&self, id: VarId) -> InferredType {
         let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
             Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
-                let weak = if state.merged.ty == state.settled() { state.merged.weak.clone() } else { Weak::No };
-                Merged { ty: state.settled(), weak, span: state.merged.span }
+                let weak = if state.merged.ty == state.settled() { state.merged.weak.clone() } else { WeakSign::No };
+                InferredType { ty: state.settled(), weak, span: state.merged.span }
             }
             Some(state) => state.merged.clone(),
-            None => Merged::default(),
+            None => InferredType::default(),
         }
     }
 
@@ -369,7 +376,7 @@ impl<'a> BodyChecker<'a> {
     }
 
     /// Converts an assigned value to the type of the target, or reports why that is impossible.
-    pub fn assigned_value(&mut self, value: Expr, target: &Merged, name: &str, fixed: bool) -> Expr {
+    pub fn assigned_value(&mut self, value: Expr, target: &InferredType, name: &str, fixed: bool) -> Expr {
         if value.ty == Type::Void || target.ty == Type::Void {
             return value;
         }

@@ -9,7 +9,7 @@ use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
 use super::stmt::has_effect;
-use super::types::{Merged, Weak, in_space, of_pointers, record_of, same_target};
+use super::types::{InferredType, WeakSign, in_space, of_pointers, record_of, same_target};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast;
@@ -72,26 +72,26 @@ pub fn fits(from: &Type, to: &Type) -> bool {
 
 impl BodyChecker<'_> {
     /// What of a value yields its sign.
-    pub fn weakness(&self, e: &Expr) -> Weak {
-        let held = |m: &Merged| if m.ty == e.ty { m.weak.clone() } else { Weak::No };
+    pub fn weakness(&self, e: &Expr) -> WeakSign {
+        let held = |m: &InferredType| if m.ty == e.ty { m.weak.clone() } else { WeakSign::No };
         match &e.kind {
             ExprKind::Int(_) => fold::is_flexible(e).into(),
             ExprKind::Var(id) => held(&self.var_type(*id)),
-            ExprKind::Map(id, _) => self.maps.by_id(*id).map_or(Weak::No, |f| held(&f.value)),
-            ExprKind::Tuple(elems) => Weak::Parts(elems.iter().map(|e| self.weakness(e)).collect()),
+            ExprKind::Map(id, _) => self.maps.by_id(*id).map_or(WeakSign::No, |f| held(&f.value)),
+            ExprKind::Tuple(elems) => WeakSign::Parts(elems.iter().map(|e| self.weakness(e)).collect()),
             ExprKind::Field(base, field) => {
                 let parts = parts(&base.ty).unwrap_or_default();
-                parts.iter().position(|f| f.name == field.name).map_or(Weak::No, |i| self.weakness(base).part(i))
+                parts.iter().position(|f| f.name == field.name).map_or(WeakSign::No, |i| self.weakness(base).part(i))
             }
             ExprKind::Cond(_, a, b) => (self.is_weak(a) && self.is_weak(b)).into(),
             ExprKind::Block(_, value) => self.weakness(value),
-            _ => Weak::No,
+            _ => WeakSign::No,
         }
     }
 
     /// What of an assigned value yields its sign, where a pass has seen the target or not yet. In the first one arithmetic with
     /// the target itself must not decide: `$x = $x + 1` is of the sign that other assignments give.
-    pub fn assigned_weakness(&self, value: &Expr, seen: bool) -> Weak {
+    pub fn assigned_weakness(&self, value: &Expr, seen: bool) -> WeakSign {
         let arithmetic = matches!(&value.kind, ExprKind::Binary(op, ..) if *op != ast::BinOp::Sub) && matches!(value.ty, Type::Int(_));
         if !seen && arithmetic {
             let mut weak = false;
@@ -107,7 +107,7 @@ impl BodyChecker<'_> {
 
     /// Does an integer yield its sign?
     pub fn is_weak(&self, e: &Expr) -> bool {
-        self.weakness(e) == Weak::Yes
+        self.weakness(e) == WeakSign::Yes
     }
 
     /// Converts a value to a type that all uses agreed on; nothing if it cannot be.

@@ -6,7 +6,7 @@ use super::body::{BodyChecker, poison};
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
-use super::types::{Merged, Weak, merge_weak, record_of};
+use super::types::{InferredType, WeakSign, merge_weak, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
@@ -140,7 +140,7 @@ impl BodyChecker<'_> {
 
     /// Records the use of a map with or without a key. The result is the key, converted to the map's key type.
     pub fn use_key(&mut self, name: &str, key: Option<Expr>, span: Span) -> Option<Expr> {
-        let weak = key.as_ref().map_or(Weak::No, |key| self.weakness(key));
+        let weak = key.as_ref().map_or(WeakSign::No, |key| self.weakness(key));
         let found = self.maps.found(name, span);
         let Some(key) = key else {
             found.scalar.get_or_insert(span);
@@ -210,7 +210,7 @@ impl BodyChecker<'_> {
             let names: Vec<String> = self.maps.assigned().into_iter().filter(|n| *n != written).collect();
             let d = Diagnostic::warning("undefined-map", span, format!("`{written}` is never assigned: it reads as 0"));
             self.report(d.suggest(&written, names.iter().map(String::as_str)));
-            self.maps.found(name, span).value.add(&Type::int(1), &Weak::No, span);
+            self.maps.found(name, span).value.add(&Type::int(1), &WeakSign::No, span);
         }
         let id = self.use_map(name, span);
         let value = self.maps.value(name).ty;
@@ -260,7 +260,7 @@ impl BodyChecker<'_> {
 
     /// One of two values, in the type that holds both.
     fn choose(&mut self, cond: Expr, a: Expr, b: Expr, span: Span) -> Expr {
-        let (mut m, places) = (Merged::default(), (a.span, b.span));
+        let (mut m, places) = (InferredType::default(), (a.span, b.span));
         for e in [&a, &b] {
             m.add(&e.ty, &self.weakness(e), e.span);
         }

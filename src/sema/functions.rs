@@ -10,7 +10,7 @@ use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
 use super::maps::Maps;
 use super::probes::Job;
 use super::stmt::ends;
-use super::types::{Merged, Weak};
+use super::types::{InferredType, WeakSign};
 use crate::builtins::Lower;
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
@@ -26,9 +26,9 @@ pub struct Callee {
     /// Its first call.
     pub used: Span,
     /// The arguments, by parameter.
-    pub params: Vec<Merged>,
+    pub params: Vec<InferredType>,
     /// What is returned.
-    pub result: Merged,
+    pub result: InferredType,
     /// Its variables, parameters first.
     pub vars: Vec<VarState>,
     /// What it calls, and where.
@@ -62,8 +62,8 @@ impl Callees {
         if let Some(id) = self.found.iter().position(|c| c.index == index) {
             return id;
         }
-        let params = vec![Merged::default(); params];
-        self.found.push(Callee { index, used: span, params, result: Merged::default(), vars: Vec::new(), calls: Vec::new() });
+        let params = vec![InferredType::default(); params];
+        self.found.push(Callee { index, used: span, params, result: InferredType::default(), vars: Vec::new(), calls: Vec::new() });
         self.found.len() - 1
     }
 }
@@ -82,7 +82,7 @@ pub struct EnclosingFunction<'a> {
     /// Was that declared in full?
     fixed: bool,
     /// What is returned.
-    result: Merged,
+    result: InferredType,
 }
 
 /// Does the use decide something of this type?
@@ -126,7 +126,7 @@ impl BodyChecker<'_> {
         let mut given = Vec::new();
         for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
             let ty = var.fixed.clone().unwrap_or_else(|| var.merged.ty.clone());
-            let target = Merged { ty, weak: Weak::No, span: name.span };
+            let target = InferredType { ty, weak: WeakSign::No, span: name.span };
             given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.fixed.is_some()));
         }
         let declared = self.signature(f).map(|(_, returns)| returns);
@@ -197,7 +197,7 @@ impl BodyChecker<'_> {
         if let Some(w) = &mut self.function {
             w.result.add(&value.ty, &weak, value.span);
         }
-        let target = Merged { ty: returns, weak: Weak::No, span: within.of.returns.span };
+        let target = InferredType { ty: returns, weak: WeakSign::No, span: within.of.returns.span };
         let value = self.assigned_value(value, &target, &format!("the result of {}", name.name), within.fixed);
         Some(StmtKind::Return(Some(value)))
     }
@@ -272,7 +272,7 @@ fn check_one(
         })),
         other => other,
     };
-    body.function = Some(EnclosingFunction { id, of, used: callee.used, returns: returns.clone(), fixed, result: Merged::default() });
+    body.function = Some(EnclosingFunction { id, of, used: callee.used, returns: returns.clone(), fixed, result: InferredType::default() });
     let types = signature.map(|(types, _)| types).unwrap_or_default();
     for (i, (name, t)) in of.params.iter().enumerate() {
         if body.find_var(&name.name).is_some() {
@@ -287,7 +287,7 @@ fn check_one(
         };
         let given = given.get(i).cloned().unwrap_or_default();
         if let Some(v) = body.vars.get_mut(var) {
-            v.merged.add(&least, &Weak::No, t.span);
+            v.merged.add(&least, &WeakSign::No, t.span);
             if v.fixed.is_none() {
                 v.merged.add(&given.ty, &given.weak, t.span);
             }

@@ -421,8 +421,8 @@ impl Script {
 pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
     for stmt in stmts {
         stmt.visit_parts(&mut |part| match part {
-            Part::Stmts(inner) => loops_for_unrolls(inner),
-            Part::Expr(e) => e.loops_for_unrolls(),
+            Child::Stmts(inner) => loops_for_unrolls(inner),
+            Child::Expr(e) => e.loops_for_unrolls(),
         });
         if let StmtKind::Repeat { .. } = stmt.kind {
             let copies = std::mem::replace(&mut stmt.kind, StmtKind::Break);
@@ -432,34 +432,34 @@ pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
 }
 
 /// A direct part of a statement or an expression, to be changed.
-enum Part<'a> {
+enum Child<'a> {
     Stmts(&'a mut [Stmt]),
     Expr(&'a mut Expr),
 }
 
 impl Stmt {
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
         match &mut self.kind {
-            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => see(Part::Expr(e)),
-            StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| see(Part::Expr(e))),
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => see(Child::Expr(e)),
+            StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| see(Child::Expr(e))),
             StmtKind::Aggregate { key, call, .. } => {
-                key.iter_mut().for_each(|e| see(Part::Expr(e)));
+                key.iter_mut().for_each(|e| see(Child::Expr(e)));
                 call.visit_parts(see);
             }
             StmtKind::If { cond, then, otherwise } => {
-                see(Part::Expr(cond));
-                see(Part::Stmts(then));
-                see(Part::Stmts(otherwise));
+                see(Child::Expr(cond));
+                see(Child::Stmts(then));
+                see(Child::Stmts(otherwise));
             }
-            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => see(Part::Stmts(body)),
+            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => see(Child::Stmts(body)),
             StmtKind::While { cond, body } => {
-                see(Part::Expr(cond));
-                see(Part::Stmts(body));
+                see(Child::Expr(cond));
+                see(Child::Stmts(body));
             }
             StmtKind::ForRange { from, to, body, .. } => {
-                see(Part::Expr(from));
-                see(Part::Expr(to));
-                see(Part::Stmts(body));
+                see(Child::Expr(from));
+                see(Child::Expr(to));
+                see(Child::Stmts(body));
             }
             StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
         }
@@ -481,27 +481,27 @@ impl Expr {
 
     fn loops_for_unrolls(&mut self) {
         self.visit_parts(&mut |part| match part {
-            Part::Stmts(inner) => loops_for_unrolls(inner),
-            Part::Expr(e) => e.loops_for_unrolls(),
+            Child::Stmts(inner) => loops_for_unrolls(inner),
+            Child::Expr(e) => e.loops_for_unrolls(),
         });
     }
 
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
         match &mut self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
-                key.iter_mut().for_each(|k| see(Part::Expr(k)))
+                key.iter_mut().for_each(|k| see(Child::Expr(k)))
             }
             ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => {
-                see(Part::Expr(a))
+                see(Child::Expr(a))
             }
             ExprKind::Block(stmts, a) => {
-                see(Part::Stmts(stmts));
-                see(Part::Expr(a));
+                see(Child::Stmts(stmts));
+                see(Child::Expr(a));
             }
-            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| see(Part::Expr(e))),
-            ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| see(Part::Expr(e))),
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| see(Part::Expr(e))),
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| see(Child::Expr(e))),
+            ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| see(Child::Expr(e))),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| see(Child::Expr(e))),
             ExprKind::Call(call) => call.visit_parts(see),
         }
     }
@@ -536,10 +536,10 @@ impl Expr {
 }
 
 impl Call {
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
         for a in &mut self.args {
             match a {
-                CallArg::Value(e) | CallArg::Element(_, e) => see(Part::Expr(e)),
+                CallArg::Value(e) | CallArg::Element(_, e) => see(Child::Expr(e)),
                 CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::hir;
-use super::types::{Merged, Weak, record_of};
+use super::types::{InferredType, WeakSign, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
@@ -20,9 +20,9 @@ const MOST_KEYS: u64 = 1 << 27;
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferredMap {
     /// Type of its values.
-    pub value: Merged,
+    pub value: InferredType,
     /// Type of its keys.
-    pub key: Merged,
+    pub key: InferredType,
     /// First use with a key.
     pub keyed: Option<Span>,
     /// First use as a scalar.
@@ -35,7 +35,7 @@ pub struct InferredMap {
 
 impl InferredMap {
     fn new(first: Span) -> Self {
-        Self { value: Merged::default(), key: Merged::default(), keyed: None, scalar: None, set: false, first }
+        Self { value: InferredType::default(), key: InferredType::default(), keyed: None, scalar: None, set: false, first }
     }
 }
 
@@ -118,7 +118,7 @@ impl Maps {
     /// The initial types of a predefined map.
     fn beforehand(&self, name: &str) -> Option<InferredMap> {
         let map = self.given.get(name)?;
-        let settled = |ty: &Type| Merged { ty: ty.clone(), weak: Weak::No, span: EARLIER };
+        let settled = |ty: &Type| InferredType { ty: ty.clone(), weak: WeakSign::No, span: EARLIER };
         Some(InferredMap {
             value: settled(&map.value),
             key: map.key.as_ref().map(settled).unwrap_or_default(),
@@ -188,12 +188,12 @@ impl Maps {
     }
 
     /// A map's value type; [`Type::Void`] while not known.
-    pub fn value(&self, name: &str) -> Merged {
+    pub fn value(&self, name: &str) -> InferredType {
         self.get(name).cloned().or_else(|| self.beforehand(name)).map(|f| f.value).unwrap_or_default()
     }
 
     /// A map's key type.
-    pub fn key(&self, name: &str) -> Merged {
+    pub fn key(&self, name: &str) -> InferredType {
         self.get(name).cloned().or_else(|| self.beforehand(name)).map(|f| f.key).unwrap_or_default()
     }
 

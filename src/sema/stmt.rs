@@ -6,7 +6,7 @@ use super::body::BodyChecker;
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
-use super::types::{Merged, Weak};
+use super::types::{InferredType, WeakSign};
 use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
@@ -163,12 +163,12 @@ impl BodyChecker<'_> {
     }
 
     /// The type that holds all numbers of a range.
-    fn range_of(&self, from: &Expr, to: &Expr) -> Merged {
-        let mut counted = Merged::default();
+    fn range_of(&self, from: &Expr, to: &Expr) -> InferredType {
+        let mut counted = InferredType::default();
         for e in [from, to] {
             counted.add(&e.ty.as_int().map_or(Type::Void, Type::Int), &self.weakness(e), e.span);
         }
-        if counted.ty == Type::Void { Merged { ty: Type::I64, weak: Weak::No, span: from.span } } else { counted }
+        if counted.ty == Type::Void { InferredType { ty: Type::I64, weak: WeakSign::No, span: from.span } } else { counted }
     }
 
     fn as_bound(&mut self, e: Expr) -> Expr {
@@ -182,7 +182,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    fn loop_var(&mut self, var: &ast::Ident, held: Merged) -> usize {
+    fn loop_var(&mut self, var: &ast::Ident, held: InferredType) -> usize {
         if self.find_var(&var.name).is_some() {
             self.redeclared(var);
         }
@@ -191,7 +191,7 @@ impl BodyChecker<'_> {
             *done = true;
         }
         if let Some(v) = self.vars.get_mut(id) {
-            v.merged = Merged { span: var.span, ..held };
+            v.merged = InferredType { span: var.span, ..held };
             v.set = true;
         }
         id
@@ -223,7 +223,7 @@ impl BodyChecker<'_> {
             self.report(d.related(place, "used without a key here"));
         }
         let (key, value) = (self.maps.key(name), self.maps.value(name));
-        let weak = Weak::Parts(vec![key.weak, value.weak]);
+        let weak = WeakSign::Parts(vec![key.weak, value.weak]);
         let (key, value) = (key.ty, value.ty);
         let value = match &value {
             Type::Agg(agg) if !self.env.tables.can_read(&agg.function) => {
@@ -236,7 +236,7 @@ impl BodyChecker<'_> {
         };
         let known = key != Type::Void && value != Type::Void;
         let ty = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
-        let pair = Merged { ty, weak, span: map.span };
+        let pair = InferredType { ty, weak, span: map.span };
         self.frame.scopes.push(Vec::new());
         let var = self.loop_var(var, pair);
         let body = self.for_body(body);
@@ -322,7 +322,7 @@ impl BodyChecker<'_> {
                 Type::Str(0) => Type::Str(1),
                 ty => ty.clone(),
             };
-            v.merged.add(&least, &Weak::No, span);
+            v.merged.add(&least, &WeakSign::No, span);
         }
         let kind = match value {
             Some(value) => self.set_var(id, value, span),
@@ -374,7 +374,7 @@ impl BodyChecker<'_> {
         if let Some((row, args)) = self.aggregation(value) {
             self.maps.found(name, span).set = true;
             let Some((call, ty)) = self.aggregate_call(row, args, value.span) else { return };
-            self.maps.found(name, span).value.add(&ty, &Weak::No, span);
+            self.maps.found(name, span).value.add(&ty, &WeakSign::No, span);
             let target = self.maps.value(name);
             if !self.same_aggregate(name, &ty, &target, value.span) {
                 return;
@@ -398,7 +398,7 @@ impl BodyChecker<'_> {
         StmtKind::SetMap { map: self.maps.id(name), key, value }
     }
 
-    fn same_aggregate(&mut self, name: &str, ty: &Type, target: &super::types::Merged, span: Span) -> bool {
+    fn same_aggregate(&mut self, name: &str, ty: &Type, target: &super::types::InferredType, span: Span) -> bool {
         let fine = match (ty, &target.ty) {
             (_, Type::Void) => true,
             (Type::Agg(a), Type::Agg(b)) => a.function == b.function && a.params == b.params,

@@ -6,7 +6,7 @@
 //!   error if the result does not fit in 64 bits, or exceeds `int64` while the other operand is negative. The type of a literal
 //!   is the narrowest signed one that holds it, and `uint64` from 2^63 upward. The complement of a nonnegative literal is
 //!   unsigned.
-//! - The sign of a nonnegative literal is weak ([`Weak`]): it yields to the sign of the other operand, or of the variable, map
+//! - The sign of a nonnegative literal is weak ([`WeakSign`]): it yields to the sign of the other operand, or of the variable, map
 //!   or tuple part that holds it. A variable or map that holds nothing else is weak as well. Of two weak types the wider one
 //!   applies.
 //! - Uses of one name merge: types of the same sign merge to the wider one, and types of different signs to the signed type
@@ -32,11 +32,11 @@ use crate::types::{Agg, Deferred, Field, Int, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Merged {
+pub struct InferredType {
     /// [`Type::Void`] while nothing is known.
     pub ty: Type,
     /// The parts whose sign is weak.
-    pub weak: Weak,
+    pub weak: WeakSign,
     /// The use that decided the type first.
     pub span: Span,
 }
@@ -44,29 +44,29 @@ pub struct Merged {
 /// Does the sign of a value yield to the other operand's? It does for nonnegative literals, and for variables that have held
 /// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Weak {
+pub enum WeakSign {
     No,
     Yes,
     /// Of each part of a tuple or record.
-    Parts(Vec<Weak>),
+    Parts(Vec<WeakSign>),
 }
 
 /// Of an array, a string or a buffer.
 const MOST_LENGTH: u32 = 1 << 20;
 
-impl Weak {
+impl WeakSign {
     /// Of one part.
-    pub fn part(&self, i: usize) -> Weak {
+    pub fn part(&self, i: usize) -> WeakSign {
         match self {
-            Weak::Parts(parts) => parts.get(i).cloned().unwrap_or(Weak::No),
-            Weak::No | Weak::Yes => Weak::No,
+            WeakSign::Parts(parts) => parts.get(i).cloned().unwrap_or(WeakSign::No),
+            WeakSign::No | WeakSign::Yes => WeakSign::No,
         }
     }
 }
 
-impl From<bool> for Weak {
+impl From<bool> for WeakSign {
     fn from(weak: bool) -> Self {
-        if weak { Weak::Yes } else { Weak::No }
+        if weak { WeakSign::Yes } else { WeakSign::No }
     }
 }
 
@@ -114,15 +114,15 @@ impl Size {
     }
 }
 
-impl Default for Merged {
+impl Default for InferredType {
     fn default() -> Self {
-        Self { ty: Type::Void, weak: Weak::Yes, span: Span::default() }
+        Self { ty: Type::Void, weak: WeakSign::Yes, span: Span::default() }
     }
 }
 
-impl Merged {
+impl InferredType {
     /// Adds a use. One that does not fit changes nothing: it is reported where its value is converted.
-    pub fn add(&mut self, ty: &Type, weak: &Weak, span: Span) {
+    pub fn add(&mut self, ty: &Type, weak: &WeakSign, span: Span) {
         if *ty == Type::Void {
             return;
         }
@@ -138,24 +138,24 @@ impl Merged {
 }
 
 /// The type that holds values of both, and what of it is weak still.
-pub fn merge_weak(a: &Type, a_weak: &Weak, b: &Type, b_weak: &Weak) -> Option<(Type, Weak)> {
+pub fn merge_weak(a: &Type, a_weak: &WeakSign, b: &Type, b_weak: &WeakSign) -> Option<(Type, WeakSign)> {
     match (a, b) {
         (Type::Int(x), Type::Int(y)) => {
             let (int, weak) = match (a_weak, b_weak) {
-                (Weak::Yes, Weak::Yes) => (merge_ints(*x, *y), Weak::Yes),
-                (Weak::Yes, _) => (yielding(*x, *y), Weak::No),
-                (_, Weak::Yes) => (yielding(*y, *x), Weak::No),
-                _ => (merge_ints(*x, *y), Weak::No),
+                (WeakSign::Yes, WeakSign::Yes) => (merge_ints(*x, *y), WeakSign::Yes),
+                (WeakSign::Yes, _) => (yielding(*x, *y), WeakSign::No),
+                (_, WeakSign::Yes) => (yielding(*y, *x), WeakSign::No),
+                _ => (merge_ints(*x, *y), WeakSign::No),
             };
             Some((Type::Int(int), weak))
         }
         // A null pointer.
-        (Type::Int(_), Type::Ptr(..)) if *a_weak == Weak::Yes => Some((b.clone(), Weak::No)),
-        (Type::Ptr(..), Type::Int(_)) if *b_weak == Weak::Yes => Some((a.clone(), Weak::No)),
+        (Type::Int(_), Type::Ptr(..)) if *a_weak == WeakSign::Yes => Some((b.clone(), WeakSign::No)),
+        (Type::Ptr(..), Type::Int(_)) if *b_weak == WeakSign::Yes => Some((a.clone(), WeakSign::No)),
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
             let parts = x.iter().zip(y).enumerate().map(|(i, (x, y))| merge_weak(x, &a_weak.part(i), y, &b_weak.part(i)));
             let (types, weak) = parts.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-            Some((Type::Tuple(types), Weak::Parts(weak)))
+            Some((Type::Tuple(types), WeakSign::Parts(weak)))
         }
         (Type::Record(x), Type::Record(y)) if x.name.is_empty() && y.name.is_empty() && x.fields.len() == y.fields.len() => {
             let merged = x.fields.iter().enumerate().map(|(i, f)| {
@@ -164,9 +164,9 @@ pub fn merge_weak(a: &Type, a_weak: &Weak, b: &Type, b_weak: &Weak) -> Option<(T
                 Some(((f.name.clone(), ty), weak))
             });
             let (fields, weak) = merged.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-            Some((record_of(fields), Weak::Parts(weak)))
+            Some((record_of(fields), WeakSign::Parts(weak)))
         }
-        _ => Some((merge(a, b)?, Weak::No)),
+        _ => Some((merge(a, b)?, WeakSign::No)),
     }
 }
 
@@ -612,23 +612,23 @@ mod tests {
 
     #[test]
     fn literals_yield_their_sign() {
-        let mut m = Merged::default();
-        m.add(&Type::int(2), &Weak::Yes, Span::default());
-        m.add(&Type::uint(1), &Weak::No, Span::default());
+        let mut m = InferredType::default();
+        m.add(&Type::int(2), &WeakSign::Yes, Span::default());
+        m.add(&Type::uint(1), &WeakSign::No, Span::default());
         assert_eq!(m.ty, Type::uint(2));
-        m.add(&Type::int(4), &Weak::Yes, Span::default());
+        m.add(&Type::int(4), &WeakSign::Yes, Span::default());
         assert_eq!(m.ty, Type::uint(4));
-        m.add(&Type::int(1), &Weak::No, Span::default());
+        m.add(&Type::int(1), &WeakSign::No, Span::default());
         assert_eq!(m.ty, Type::I64);
     }
 
     #[test]
     fn parts_yield_each_by_itself() {
-        let mut m = Merged::default();
+        let mut m = InferredType::default();
         let pair = |a, b| Type::Tuple(vec![a, b]);
-        m.add(&pair(Type::U64, Type::int(1)), &Weak::Parts(vec![Weak::No, Weak::Yes]), Span::default());
-        m.add(&pair(Type::int(1), Type::uint(4)), &Weak::Parts(vec![Weak::Yes, Weak::No]), Span::default());
+        m.add(&pair(Type::U64, Type::int(1)), &WeakSign::Parts(vec![WeakSign::No, WeakSign::Yes]), Span::default());
+        m.add(&pair(Type::int(1), Type::uint(4)), &WeakSign::Parts(vec![WeakSign::Yes, WeakSign::No]), Span::default());
         assert_eq!(m.ty, pair(Type::U64, Type::uint(4)));
-        assert_eq!(m.weak, Weak::Parts(vec![Weak::No, Weak::No]));
+        assert_eq!(m.weak, WeakSign::Parts(vec![WeakSign::No, WeakSign::No]));
     }
 }

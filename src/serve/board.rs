@@ -125,7 +125,7 @@ impl ScriptRegistry {
             asking.into_iter().map(|thread| thread?.join().ok().flatten()).collect()
         });
         let mut answered = BTreeMap::new();
-        let mut all = Together::default();
+        let mut all = FamilyList::default();
         for ((name, _), families) in runs.iter().zip(asked) {
             answered.insert(name.clone(), families.is_some());
             families.into_iter().flatten().for_each(|family| all.add(name, family));
@@ -161,9 +161,9 @@ impl ScriptRegistry {
 
 /// Families by name, in the order of their first.
 #[derive(Default)]
-struct Together(Vec<Vec<Family>>);
+struct FamilyList(Vec<Vec<Family>>);
 
-impl Together {
+impl FamilyList {
     fn add(&mut self, script: &str, mut family: Family) {
         family.put_label(SCRIPT, script);
         let same = |a: &Family, b: &Family| (a.kind, a.unit, a.power) == (b.kind, b.unit, b.power);

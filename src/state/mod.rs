@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::types::Type;
-use crate::value::{Counts, Frame, Show, Value};
+use crate::value::{Counts, Frame, ShowOptions, Value};
 
 pub mod text;
 
@@ -79,7 +79,7 @@ pub struct Printed {
     /// With its `@`.
     pub map: String,
     /// How.
-    pub show: Show,
+    pub show: ShowOptions,
 }
 
 /// The contents of a map.
@@ -126,12 +126,12 @@ pub struct Entry {
     pub value: Option<Value>,
     /// Of an aggregation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Counted>,
+    pub counted: Option<AggregateState>,
 }
 
 /// What an aggregation has counted. Each function uses some of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct AggregateState {
     /// How many values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
@@ -168,7 +168,7 @@ pub struct Interval {
     pub at_ns: Option<u64>,
 }
 
-impl Counted {
+impl AggregateState {
     /// The buckets that are not zero.
     pub fn sparse(counts: impl IntoIterator<Item = u64>) -> Option<BTreeMap<u32, u64>> {
         Some((0..).zip(counts).filter(|(_, n)| *n > 0).collect())
@@ -204,15 +204,15 @@ impl Counted {
     }
 
     /// Did a number that became `sum` of this one and the other lose its highest bits?
-    pub fn overflowed(&self, other: &Counted, sum: &Counted) -> bool {
+    pub fn overflowed(&self, other: &AggregateState, sum: &AggregateState) -> bool {
         let lost = |a: Option<i128>, b: Option<i128>, sum: Option<i128>| {
             a.or(b).is_some() && a.unwrap_or(0).checked_add(b.unwrap_or(0)).is_none_or(|exact| Some(exact) != sum)
         };
         let wide = |n: Option<u64>| n.map(i128::from);
         let (none, no_series) = (BTreeMap::new(), BTreeMap::new());
-        let of = |c: &'_ Counted, i: u32| c.buckets.as_ref().unwrap_or(&none).get(&i).copied().unwrap_or(0);
+        let of = |c: &'_ AggregateState, i: u32| c.buckets.as_ref().unwrap_or(&none).get(&i).copied().unwrap_or(0);
         let buckets = [self, other].iter().flat_map(|c| c.buckets.iter().flatten()).map(|(i, _)| *i).collect::<Vec<_>>();
-        let at = |c: &'_ Counted, i: u64| c.intervals.as_ref().unwrap_or(&no_series).get(&i).copied();
+        let at = |c: &'_ AggregateState, i: u64| c.intervals.as_ref().unwrap_or(&no_series).get(&i).copied();
         let series = sum.intervals.iter().flatten().any(|(i, found)| match (at(self, *i), at(other, *i)) {
             // the function chose one of them, or added them up
             (Some(a), Some(b)) => {
@@ -223,7 +223,7 @@ impl Counted {
             (_, _) => false,
         });
         let none = BTreeMap::new();
-        let cell = |c: &'_ Counted, column: u64, i: u32| {
+        let cell = |c: &'_ AggregateState, column: u64, i: u32| {
             c.columns.as_ref().and_then(|columns| columns.get(&column)).unwrap_or(&none).get(&i).copied().unwrap_or(0)
         };
         let cells = sum.columns.iter().flatten().flat_map(|(column, found)| found.iter().map(move |(i, n)| (*column, *i, *n)));
@@ -282,8 +282,8 @@ pub fn portable(key: &mut Value) {
 mod tests {
     use super::*;
 
-    fn counted(sum: i128, buckets: &[(u32, u64)]) -> Counted {
-        Counted { sum: Some(sum), buckets: Some(buckets.iter().copied().collect()), ..Counted::default() }
+    fn counted(sum: i128, buckets: &[(u32, u64)]) -> AggregateState {
+        AggregateState { sum: Some(sum), buckets: Some(buckets.iter().copied().collect()), ..AggregateState::default() }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     };
     let before = source.text.get(piece.start..at).unwrap_or("");
     let rest = source.text.get(at..piece.end.max(at)).unwrap_or("");
-    let site = Site { before, rest, positives, last: last_word(before), next: first_word(rest) };
+    let site = ErrorSite { before, rest, positives, last: last_word(before), next: first_word(rest) };
     let here = span(at, at + site.next.len());
     let after = piece.start + before_blanks(before);
     let explanation = site.explanation();
@@ -40,7 +40,7 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
 }
 
 /// What is known about the place of an error.
-struct Site<'a> {
+struct ErrorSite<'a> {
     before: &'a str,
     rest: &'a str,
     positives: &'a [Rule],
@@ -85,7 +85,7 @@ impl Explanation {
     }
 }
 
-impl Site<'_> {
+impl ErrorSite<'_> {
     fn wants(&self, rules: &[Rule]) -> bool {
         self.positives.iter().any(|r| rules.contains(r))
     }

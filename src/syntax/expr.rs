@@ -58,7 +58,7 @@ impl<'s> Run<'s> {
 }
 
 /// The contents of parentheses.
-enum Inside {
+enum ParenContents {
     Expr(Expr),
     Type(TypeExpr),
     Member(Ident, Expr),
@@ -213,42 +213,42 @@ impl Reader {
                     let (Some(name), Some(value)) = (parts.next(), parts.next()) else { continue };
                     let name = self.ident(&name);
                     let value = self.expr(value);
-                    inside.push(Inside::Member(name, value));
+                    inside.push(ParenContents::Member(name, value));
                 }
-                Rule::certain_type => inside.push(Inside::Type(self.type_name(part))),
-                _ => inside.push(Inside::Expr(self.expr(part))),
+                Rule::certain_type => inside.push(ParenContents::Type(self.type_name(part))),
+                _ => inside.push(ParenContents::Expr(self.expr(part))),
             }
         }
         let only = commas == 0 && inside.len() == 1;
         if only {
             let before_operand = self.before_operand(run);
             match inside.pop() {
-                Some(Inside::Type(ty)) if before_operand => return Err(ty),
-                Some(Inside::Expr(e)) if before_operand => match self.as_type(e) {
+                Some(ParenContents::Type(ty)) if before_operand => return Err(ty),
+                Some(ParenContents::Expr(e)) if before_operand => match self.as_type(e) {
                     Ok(ty) => return Err(TypeExpr { span, ..ty }),
                     Err(e) => return Ok(Expr { span, ..e }),
                 },
-                Some(Inside::Expr(e)) => return Ok(Expr { span, ..e }),
+                Some(ParenContents::Expr(e)) => return Ok(Expr { span, ..e }),
                 other => inside.extend(other),
             }
         }
         Ok(Expr { kind: self.tuple_or_record(inside, only), span })
     }
 
-    fn tuple_or_record(&mut self, inside: Vec<Inside>, only: bool) -> ExprKind {
+    fn tuple_or_record(&mut self, inside: Vec<ParenContents>, only: bool) -> ExprKind {
         let (mut values, mut members): (Vec<Expr>, Vec<(Ident, Expr)>) = (Vec::new(), Vec::new());
         for item in inside {
             match item {
-                Inside::Expr(e) => values.push(e),
-                Inside::Member(name, value) => {
+                ParenContents::Expr(e) => values.push(e),
+                ParenContents::Member(name, value) => {
                     if let Some((first, _)) = members.iter().find(|(n, _)| n.name == name.name) {
                         let message = format!("this record has two members `{}`", name.name);
                         self.diags.push(Diagnostic::error("duplicate-field", name.span, message).related(first.span, "the first is here"));
                     }
                     members.push((name, value));
                 }
-                Inside::Type(ty) if only => self.error("syntax", ty.span, "expected an expression after this cast"),
-                Inside::Type(ty) => self.error("syntax", ty.span, "a type cannot be a value"),
+                ParenContents::Type(ty) if only => self.error("syntax", ty.span, "expected an expression after this cast"),
+                ParenContents::Type(ty) => self.error("syntax", ty.span, "a type cannot be a value"),
             }
         }
         if members.is_empty() {

@@ -27,7 +27,8 @@ use crate::system::kernel::functions::{self, Functions, Symbols};
 use crate::system::kernel_types::btf::{Kind, Writer};
 use crate::system::kernel_types::{KernelTypes, Prototype, c_int};
 use crate::system::{
-    Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, TargetInfo, Tracepoint, TypeName, events::syscalls, events::tracefs,
+    Abi, Binary, Feature, Function, FunctionLocation, HeaderFolder, Missing, TargetInfo, Tracepoint, TypeName, events::syscalls,
+    events::tracefs,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -158,8 +159,8 @@ impl TargetInfo for Fake {
         Ok(&self.functions)
     }
 
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
-        Ok(self.functions.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect())
+    fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
+        Ok(self.functions.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect())
     }
 
     /// The functions of modules are described with those of the kernel.

@@ -227,7 +227,7 @@ pub struct Missing {
 
 /// The location of a kernel function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct FunctionLocation {
     /// Its module; `vmlinux` for the kernel itself.
     pub module: String,
     /// Its name in the kernel's list, which may differ from the requested one.
@@ -375,7 +375,7 @@ pub trait TargetInfo {
     /// The traceable kernel functions. The first call reads a long list.
     fn functions(&self) -> Result<&Functions, Missing>;
     /// Where a function of this name can be traced. Avoids reading the long list if BTF or an index suffice.
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing>;
+    fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing>;
     /// The kernel's types with the names of its debug information, for `-lv`.
     fn kernel_types(&self) -> Option<&KernelTypes> {
         None

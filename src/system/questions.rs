@@ -16,8 +16,8 @@ use super::kernel_types::{KernelTypes, Prototype};
 use super::machine::arch::Arch;
 use super::machine::programs::ProgramFunction;
 use super::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
-    Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
+    TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{self, Enum, Field, Struct, Type};
 
@@ -434,7 +434,7 @@ impl TargetInfo for Recorder<'_> {
         self.sys.functions()
     }
 
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+    fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
         self.record(Question::FunctionHomes(name.into()), self.sys.function_homes(name))
     }
 

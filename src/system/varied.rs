@@ -13,8 +13,8 @@ use super::machine::programs::ProgramFunction;
 use super::portable::{Answer, Change, Part, RecordedAnswer, key};
 use super::questions::Question;
 use super::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, MatchingFunction, Missing, TargetInfo,
-    Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
+    TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -161,7 +161,7 @@ impl TargetInfo for Varied<'_> {
         syscall_number(name: &str) -> Option<u32>;
         binary(path: &Path) -> Result<Arc<Binary>, Missing>;
         kernel_variable(name: &str) -> Option<String>;
-        function_homes(name: &str) -> Result<Vec<Home>, Missing>;
+        function_homes(name: &str) -> Result<Vec<FunctionLocation>, Missing>;
         text_symbols(name: &str) -> Symbols;
         error_injectable(function: &str) -> Option<bool>;
         kernel_place(module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing>;

@@ -313,10 +313,10 @@ pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failu
 
 const SCHEDULING: &str = "sched";
 
-type Write = fn(&mut Script);
+type WriteFn = fn(&mut Script);
 
 /// What the words of `rbt timeline` that are no probes stand for.
-const TIMELINES: &[(&str, Write)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
+const TIMELINES: &[(&str, WriteFn)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
 pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     for (word, text) in asked.words.iter().enumerate() {

@@ -20,23 +20,23 @@ use super::{Cell, Finding, Level, Outcome, Report, SourceLocation, State, Style}
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct JsonReport<'a> {
     version: u32,
     name: &'a str,
     status: u8,
     deny_warnings: bool,
-    outcomes: Vec<One<'a>>,
+    outcomes: Vec<JsonOutcome<'a>>,
 }
 
 #[derive(Serialize)]
-struct One<'a> {
+struct JsonOutcome<'a> {
     subject: &'a str,
     against: &'a str,
     verdict: Cell,
     reason: Option<&'a str>,
     seconds: f64,
     findings: Vec<JsonFinding<'a>>,
-    facts: Vec<Fact<'a>>,
+    facts: Vec<JsonFact<'a>>,
 }
 
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ struct Related<'a> {
 }
 
 #[derive(Serialize)]
-struct Fact<'a> {
+struct JsonFact<'a> {
     name: &'a str,
     value: &'a str,
 }
@@ -64,12 +64,12 @@ struct Fact<'a> {
 /// The report as one object.
 pub fn render(report: &Report, _style: &Style) -> String {
     let outcomes = report.outcomes.iter().map(|o| one(report, o)).collect();
-    let whole = Whole { version: VERSION, name: report.name, status: report.status(), deny_warnings: report.deny_warnings, outcomes };
+    let whole = JsonReport { version: VERSION, name: report.name, status: report.status(), deny_warnings: report.deny_warnings, outcomes };
     super::pretty(&whole)
 }
 
-fn one<'a>(report: &Report, outcome: &'a Outcome) -> One<'a> {
-    One {
+fn one<'a>(report: &Report, outcome: &'a Outcome) -> JsonOutcome<'a> {
+    JsonOutcome {
         subject: &outcome.subject,
         against: &outcome.against,
         verdict: report.cell(outcome),
@@ -79,7 +79,7 @@ fn one<'a>(report: &Report, outcome: &'a Outcome) -> One<'a> {
         },
         seconds: outcome.seconds,
         findings: outcome.findings.iter().map(found).collect(),
-        facts: outcome.facts.iter().map(|(name, value)| Fact { name, value }).collect(),
+        facts: outcome.facts.iter().map(|(name, value)| JsonFact { name, value }).collect(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bundles whose descriptions are damaged or forged, with the right digest: they give a program, or a message.
 
 use crate::change;
-use rbt::bundle::{About, Bundle, Variant};
+use rbt::bundle::{Bundle, BundleInfo, Variant};
 use rbt::codegen;
 use rbt::frontend::check_text;
 use rbt::launch::Described;
@@ -63,6 +63,6 @@ fn whole(fake: &Fake) -> Result<Vec<u8>, String> {
         codegen::compile(&checked.script, &checked.settings, &recorder, &[], Default::default()).map_err(|e| format!("{e:?}"))?;
     let asked: Vec<RecordedAnswer> = recorder.portable()?.into_questions().map(|question| RecordedAnswer::new(question, fake)).collect();
     let variant = Variant::new(compiled.artifact, Vec::new(), Requirements::new(&asked, &BTreeSet::new(), &[]));
-    let about = About { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
+    let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
     Bundle::new(vec![variant], &settings, Described::default(), fake, about).to_bytes().map_err(|e| e.message)
 }

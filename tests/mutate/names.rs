@@ -4,7 +4,7 @@ use rbt::host::Reader;
 use rbt::output::Output;
 use rbt::render::{FORMATS, Format, RenderOptions, Rendered};
 use rbt::timeline::{Phase, Span, Thread, Track};
-use rbt::value::{Frame, MapView, Show, Stack, StackMode, Value};
+use rbt::value::{Frame, MapView, ShowOptions, Stack, StackMode, Value};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::change::Dice;
@@ -111,7 +111,8 @@ fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
         ..Frame::default()
     };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false), frame(true)] });
-    let map = |name: &str, keyed, entries| MapView { name: name.into(), kind: "map", keyed, set: true, entries, show: Show::default() };
+    let map =
+        |name: &str, keyed, entries| MapView { name: name.into(), kind: "map", keyed, set: true, entries, show: ShowOptions::default() };
     let span = |phase| Span {
         phase,
         track: Track::Named(name.to_vec()),

@@ -2,20 +2,20 @@
 
 use clap::ValueHint;
 
-use super::{FLAG, Flag, Group, Repeat, Takes, Verbs, what};
+use super::{FLAG, Flag, FlagGroup, FlagValue, Repeat, Verbs, what};
 use crate::cli::STAGES;
 use crate::cli::values::{self, one_of};
 use crate::failure::Failure;
 use crate::settings::MECHANISMS;
 
-pub(super) const TYPES: Group = Group {
+pub(super) const TYPES: FlagGroup = FlagGroup {
     heading: "Types and symbols",
     flags: &[
         Flag {
             name: "I",
             help: "Add a directory for #include (may be repeated)",
             hint: ValueHint::DirPath,
-            takes: Takes::Path("DIR", |d, path| {
+            takes: FlagValue::Path("DIR", |d, path| {
                 d.run.settings.include_dirs.push(path);
                 Ok(())
             }),
@@ -26,7 +26,7 @@ pub(super) const TYPES: Group = Group {
             name: "include",
             help: "#include this file before the script (may be repeated)",
             hint: ValueHint::FilePath,
-            takes: Takes::Text("FILE", |d, text| {
+            takes: FlagValue::Text("FILE", |d, text| {
                 d.run.settings.includes.push(text.into());
                 Ok(())
             }),
@@ -36,7 +36,7 @@ pub(super) const TYPES: Group = Group {
         Flag {
             name: "debuginfo",
             help: "Colon-separated directories of debug files; a relative path starts at the binary's directory, and a leading + requires a matching checksum (may be repeated)",
-            takes: Takes::Text("DIRS", |d, text| {
+            takes: FlagValue::Text("DIRS", |d, text| {
                 d.run.settings.debug_dirs.extend(text.split(':').filter(|d| !d.is_empty()).map(String::from));
                 Ok(())
             }),
@@ -55,13 +55,13 @@ fn mechanisms() -> Vec<&'static str> {
     MECHANISMS.iter().map(|(name, _)| *name).collect()
 }
 
-pub(super) const INSPECT: Group = Group {
+pub(super) const INSPECT: FlagGroup = FlagGroup {
     heading: "Debugging",
     flags: &[
         Flag {
             name: "dry-run",
             help: "Exit when all probes are attached",
-            takes: Takes::Nothing(|d| d.run.dry_run = true),
+            takes: FlagValue::Nothing(|d| d.run.dry_run = true),
             at_run: true,
             ..FLAG
         },
@@ -69,7 +69,7 @@ pub(super) const INSPECT: Group = Group {
             name: "debug",
             letter: Some('d'),
             help: "Dump comma-separated stages",
-            takes: Takes::Word("STAGES", stages, |d, word| {
+            takes: FlagValue::Word("STAGES", stages, |d, word| {
                 d.run.dumps.extend(values::stages(word)?);
                 Ok(())
             }),
@@ -81,7 +81,7 @@ pub(super) const INSPECT: Group = Group {
             name: "emit-elf",
             help: "Write the BPF object to FILE and exit",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |d, path| {
+            takes: FlagValue::Path("FILE", |d, path| {
                 d.run.emit_elf = Some(path);
                 Ok(())
             }),
@@ -90,17 +90,17 @@ pub(super) const INSPECT: Group = Group {
         Flag {
             name: "emit-llvm",
             help: "Write the LLVM IR to BASE.original.ll and BASE.optimized.ll",
-            takes: Takes::Text("BASE", |d, text| {
+            takes: FlagValue::Text("BASE", |d, text| {
                 d.run.emit_llvm = Some(text.into());
                 Ok(())
             }),
             ..FLAG
         },
-        Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: Takes::Nothing(|d| d.run.verify_ir = true), ..FLAG },
+        Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: FlagValue::Nothing(|d| d.run.verify_ir = true), ..FLAG },
         Flag {
             name: "no-feature",
             help: "Comma-separated mechanisms to disable (-v shows the mechanism of each probe)",
-            takes: Takes::Word("LIST", mechanisms, |d, word| {
+            takes: FlagValue::Word("LIST", mechanisms, |d, word| {
                 let known = one_of(word, &mechanisms(), "feature")?;
                 d.run.settings.no_features.extend(MECHANISMS.iter().filter(|(name, _)| *name == known).map(|(_, m)| *m));
                 Ok(())
@@ -113,13 +113,13 @@ pub(super) const INSPECT: Group = Group {
 };
 
 /// Flags that rbt accepts but does not show: aliases, and flags of bpftrace that rbt does not need.
-pub(super) const HIDDEN: Group = Group {
+pub(super) const HIDDEN: FlagGroup = FlagGroup {
     heading: "",
     flags: &[
         Flag {
             name: "completions",
             help: "The same as `rbt completions`",
-            takes: Takes::Path("SHELL", |d, name| {
+            takes: FlagValue::Path("SHELL", |d, name| {
                 d.completions = Some(name.into());
                 Ok(())
             }),
@@ -129,14 +129,14 @@ pub(super) const HIDDEN: Group = Group {
         Flag {
             name: "aot",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |_, _| Err(Failure::new("--aot is not supported yet"))),
+            takes: FlagValue::Path("FILE", |_, _| Err(Failure::new("--aot is not supported yet"))),
             verbs: Verbs::Refuse,
             ..FLAG
         },
         Flag {
             name: "dwarf-pid",
             help: "Accepted for scripts of bpftrace: rbt unwinds the stacks of every process by call frame information",
-            takes: Takes::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
+            takes: FlagValue::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,
             ..FLAG

@@ -23,13 +23,13 @@ use crate::runtime::Buffering;
 use crate::settings::{SETTINGS, Setting, Settings};
 
 /// A group of flags that help shows together.
-pub(super) struct Group {
+pub(super) struct FlagGroup {
     heading: &'static str,
     flags: &'static [Flag],
 }
 
 /// All groups, in the order of the help. A group without a heading is hidden.
-const GROUPS: &[Group] =
+const GROUPS: &[FlagGroup] =
     &[what::RUN, trace::TRACE, trace::LIMITS, output::BUDGETS, output::OUTPUT, inspect::TYPES, inspect::INSPECT, inspect::HIDDEN];
 
 /// A flag: a row of the table.
@@ -43,7 +43,7 @@ pub(super) struct Flag {
     help: &'static str,
     /// Text that only the long help shows.
     more: &'static str,
-    takes: Takes,
+    takes: FlagValue,
     repeat: Repeat,
     /// The kind of value that a shell completes.
     hint: ValueHint,
@@ -66,7 +66,7 @@ const FLAG: Flag = Flag {
     letter: None,
     help: "",
     more: "",
-    takes: Takes::Nothing(|_| ()),
+    takes: FlagValue::Nothing(|_| ()),
     repeat: Repeat::LastCounts,
     hint: ValueHint::Unknown,
     hyphens: false,
@@ -79,17 +79,17 @@ const FLAG: Flag = Flag {
 
 /// The value that a flag takes, and the function that applies it.
 #[derive(Clone, Copy)]
-enum Takes {
-    Nothing(fn(&mut Draft)),
+enum FlagValue {
+    Nothing(fn(&mut ArgsBuilder)),
     /// No value; the number of occurrences matters.
-    Count(fn(&mut Draft, u8) -> Result<(), Failure>),
-    Text(&'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
+    Count(fn(&mut ArgsBuilder, u8) -> Result<(), Failure>),
+    Text(&'static str, fn(&mut ArgsBuilder, &str) -> Result<(), Failure>),
     /// A text that a shell completes from a list of words.
-    Word(&'static str, fn() -> Vec<&'static str>, fn(&mut Draft, &str) -> Result<(), Failure>),
+    Word(&'static str, fn() -> Vec<&'static str>, fn(&mut ArgsBuilder, &str) -> Result<(), Failure>),
     /// A value that need not be UTF-8.
-    Path(&'static str, fn(&mut Draft, PathBuf) -> Result<(), Failure>),
+    Path(&'static str, fn(&mut ArgsBuilder, PathBuf) -> Result<(), Failure>),
     /// A number that may be left out, and what it is then: `--name` or `--name=NUMBER`.
-    Number(&'static str, &'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
+    Number(&'static str, &'static str, fn(&mut ArgsBuilder, &str) -> Result<(), Failure>),
     /// The value of a setting.
     Setting(&'static Setting),
 }
@@ -114,7 +114,7 @@ enum Verbs {
 }
 
 /// A command line under construction.
-pub(super) struct Draft {
+pub(super) struct ArgsBuilder {
     pub run: Run,
     /// `-e`
     pub program: Option<String>,
@@ -142,7 +142,7 @@ fn all() -> impl Iterator<Item = (&'static str, Flag)> {
 
 /// The flag that mirrors a setting.
 fn mirror(row: &'static Setting) -> Flag {
-    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), at_run: row.at_run, ..FLAG }
+    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: FlagValue::Setting(row), at_run: row.at_run, ..FLAG }
 }
 
 /// The flags of [`GROUPS`] that a compiled script takes, with their headings, copied at compile time: a program that refers to no other
@@ -271,12 +271,12 @@ impl Flag {
 
     /// True if the flag takes a value.
     pub(super) fn valued(&self) -> bool {
-        !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_) | Takes::Number(..))
+        !matches!(self.takes, FlagValue::Nothing(_) | FlagValue::Count(_) | FlagValue::Number(..))
     }
 
     /// True if a number after the flag is its value.
     pub(super) fn takes_number(&self) -> bool {
-        matches!(self.takes, Takes::Number(..))
+        matches!(self.takes, FlagValue::Number(..))
     }
 
     /// True for `-e`.
@@ -286,7 +286,7 @@ impl Flag {
 
     fn help(&self) -> Cow<'static, str> {
         match (self.takes, self.repeat) {
-            (Takes::Word(_, words, _), Repeat::List) => format!("{}: {}", self.help, words().join(", ")).into(),
+            (FlagValue::Word(_, words, _), Repeat::List) => format!("{}: {}", self.help, words().join(", ")).into(),
             _ => self.help.into(),
         }
     }
@@ -298,12 +298,12 @@ impl Flag {
             arg = arg.long_help(format!("{}\n\n{}.", self.help(), self.more));
         }
         arg = match self.takes {
-            Takes::Nothing(_) => return arg.action(ArgAction::SetTrue),
-            Takes::Count(_) => return arg.action(ArgAction::Count),
-            Takes::Text(name, _) | Takes::Word(name, ..) => arg.value_name(name),
-            Takes::Number(name, usual, _) => arg.value_name(name).num_args(0..=1).require_equals(true).default_missing_value(usual),
-            Takes::Path(name, _) => arg.value_name(name).value_parser(value_parser!(PathBuf)),
-            Takes::Setting(row) => arg.value_name(row.flag.map_or("", |f| f.value)),
+            FlagValue::Nothing(_) => return arg.action(ArgAction::SetTrue),
+            FlagValue::Count(_) => return arg.action(ArgAction::Count),
+            FlagValue::Text(name, _) | FlagValue::Word(name, ..) => arg.value_name(name),
+            FlagValue::Number(name, usual, _) => arg.value_name(name).num_args(0..=1).require_equals(true).default_missing_value(usual),
+            FlagValue::Path(name, _) => arg.value_name(name).value_parser(value_parser!(PathBuf)),
+            FlagValue::Setting(row) => arg.value_name(row.flag.map_or("", |f| f.value)),
         };
         arg = match self.repeat {
             Repeat::LastCounts => arg.action(ArgAction::Set),
@@ -315,25 +315,27 @@ impl Flag {
 
     fn offered(&self, heading: &'static str) -> Arg {
         let words = match self.takes {
-            Takes::Word(_, words, _) => words(),
-            Takes::Setting(row) => row.words(),
-            Takes::Nothing(_) | Takes::Count(_) | Takes::Text(..) | Takes::Path(..) | Takes::Number(..) => Vec::new(),
+            FlagValue::Word(_, words, _) => words(),
+            FlagValue::Setting(row) => row.words(),
+            FlagValue::Nothing(_) | FlagValue::Count(_) | FlagValue::Text(..) | FlagValue::Path(..) | FlagValue::Number(..) => Vec::new(),
         };
         if words.is_empty() { self.arg(heading) } else { self.arg(heading).value_parser(words) }
     }
 
     /// Applies the flag, with the value that clap found.
-    fn apply(&self, found: &ArgMatches, draft: &mut Draft) -> Result<(), Failure> {
+    fn apply(&self, found: &ArgMatches, draft: &mut ArgsBuilder) -> Result<(), Failure> {
         let id = self.name;
         let texts = || found.get_many::<String>(id).unwrap_or_default();
         match self.takes {
-            Takes::Nothing(set) => set(draft),
-            Takes::Count(set) => set(draft, found.get_count(id))?,
-            Takes::Text(_, set) | Takes::Word(_, _, set) | Takes::Number(_, _, set) => texts().try_for_each(|text| set(draft, text))?,
-            Takes::Path(_, set) => {
+            FlagValue::Nothing(set) => set(draft),
+            FlagValue::Count(set) => set(draft, found.get_count(id))?,
+            FlagValue::Text(_, set) | FlagValue::Word(_, _, set) | FlagValue::Number(_, _, set) => {
+                texts().try_for_each(|text| set(draft, text))?
+            }
+            FlagValue::Path(_, set) => {
                 found.get_many::<PathBuf>(id).unwrap_or_default().try_for_each(|path| set(draft, path.clone()))?;
             }
-            Takes::Setting(row) => {
+            FlagValue::Setting(row) => {
                 let settings = &mut draft.run.settings;
                 texts().try_for_each(|text| {
                     settings.override_by_flag(row, text).map_err(|e| Failure::new(format!("{} {text}: {e}", self.spelled())))
@@ -354,7 +356,7 @@ pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
 ///
 /// # Errors
 /// A value is invalid, or two flags contradict each other.
-pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
+pub(super) fn read(found: &ArgMatches) -> Result<ArgsBuilder, Failure> {
     read_of(found, all())
 }
 
@@ -362,11 +364,11 @@ pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
 ///
 /// # Errors
 /// See there.
-pub(super) fn read_at_run(found: &ArgMatches) -> Result<Draft, Failure> {
+pub(super) fn read_at_run(found: &ArgMatches) -> Result<ArgsBuilder, Failure> {
     read_of(found, at_run())
 }
 
-fn read_of(found: &ArgMatches, known: impl Iterator<Item = (&'static str, Flag)>) -> Result<Draft, Failure> {
+fn read_of(found: &ArgMatches, known: impl Iterator<Item = (&'static str, Flag)>) -> Result<ArgsBuilder, Failure> {
     let flags: Vec<Flag> = known.map(|(_, flag)| flag).filter(|flag| given(found, flag.name)).collect();
     for flag in &flags {
         if let Some(other) = flag.not_with.iter().find_map(|other| flags.iter().find(|flag| flag.name == *other)) {
@@ -377,8 +379,16 @@ fn read_of(found: &ArgMatches, known: impl Iterator<Item = (&'static str, Flag)>
             return Err(Failure::new(format!("{} needs {what}", flag.spelled())));
         }
     }
-    let mut draft =
-        Draft { run: blank(), program: None, list: false, fmt: false, info: false, completions: None, color: None, color_output: None };
+    let mut draft = ArgsBuilder {
+        run: blank(),
+        program: None,
+        list: false,
+        fmt: false,
+        info: false,
+        completions: None,
+        color: None,
+        color_output: None,
+    };
     flags.iter().try_for_each(|flag| flag.apply(found, &mut draft))?;
     draft.run.color = draft.color.map_or_else(|| color(None), Ok)?;
     draft.run.color_output = draft.color_output.map_or_else(|| output_color(None), Ok)?;

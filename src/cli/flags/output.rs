@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::{FLAG, Flag, Group, Repeat, Takes, Verbs};
+use super::{FLAG, Flag, FlagGroup, FlagValue, Repeat, Verbs};
 use crate::cli::values::{self, COLORS, one_of};
 use crate::failure::Failure;
 use crate::render::{FORMATS, of_file};
 use crate::runtime::Buffering;
 use crate::verdict;
 
-pub(super) const BUDGETS: Group = Group {
+pub(super) const BUDGETS: FlagGroup = FlagGroup {
     heading: "Budgets",
     flags: &[
         Flag {
@@ -20,7 +20,7 @@ pub(super) const BUDGETS: Group = Group {
             more: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
                    not run or lost events leave an expectation undecided",
             hyphens: true,
-            takes: Takes::Text("EXPRESSION", |d, text| {
+            takes: FlagValue::Text("EXPRESSION", |d, text| {
                 d.run.settings.invocation.counts_unread = true;
                 d.run.expected.texts.push(text.into());
                 Ok(())
@@ -33,7 +33,7 @@ pub(super) const BUDGETS: Group = Group {
             name: "expect-file",
             help: "Read expectations from a file, one per line; # starts a comment (may be repeated)",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |d, path| {
+            takes: FlagValue::Path("FILE", |d, path| {
                 d.run.settings.invocation.counts_unread = true;
                 d.run.expected.files.push(path);
                 Ok(())
@@ -44,7 +44,7 @@ pub(super) const BUDGETS: Group = Group {
         Flag {
             name: "report",
             help: "Write the verdict as text, json, junit, sarif or github to FILE or to standard output; the default is text on standard error (may be repeated)",
-            takes: Takes::Text("FORMAT[=FILE]", |d, text| {
+            takes: FlagValue::Text("FORMAT[=FILE]", |d, text| {
                 d.run.expected.reports.push(report(text)?);
                 Ok(())
             }),
@@ -76,7 +76,7 @@ fn formats() -> Vec<&'static str> {
 
 const BUFFERING: &[&str] = &["line", "full", "none"];
 
-pub(super) const OUTPUT: Group = Group {
+pub(super) const OUTPUT: FlagGroup = FlagGroup {
     heading: "Output",
     flags: &[
         Flag {
@@ -85,7 +85,7 @@ pub(super) const OUTPUT: Group = Group {
             help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
             more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |d, path| {
+            takes: FlagValue::Path("FILE", |d, path| {
                 d.run.settings.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
                 d.run.outputs.push(path);
                 Ok(())
@@ -100,7 +100,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "format",
             letter: Some('f'),
             help: "Output format; overrides file extensions",
-            takes: Takes::Word("FORMAT", formats, |d, word| {
+            takes: FlagValue::Word("FORMAT", formats, |d, word| {
                 let name = one_of(word, &formats(), "format")?;
                 d.run.settings.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
                 d.run.format = Some(name);
@@ -116,7 +116,7 @@ pub(super) const OUTPUT: Group = Group {
             help: "Compare the flame graphs with the state in the file BASE (see -f state), or with the map @BASE",
             more: "Widths are those of this run. Functions that have grown since BASE are red, and those that have shrunk are blue",
             hint: ValueHint::FilePath,
-            takes: Takes::Text("BASE", |d, text| {
+            takes: FlagValue::Text("BASE", |d, text| {
                 d.run.diff = Some(text.into());
                 Ok(())
             }),
@@ -128,7 +128,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "watch",
             help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (1)",
             more: "q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
-            takes: Takes::Number("SECS", "1", |d, text| {
+            takes: FlagValue::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
             }),
@@ -140,7 +140,7 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "B",
             help: "Output buffering: line, full or none",
-            takes: Takes::Word(
+            takes: FlagValue::Word(
                 "MODE",
                 || BUFFERING.to_vec(),
                 |d, word| {
@@ -158,7 +158,7 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "serve",
             help: "Serve the maps as metrics for Prometheus, at /metrics; ADDR defaults to 127.0.0.1",
-            takes: Takes::Text("[ADDR:]PORT", |d, text| {
+            takes: FlagValue::Text("[ADDR:]PORT", |d, text| {
                 d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
                 Ok(())
             }),
@@ -171,7 +171,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "otlp",
             help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP); `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
             hint: ValueHint::Url,
-            takes: Takes::Text("URL", |d, text| {
+            takes: FlagValue::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
                 d.run.otlp = Some(crate::otlp::Config::new(text, &var)?);
                 d.run.settings.invocation.sends_origin = true;
@@ -186,7 +186,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "serve-token",
             help: "With --serve: clients must send the word in FILE as their bearer token",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |d, path| {
+            takes: FlagValue::Path("FILE", |d, path| {
                 d.run.serve_token = Some(path);
                 Ok(())
             }),
@@ -199,7 +199,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "quiet",
             letter: Some('q'),
             help: "Do not print the number of attached probes",
-            takes: Takes::Nothing(|d| d.run.quiet = true),
+            takes: FlagValue::Nothing(|d| d.run.quiet = true),
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
@@ -209,7 +209,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "verbose",
             letter: Some('v'),
             help: "Show the time of each stage and the mechanism of each probe",
-            takes: Takes::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
+            takes: FlagValue::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
             verbs: Verbs::Show,
             at_run: true,
             ..FLAG
@@ -218,7 +218,7 @@ pub(super) const OUTPUT: Group = Group {
             name: "warnings",
             letter: Some('k'),
             help: "Also report failed reads of memory and maps",
-            takes: Takes::Count(|d, times| {
+            takes: FlagValue::Count(|d, times| {
                 if times > 1 {
                     return Err(Failure::new("-k can appear only once"));
                 }
@@ -231,7 +231,7 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "no-warnings",
             help: "Suppress all warnings",
-            takes: Takes::Nothing(|d| {
+            takes: FlagValue::Nothing(|d| {
                 d.run.warnings = false;
                 d.run.settings.warning_level = 0;
             }),
@@ -241,14 +241,14 @@ pub(super) const OUTPUT: Group = Group {
         Flag {
             name: "strict",
             help: "Exit with status 1 if anything was lost: events, probe runs, map updates, or parts of strings",
-            takes: Takes::Nothing(|d| d.run.strict = true),
+            takes: FlagValue::Nothing(|d| d.run.strict = true),
             at_run: true,
             ..FLAG
         },
         Flag {
             name: "color",
             help: "Color in messages and output: auto, always or never",
-            takes: Takes::Word(
+            takes: FlagValue::Word(
                 "WHEN",
                 || COLORS.to_vec(),
                 |d, word| {

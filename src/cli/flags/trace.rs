@@ -2,21 +2,21 @@
 
 use clap::ValueHint;
 
-use super::{FLAG, Flag, Group, Takes, Verbs};
+use super::{FLAG, Flag, FlagGroup, FlagValue, Verbs};
 use crate::cli::values;
 use crate::failure::Failure;
 
 /// Mirrors of settings.
-pub(super) const LIMITS: Group = Group { heading: "Limits", flags: &[] };
+pub(super) const LIMITS: FlagGroup = FlagGroup { heading: "Limits", flags: &[] };
 
-pub(super) const TRACE: Group = Group {
+pub(super) const TRACE: FlagGroup = FlagGroup {
     heading: "What to trace",
     flags: &[
         Flag {
             name: "pid",
             letter: Some('p'),
             help: "Trace this process; the run ends with it",
-            takes: Takes::Text("PID", |d, text| {
+            takes: FlagValue::Text("PID", |d, text| {
                 d.run.settings.pid = Some(values::pid("-p", text)?);
                 Ok(())
             }),
@@ -30,7 +30,7 @@ pub(super) const TRACE: Group = Group {
             letter: Some('c'),
             help: "Start this command after attaching; the run ends with it. Words are split as in a shell",
             hyphens: true,
-            takes: Takes::Text("COMMAND", |d, text| {
+            takes: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
                 d.run.settings.invocation.has_child = true;
                 d.run.child = Some(text.into());
@@ -44,7 +44,7 @@ pub(super) const TRACE: Group = Group {
         Flag {
             name: "follow",
             help: "Trace only the process of -c or -p and its descendants; the default of verbs and most tools with -c",
-            takes: Takes::Nothing(|d| d.run.settings.follow = true),
+            takes: FlagValue::Nothing(|d| d.run.settings.follow = true),
             needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
             ..FLAG
         },
@@ -52,7 +52,7 @@ pub(super) const TRACE: Group = Group {
             name: "cgroup",
             help: "Trace only tasks in this cgroup (version 2) or below it; PATH is absolute or relative to the cgroup mount",
             hint: ValueHint::DirPath,
-            takes: Takes::Text("PATH", |d, text| {
+            takes: FlagValue::Text("PATH", |d, text| {
                 d.run.cgroup = Some(text.into());
                 Ok(())
             }),
@@ -62,7 +62,7 @@ pub(super) const TRACE: Group = Group {
         Flag {
             name: "container",
             help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC)",
-            takes: Takes::Text("NAME", |d, text| {
+            takes: FlagValue::Text("NAME", |d, text| {
                 d.run.container = Some(text.into());
                 Ok(())
             }),
@@ -71,7 +71,7 @@ pub(super) const TRACE: Group = Group {
         Flag {
             name: "probe-filter",
             help: "Attach only to probes whose full name matches this regular expression",
-            takes: Takes::Text("REGEX", |d, text| {
+            takes: FlagValue::Text("REGEX", |d, text| {
                 let wrong = |e: regex::Error| {
                     // its last line says what is wrong; the others show where, below each other
                     let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -87,7 +87,7 @@ pub(super) const TRACE: Group = Group {
             name: "traceable-functions",
             help: "File of traceable functions, used in place of the kernel's available_filter_functions",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("FILE", |d, path| {
+            takes: FlagValue::Path("FILE", |d, path| {
                 if std::fs::metadata(&path).map_or(true, |m| m.is_file() && std::fs::File::open(&path).is_err()) {
                     return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
                 }
@@ -99,14 +99,14 @@ pub(super) const TRACE: Group = Group {
         Flag {
             name: "unsafe",
             help: "Allow functions that change the system or the traced process, such as signal() and system()",
-            takes: Takes::Nothing(|d| d.run.settings.allow_unsafe = true),
+            takes: FlagValue::Nothing(|d| d.run.settings.allow_unsafe = true),
             at_run: true,
             ..FLAG
         },
         Flag {
             name: "propagate-status",
             help: "Exit with the status of the command of -c",
-            takes: Takes::Nothing(|d| d.run.propagate_status = true),
+            takes: FlagValue::Nothing(|d| d.run.propagate_status = true),
             needs: (&["cmd"], "a -c command"),
             at_run: true,
             ..FLAG
@@ -114,7 +114,7 @@ pub(super) const TRACE: Group = Group {
         Flag {
             name: "notify-fd",
             help: "Write the line `attached` to this file descriptor when all probes are attached",
-            takes: Takes::Text("N", |d, text| {
+            takes: FlagValue::Text("N", |d, text| {
                 d.run.notify_fd = Some(values::descriptor(text)?);
                 Ok(())
             }),

@@ -2,18 +2,18 @@
 
 use clap::ValueHint;
 
-use super::{FLAG, Flag, Group, Takes, Verbs};
+use super::{FLAG, Flag, FlagGroup, FlagValue, Verbs};
 use crate::cli::MODES;
 use crate::failure::Failure;
 use crate::settings::Mode;
 
-pub(super) const RUN: Group = Group {
+pub(super) const RUN: FlagGroup = FlagGroup {
     heading: "What to run",
     flags: &[
         Flag {
             name: "e",
             help: "Run this program; if repeated, the last -e applies",
-            takes: Takes::Text("PROGRAM", |d, text| {
+            takes: FlagValue::Text("PROGRAM", |d, text| {
                 d.program = Some(text.into());
                 Ok(())
             }),
@@ -24,7 +24,7 @@ pub(super) const RUN: Group = Group {
             name: "list",
             letter: Some('l'),
             help: "List probes that match a pattern (`*` matches any text), or the probes of a script; -v shows their arguments",
-            takes: Takes::Nothing(|d| d.list = true),
+            takes: FlagValue::Nothing(|d| d.list = true),
             verbs: Verbs::Refuse,
             ..FLAG
         },
@@ -32,7 +32,7 @@ pub(super) const RUN: Group = Group {
             name: "against",
             help: "With -l: list the probes of the kernel in this snapshot; see `rbt snapshot --help`",
             hint: ValueHint::FilePath,
-            takes: Takes::Path("SNAPSHOT", |d, path| {
+            takes: FlagValue::Path("SNAPSHOT", |d, path| {
                 d.run.against = Some(path);
                 Ok(())
             }),
@@ -42,7 +42,7 @@ pub(super) const RUN: Group = Group {
         Flag {
             name: "fmt",
             help: "Print the script in canonical form and exit; see `rbt fmt --help`",
-            takes: Takes::Nothing(|d| d.fmt = true),
+            takes: FlagValue::Nothing(|d| d.fmt = true),
             not_with: &["mode"],
             verbs: Verbs::Refuse,
             ..FLAG
@@ -50,7 +50,7 @@ pub(super) const RUN: Group = Group {
         Flag {
             name: "test",
             help: "Run only the script's tests (test:NAME); the status is 1 if one fails",
-            takes: Takes::Nothing(|d| d.run.settings.mode = Mode::Test),
+            takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Test),
             not_with: &["mode", "bench"],
             verbs: Verbs::Refuse,
             ..FLAG
@@ -58,7 +58,7 @@ pub(super) const RUN: Group = Group {
         Flag {
             name: "bench",
             help: "Run only the script's benchmarks (bench:NAME)",
-            takes: Takes::Nothing(|d| d.run.settings.mode = Mode::Bench),
+            takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Bench),
             not_with: &["mode"],
             verbs: Verbs::Refuse,
             ..FLAG
@@ -66,7 +66,7 @@ pub(super) const RUN: Group = Group {
         Flag {
             name: "info",
             help: "Show what this machine and this build of rbt support",
-            takes: Takes::Nothing(|d| d.info = true),
+            takes: FlagValue::Nothing(|d| d.info = true),
             verbs: Verbs::Refuse,
             ..FLAG
         },
@@ -77,7 +77,7 @@ pub(super) const RUN: Group = Group {
 pub(super) const MODE: Flag = Flag {
     name: "mode",
     help: "`codegen` compiles the script and exits; `format`, `test` and `bench` are --fmt, --test and --bench",
-    takes: Takes::Word(
+    takes: FlagValue::Word(
         "MODE",
         || MODES.to_vec(),
         |d, word| {

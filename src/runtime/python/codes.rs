@@ -9,7 +9,7 @@ use crate::codegen::artifact::{CODE_RECORD, Code};
 use crate::value::Frame;
 
 /// What is known of a code object.
-struct Known {
+struct CodeObject {
     minor: u32,
     first: u32,
     name: String,
@@ -20,7 +20,7 @@ struct Known {
 /// All of them, and how many bytes they take.
 #[derive(Default)]
 struct Codes {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, CodeObject>,
     bytes: usize,
 }
 
@@ -62,14 +62,14 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
         let len = (word(bytes) as usize).min(room);
         text(record.get(at..at + len).unwrap_or_default(), word(shape))
     };
-    let known = Known {
+    let known = CodeObject {
         minor: word(offset_of!(Code, minor)),
         first: word(offset_of!(Code, line)),
         name: text(offset_of!(Code, name), Code::EMPTY.name.len(), offset_of!(Code, name_bytes), offset_of!(Code, name_shape)),
         file: text(offset_of!(Code, file), Code::EMPTY.file.len(), offset_of!(Code, file_bytes), offset_of!(Code, file_shape)),
         table: if piece_at == 0 { piece.to_vec() } else { Vec::new() },
     };
-    codes.bytes += size_of::<(u64, Known)>() + known.name.len() + known.file.len() + known.table.len();
+    codes.bytes += size_of::<(u64, CodeObject)>() + known.name.len() + known.file.len() + known.table.len();
     codes.known.insert(id, known);
 }
 

@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
 use crate::settings::{Invocation, Settings};
-use crate::state::Counted;
+use crate::state::AggregateState;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
 use crate::types::{Agg, Space, Type};
@@ -38,7 +38,8 @@ static READ: KernelRead = KernelRead { init: [0, 0], step, finish, quotient: Non
 fn agg(f: &CallInfo, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
-static SAVED: StateCodec = StateCodec { adds: false, size: |_, _| None, save: |_, _| Counted::default(), load: |_, _| Ok(Vec::new()) };
+static SAVED: StateCodec =
+    StateCodec { adds: false, size: |_, _| None, save: |_, _| AggregateState::default(), load: |_, _| Ok(Vec::new()) };
 static COUNT: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, false, vec![]),

@@ -185,15 +185,15 @@ fn cpp_name(read: &cpp_demangle::BorrowedSymbol<'_>, options: cpp_demangle::Dema
 const LONGEST: usize = 1 << 16;
 
 /// Returns the written text, unless it is too long.
-fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
-    let mut out = Bounded(String::new());
+fn bounded(write: impl FnOnce(&mut BoundedString) -> fmt::Result) -> Option<String> {
+    let mut out = BoundedString(String::new());
     write(&mut out).ok()?;
     Some(out.0)
 }
 
-struct Bounded(String);
+struct BoundedString(String);
 
-impl Write for Bounded {
+impl Write for BoundedString {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > LONGEST {
             return Err(fmt::Error);

@@ -27,7 +27,7 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     let mut all = BTreeSet::new();
     let mut left = VecDeque::from([program.to_owned()]);
     while let Some(path) = left.pop_front() {
-        let Linked { interpreter, libraries, directories } = linked_with(&path).unwrap_or_default();
+        let DynamicSection { interpreter, libraries, directories } = linked_with(&path).unwrap_or_default();
         let own = |name: &str| directories.iter().map(|dir| dir.join(name)).find(|path| path.exists());
         let found = libraries.iter().filter_map(|name| own(name).or_else(|| find(name))).chain(interpreter);
         for path in found {
@@ -41,7 +41,7 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
 
 /// What a file asks of the loader.
 #[derive(Debug, Default)]
-struct Linked {
+struct DynamicSection {
     /// The loader itself.
     interpreter: Option<PathBuf>,
     /// Names of libraries.
@@ -50,7 +50,7 @@ struct Linked {
     directories: Vec<PathBuf>,
 }
 
-fn linked_with(path: &Path) -> Option<Linked> {
+fn linked_with(path: &Path) -> Option<DynamicSection> {
     let data = map(path).ok()?;
     let data: &[u8] = &data;
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
@@ -63,7 +63,7 @@ fn linked_with(path: &Path) -> Option<Linked> {
     };
     // as in ld.so(8)
     let origin = path.canonicalize().ok()?.parent()?.display().to_string();
-    let mut linked = Linked::default();
+    let mut linked = DynamicSection::default();
     for segment in header.program_headers(endian, data).ok()? {
         if let Ok(Some(name)) = segment.interpreter(endian, data) {
             linked.interpreter = std::str::from_utf8(name).ok().map(PathBuf::from);

@@ -48,7 +48,7 @@ impl StackRule {
 
 /// A program of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitedProgram {
     /// Name of its function.
     pub name: String,
     /// Stack in bytes that counts towards [`MOST_STACK`]: that of the deepest chain of calls, or the largest of one function.
@@ -74,7 +74,7 @@ struct Function {
 
 /// Analyzes each program of an object that rbt compiled. `private` tells of a program, by name, whether its type may have a stack of
 /// its own. Error: it is not such an object.
-pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> Result<Vec<Limited>, String> {
+pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> Result<Vec<LimitedProgram>, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
@@ -139,9 +139,9 @@ pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> R
 }
 
 /// Combines a program with all functions that it calls.
-fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) -> Limited {
+fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) -> LimitedProgram {
     let mut all = BTreeSet::new();
-    let mut found = Limited { name, ..Limited::default() };
+    let mut found = LimitedProgram { name, ..LimitedProgram::default() };
     let (mut ahead, mut tail_call, mut largest) = (vec![&found.name], false, 0);
     while let Some(next) = ahead.pop() {
         if let (true, Some(f)) = (all.insert(next), functions.get(next)) {

@@ -34,7 +34,7 @@ fn in_section(bytes: &[u8], at_address: u64, image: &Image<'_>) -> Option<Vec<Sy
     for at in memchr::memmem::find_iter(bytes, DIGITS) {
         tried += 1;
         if let Some(tokens) = Tokens::around(bytes, at + 1)
-            && let Some(names) = Names::before(bytes, &tokens)
+            && let Some(names) = SymbolNames::before(bytes, &tokens)
             && let Some(addresses) = addresses(bytes, at_address, &tokens, &names, image)
         {
             return Some(symbols(&tokens, &names, &addresses));
@@ -92,14 +92,14 @@ impl<'a> Tokens<'a> {
     }
 }
 
-struct Names<'a> {
+struct SymbolNames<'a> {
     /// The tokens of each name.
     names: Vec<&'a [u8]>,
     /// Start of the names in the section.
     start: usize,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SymbolNames<'a> {
     /// Finds the names before the tokens: the markers are somewhere between, right after the names.
     fn before(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
         let mut at = tokens.start & !3;
@@ -193,7 +193,7 @@ fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
 
 /// Finds the addresses. They are in ascending order, except those of per-CPU data, which come first or last. So a form is right
 /// if its addresses are in this order and code is in sections of code.
-fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
+fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &SymbolNames<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
     let count = names.names.len();
     let number_at = names.start.checked_sub(8)?;
     let table = |from: usize, each: usize| bytes.get(from..from.checked_add(count.checked_mul(each)?)?);
@@ -249,7 +249,7 @@ fn is_plausible(all: &[u64], kinds: &[u8], image: &Image<'_>) -> bool {
     back <= 2 && image.undivided().is_none_or(starts) && right > 0 && right * 4 >= code().count() * 3
 }
 
-fn symbols(tokens: &Tokens<'_>, names: &Names<'_>, addresses: &[u64]) -> Vec<Symbol> {
+fn symbols(tokens: &Tokens<'_>, names: &SymbolNames<'_>, addresses: &[u64]) -> Vec<Symbol> {
     let mut all = Vec::with_capacity(addresses.len());
     let mut text = Vec::new();
     for (name, address) in names.names.iter().zip(addresses) {

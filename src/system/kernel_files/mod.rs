@@ -28,7 +28,7 @@ use crate::input;
 use crate::system::kernel::functions::{Functions, KERNEL};
 use crate::system::kernel_types::KernelTypes;
 use crate::system::machine::arch;
-use crate::system::snapshot::{About, Contents, Event};
+use crate::system::snapshot::{Contents, Event, SnapshotInfo};
 use crate::system::{Feature, Missing};
 use abilities::Evidence;
 use code::{Code, Symbols};
@@ -41,13 +41,13 @@ use modules::Module;
 ///
 /// `progress` receives the name of what is being read.
 pub fn from_vmlinux(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
-    let parts = Parts { image: path.to_owned(), ..Parts::default() };
+    let parts = KernelPaths { image: path.to_owned(), ..KernelPaths::default() };
     read(&parts, format!("the kernel's image {}", path.display()), progress)
 }
 
 /// Describes a kernel from the directory of an unpacked package of a distribution.
 pub fn from_package(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
-    read(&Parts::of(dir)?, format!("a package's files in {}", dir.display()), progress)
+    read(&KernelPaths::of(dir)?, format!("a package's files in {}", dir.display()), progress)
 }
 
 /// Sections that the files do not provide, and the reasons.
@@ -65,14 +65,14 @@ fn unknown(contents: &Contents) -> BTreeMap<String, String> {
 
 /// The paths of a kernel's files.
 #[derive(Clone, Debug, Default)]
-struct Parts {
+struct KernelPaths {
     image: PathBuf,
     config: Option<PathBuf>,
     system_map: Option<PathBuf>,
     modules: Option<PathBuf>,
 }
 
-impl Parts {
+impl KernelPaths {
     /// Finds the files in a package: `boot/vmlinuz-REL` or `lib/modules/REL/vmlinuz`, with `/usr` merged or not.
     fn of(dir: &Path) -> Result<Self, Missing> {
         let folders = ["lib/modules", "usr/lib/modules"].map(|f| dir.join(f));
@@ -135,7 +135,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
+fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
     let shown = parts.image.display();
     let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
     progress("the kernel's image");
@@ -197,7 +197,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         btf.extend(modules.into_iter().filter_map(|m| Some((m.name, m.btf?))));
     }
     let mut contents = Contents {
-        about: About { release, machine: image.machine.clone(), build_id: image.build_id.clone(), source, possible_cpus: 0 },
+        about: SnapshotInfo { release, machine: image.machine.clone(), build_id: image.build_id.clone(), source, possible_cpus: 0 },
         btf,
         events,
         functions,
@@ -214,7 +214,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
 }
 
 /// The symbols of the kernel: from its own table, which is authoritative; else from the file; else from `System.map`.
-fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
+fn symbols(image: &mut Image<'_>, parts: &KernelPaths) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
         flat::divide_sections(image, &own);
@@ -284,7 +284,7 @@ fn release(image: &Image<'_>) -> Option<String> {
 
 /// Reads the configuration from the file beside the image, or from CONFIG_IKCONFIG: compressed, between two marks
 /// (`kernel/configs.c`).
-fn config(parts: &Parts, image: &Image<'_>) -> Result<Option<String>, Missing> {
+fn config(parts: &KernelPaths, image: &Image<'_>) -> Result<Option<String>, Missing> {
     if let Some(path) = &parts.config {
         let said =
             |e| Missing { what: format!("cannot read {}: {}", path.display(), reason(&e)), help: Some("unpack the package again".into()) };

@@ -130,12 +130,12 @@ pub struct Blob {
     first_string: u32,
     /// The range of the types in `bytes`.
     types: Range<usize>,
-    walked: RefCell<Walked>,
+    walked: RefCell<ScannedTypes>,
 }
 
 /// The types that were scanned so far.
 #[derive(Default)]
-struct Walked {
+struct ScannedTypes {
     /// Offset of every [`STRIDE`]-th entry in the file.
     starts: Vec<u32>,
     /// Name of each entry.
@@ -212,7 +212,7 @@ impl Blob {
         if u32::try_from(bytes.len()).is_err() {
             return Err("BTF is over 4 GB".into());
         }
-        let walked = RefCell::new(Walked { at: types.start, ..Walked::default() });
+        let walked = RefCell::new(ScannedTypes { at: types.start, ..ScannedTypes::default() });
         Ok(Blob { bytes, strings, first_id, first_string, types, walked })
     }
 
@@ -220,7 +220,7 @@ impl Blob {
     fn walk(&self, wanted: usize) -> Result<(), String> {
         const CUT: &str = "BTF is truncated";
         let mut walked = self.walked.borrow_mut();
-        let Walked { starts, names, at } = &mut *walked;
+        let ScannedTypes { starts, names, at } = &mut *walked;
         let entries = self.bytes.get(..self.types.end).ok_or(CUT)?;
         if names.len() >= wanted || *at >= self.types.end {
             return Ok(());

@@ -23,7 +23,7 @@ use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::snapshot::inferred_features;
 use crate::system::{
-    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
     machine::rights,
 };
 use crate::system::{
@@ -44,7 +44,7 @@ const IMAGES: [&str; 2] = ["RBT_VMLINUX", "BPFTRACE_VMLINUX"];
 type OwnTypes = Result<Rc<BinaryTypes>, Missing>;
 
 /// Sorted pairs of names, or the reason why there are none.
-type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
+type NamePairs = OnceCell<Result<Vec<(String, String)>, Missing>>;
 
 /// The running machine.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub struct Live {
     tracefs: OnceCell<Result<Tracefs, Missing>>,
     /// `None` if they cannot be read.
     dynamic_events: OnceCell<Option<Vec<(String, String)>>>,
-    tracepoints: Names,
-    raw_tracepoints: Names,
+    tracepoints: NamePairs,
+    raw_tracepoints: NamePairs,
     features: Features,
     symbols: RefCell<BTreeMap<String, Option<u64>>>,
     binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
@@ -348,8 +348,9 @@ impl TargetInfo for Live {
         self.functions.get_or_init(|| self.read_functions()).as_ref().map_err(Clone::clone)
     }
 
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
-        let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
+    fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
+        let homes =
+            |all: &Functions| all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect();
         if self.attaches_nothing {
             // Nothing will be attached, which would show the error. If the list cannot be read, continue as below.
             let _ = self.functions();
@@ -359,7 +360,7 @@ impl TargetInfo for Live {
         }
         // A described function may be untraceable; attaching to it will show that.
         if let Some(described) = self.prototype(None, name) {
-            return Ok(vec![Home { module: described.module, function: name.to_owned() }]);
+            return Ok(vec![FunctionLocation { module: described.module, function: name.to_owned() }]);
         }
         Ok(homes(self.functions()?))
     }
@@ -464,7 +465,7 @@ impl TargetInfo for Live {
             && feature != Feature::Kprobe
             && !*self.may_ask.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
         {
-            let known = inferred_features::Known { sys: self, config: &|_| None, symbols: &|| true };
+            let known = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| true };
             return inferred_features::has(&known, feature);
         }
         if feature == Feature::SharedStacks {
@@ -472,7 +473,7 @@ impl TargetInfo for Live {
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
         if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
-            return inferred_features::has(&inferred_features::Known { sys: self, config: &|_| None, symbols: &|| false }, feature);
+            return inferred_features::has(&inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| false }, feature);
         }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {

@@ -9,7 +9,7 @@ use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::{
-    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
     events::syscalls, events::tracefs,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -160,12 +160,12 @@ impl TargetInfo for Snapshot {
         self.functions.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+    fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
         match self.functions() {
-            Ok(all) => Ok(all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect()),
+            Ok(all) => Ok(all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect()),
             // A described function may be untraceable.
             Err(missing) => match self.prototype(None, name) {
-                Some(described) => Ok(vec![Home { module: described.module, function: name.to_owned() }]),
+                Some(described) => Ok(vec![FunctionLocation { module: described.module, function: name.to_owned() }]),
                 None => Err(missing),
             },
         }
@@ -242,7 +242,7 @@ impl TargetInfo for Snapshot {
             return *known;
         }
         let config = |option: &str| self.config(option).map(str::to_owned);
-        let known = inferred_features::Known { sys: self, config: &config, symbols: &|| self.knows_symbols() };
+        let known = inferred_features::KernelFacts { sys: self, config: &config, symbols: &|| self.knows_symbols() };
         let answer = inferred_features::has(&known, feature);
         self.answered.borrow_mut().insert(feature, answer);
         answer

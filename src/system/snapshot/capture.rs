@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{About, Contents, Event, parts};
+use super::{Contents, Event, SnapshotInfo, parts};
 use crate::failure::reason;
 use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::{self, CALLERS, Features};
@@ -25,7 +25,7 @@ pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
     let live = Live::new();
     let (release, machine) = headers::uname().unwrap_or_default();
     let mut all = Contents {
-        about: About {
+        about: SnapshotInfo {
             machine,
             build_id: function_cache::kernel_build_id().unwrap_or_default(),
             source: THIS_MACHINE.into(),

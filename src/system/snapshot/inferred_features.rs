@@ -6,7 +6,7 @@ use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;
 
 /// What tells whether a kernel has something.
-enum Sign {
+enum Evidence {
     /// A constant of an enum.
     Constant(&'static str),
     /// A struct.
@@ -20,17 +20,17 @@ enum Sign {
     /// An option of its configuration that is set to `y`.
     Config(&'static str),
     /// One of these.
-    Any(&'static [Sign]),
+    Any(&'static [Evidence]),
     /// All of these.
-    All(&'static [Sign]),
+    All(&'static [Evidence]),
     /// The contrary.
-    No(&'static Sign),
+    No(&'static Evidence),
 }
 
-use Sign::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
+use Evidence::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
 
 /// Each feature that can be told so; of others nothing is known. Files are the kernel's.
-const SIGNS: &[(Feature, Sign)] = &[
+const SIGNS: &[(Feature, Evidence)] = &[
     // kernel/trace/bpf_trace.c has these structs where CONFIG_UPROBES and CONFIG_FPROBE are set
     (Feature::UprobeMulti, Struct("bpf_uprobe_multi_link")),
     (Feature::KprobeMulti, Struct("bpf_kprobe_multi_link")),
@@ -80,10 +80,10 @@ const SIGNS: &[(Feature, Sign)] = &[
     (Feature::SharedStacks, Enum("priv_stack_mode")),
 ];
 
-const FETCH: Sign = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_elem")]);
+const FETCH: Evidence = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_elem")]);
 
 /// A kernel, as far as it is known without trying anything.
-pub struct Known<'a> {
+pub struct KernelFacts<'a> {
     /// Its types and its symbols.
     pub sys: &'a dyn TargetInfo,
     /// What an option of its configuration is set to; none: the configuration is not known.
@@ -93,7 +93,7 @@ pub struct Known<'a> {
 }
 
 /// Has it? Where nothing is known: what is safe everywhere.
-pub fn has(of: &Known, feature: Feature) -> bool {
+pub fn has(of: &KernelFacts, feature: Feature) -> bool {
     if feature == Feature::Btf {
         return of.sys.types_missing().is_none();
     }
@@ -102,7 +102,7 @@ pub fn has(of: &Known, feature: Feature) -> bool {
 }
 
 /// None: what would tell it is not in the snapshot.
-fn is(of: &Known, sign: &Sign) -> Option<bool> {
+fn is(of: &KernelFacts, sign: &Evidence) -> Option<bool> {
     let types = || of.sys.types_missing().is_none().then_some(());
     Some(match sign {
         Constant(name) => {

@@ -29,7 +29,7 @@ use file::Sections;
 
 /// What is known of the kernel as such.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct SnapshotInfo {
     /// `uname -r`.
     pub release: String,
     /// `uname -m`.
@@ -57,7 +57,7 @@ pub struct Event {
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// The kernel as such.
-    pub about: About,
+    pub about: SnapshotInfo,
     /// Raw BTF by module: `vmlinux` first.
     pub btf: Vec<(String, Vec<u8>)>,
     /// Events, sorted.
@@ -104,7 +104,7 @@ pub fn write_with_progress(contents: &Contents, to: &mut dyn Write, packed: &mut
 /// A kernel, as a file has it. What files of binaries hold is this machine's.
 pub struct Snapshot {
     path: PathBuf,
-    about: About,
+    about: SnapshotInfo,
     /// What it is for; of older files, which do not tell, what this machine is.
     arch: &'static Arch,
     sections: Rc<Sections>,
@@ -181,7 +181,7 @@ impl Snapshot {
     }
 
     /// The kernel as such.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &SnapshotInfo {
         &self.about
     }
 

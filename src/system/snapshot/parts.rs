@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Sections;
-use super::{About, Contents, Event};
+use super::{Contents, Event, SnapshotInfo};
 use crate::system::Feature;
 use crate::system::kernel::functions::Functions;
 
@@ -93,7 +93,7 @@ fn lines<S: AsRef<str>>(names: &[S]) -> String {
     names.iter().flat_map(|n| [n.as_ref(), "\n"]).collect()
 }
 
-fn about(about: &About) -> String {
+fn about(about: &SnapshotInfo) -> String {
     let rows = [
         ("release", about.release.clone()),
         ("machine", about.machine.clone()),
@@ -110,10 +110,10 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// The kernel as such. A key that is not known is left out.
-pub fn read_about(of: &Sections) -> Result<About, String> {
+pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
     let text = of.text("about")?.ok_or("its section `about` is not there")?;
     let value = |key: &str| pairs(&text).find(|(k, _)| *k == key).map_or("", |(_, v)| v).to_owned();
-    Ok(About {
+    Ok(SnapshotInfo {
         release: value("release"),
         machine: value("machine"),
         build_id: value("build-id"),

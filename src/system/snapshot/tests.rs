@@ -27,7 +27,7 @@ fn contents(noise: usize) -> Contents {
     let words = |head: &str| (0..noise).map(|i| format!("{head}{:x}", i.wrapping_mul(0x9e37_79b9) % 1000)).collect::<BTreeSet<_>>();
     let untraceable: BTreeSet<String> = words("raw_").into_iter().chain(["inlined.isra.0".to_owned()]).collect();
     Contents {
-        about: About {
+        about: SnapshotInfo {
             release: "6.1.0-test".into(),
             machine: "x86_64".into(),
             build_id: "ab01".into(),

@@ -34,7 +34,7 @@ enum Number {
 }
 
 /// An expression under evaluation.
-pub(super) struct Sum<'a> {
+pub(super) struct Evaluation<'a> {
     pub(super) machine: &'a Machine,
     /// Address of the instruction before which the expression is evaluated.
     pub(super) at: u64,
@@ -44,9 +44,9 @@ pub(super) struct Sum<'a> {
     pub(super) by_sp: bool,
 }
 
-impl<'a> Sum<'a> {
-    pub(super) fn new(machine: &'a Machine, at: u64, frame: &'a Frame<'a>) -> Sum<'a> {
-        Sum { machine, at, frame, stack: Vec::new(), by_sp: false }
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(machine: &'a Machine, at: u64, frame: &'a Frame<'a>) -> Evaluation<'a> {
+        Evaluation { machine, at, frame, stack: Vec::new(), by_sp: false }
     }
 
     /// Returns each piece with its size. The last piece may have no size; then it extends to the end.
@@ -137,7 +137,7 @@ impl<'a> Sum<'a> {
             },
             Operation::EntryValue { expression } => {
                 let entered = follow::entered();
-                let mut inner = Sum::new(&entered, self.at, self.frame);
+                let mut inner = Evaluation::new(&entered, self.at, self.frame);
                 match inner.parts(Expression(expression))?.as_slice() {
                     // Here, a register's value and an address relative to it are both numbers.
                     [(None, Part::Value(value) | Part::Memory(value))] => Number::Of(*value),
@@ -163,7 +163,7 @@ impl<'a> Sum<'a> {
 
     fn frame_base(&mut self) -> Result<Value, NoLocation> {
         let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(NoLocation::Odd)?;
-        let mut inner = Sum::new(self.machine, self.at, self.frame);
+        let mut inner = Evaluation::new(self.machine, self.at, self.frame);
         // A frame base that refers to itself would recurse endlessly.
         let mut operations = expression.operations(self.frame.unit.encoding());
         while let Ok(Some(operation)) = operations.next() {

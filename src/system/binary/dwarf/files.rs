@@ -7,7 +7,7 @@ use object::{Object, ObjectSection};
 
 use super::File;
 use super::sections::{parse, section, units};
-use super::split::{self, Absent};
+use super::split::{self, MissingUnit};
 use crate::system::{Missing, binary::debug_files, binary::elf};
 
 /// Where distributions put the parts that debug files share.
@@ -18,7 +18,7 @@ pub struct Files {
     /// The binary's own file, the file that `dwz` made (which may be empty), then those of split units.
     pub all: Vec<File>,
     /// Split units that were not found.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<MissingUnit>,
 }
 
 /// Loads the DWARF of a binary from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]), and

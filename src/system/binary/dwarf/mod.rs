@@ -86,7 +86,7 @@ type Prologues = BTreeMap<(u32, u32), Rc<Vec<u64>>>;
 pub struct BinaryTypes {
     files: Vec<File>,
     /// Split units that were not found.
-    absent: Vec<split::Absent>,
+    absent: Vec<split::MissingUnit>,
     index: Index,
     /// The first type ID of this binary.
     first_id: u32,

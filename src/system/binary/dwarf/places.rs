@@ -12,7 +12,7 @@ use gimli::{
     DW_AT_type, Expression, RawLocListEntry,
 };
 
-use super::expressions::{Part, Sum};
+use super::expressions::{Evaluation, Part};
 use super::frame::{Frame, Location};
 use super::no_location::NoLocation;
 use super::types::is_float;
@@ -324,7 +324,7 @@ impl ArgumentSearch {
         if expression.0.is_empty() {
             return LocationAt::Nothing;
         }
-        let mut sum = Sum::new(path.machine(), path.at(), frame);
+        let mut sum = Evaluation::new(path.machine(), path.at(), frame);
         let parts = match sum.parts(expression) {
             Ok(parts) => parts,
             Err(why) => return LocationAt::Never(why),

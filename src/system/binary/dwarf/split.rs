@@ -13,7 +13,7 @@ use super::{File, Slice};
 use crate::system::{Missing, binary::debug_files};
 
 /// A unit of which only the skeleton exists.
-pub struct Absent {
+pub struct MissingUnit {
     /// Index of the skeleton among the binary's units.
     unit: usize,
     /// Addresses of its code.
@@ -32,7 +32,7 @@ struct Skeleton {
 
 /// Loads the files of split units, and tells which are absent. `own` has the skeletons, `path` is the binary, `file` the file with
 /// the skeletons, `dirs` are those of `--debuginfo`.
-pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<Absent>) {
+pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<MissingUnit>) {
     let mut split = Vec::new();
     let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
     if skeletons.is_empty() {
@@ -44,7 +44,7 @@ pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<F
         None => skeletons,
     };
     let missing = in_files(own, left, path, dirs, &mut split);
-    let absent: Vec<Absent> = missing.into_iter().map(|(unit, why)| Absent { unit, code: code(own, unit), why }).collect();
+    let absent: Vec<MissingUnit> = missing.into_iter().map(|(unit, why)| MissingUnit { unit, code: code(own, unit), why }).collect();
     // A split unit replaces its skeleton.
     for (n, unit) in own.units.iter_mut().enumerate() {
         if unit.dwo_id.is_some() && !absent.iter().any(|a| a.unit == n) {

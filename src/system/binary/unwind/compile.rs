@@ -173,7 +173,7 @@ impl Compiler {
         code.sort_by_key(|(_, offset, ..)| *offset);
         let spans = std::mem::take(&mut self.spans);
         // a file without any information is gone through by frame pointers as a whole
-        let mut gaps = Gaps { data, segments, functions: None };
+        let mut gaps = UncoveredRanges { data, segments, functions: None };
         for &&(addr, _, size, _) in &code {
             let first = spans.partition_point(|s| s.end <= addr);
             let mut at = addr;
@@ -196,7 +196,7 @@ impl Compiler {
     }
 
     /// Adds the rules of code without information. `padding`: the rule of what is no code.
-    fn fill(&mut self, pages: &mut Pages, gaps: &mut Gaps<'_>, gap: Range<u64>, padding: u32) {
+    fn fill(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>, padding: u32) {
         let size = gap.end.saturating_sub(gap.start);
         if size == 0 {
             return;
@@ -216,14 +216,14 @@ impl Compiler {
 }
 
 /// The parts of a file that have no call frame information.
-struct Gaps<'d> {
+struct UncoveredRanges<'d> {
     data: &'d [u8],
     segments: &'d [Segment],
     /// Where functions start, by the symbols: looked up when they are needed.
     functions: Option<Vec<u64>>,
 }
 
-impl<'d> Gaps<'d> {
+impl<'d> UncoveredRanges<'d> {
     fn code(&self, gap: &Range<u64>) -> &'d [u8] {
         let start = offset(self.segments, gap.start).and_then(|at| usize::try_from(at).ok());
         let end = start.and_then(|start| start.checked_add(usize::try_from(gap.end - gap.start).ok()?));
