@@ -81,9 +81,9 @@
 //! - A record has an index and the values of an event; literals stay in the manifest. Long strings follow the fixed part without
 //!   padding. Programs do not wake user space for each record: see `emit/ring.rs`. A separate thread moves records
 //!   from the ring buffer to memory, in order (`runtime/collect.rs`), so that a slow one does not cause the loss of others.
-//! - Counters for each probe and CPU show what was sent, lost, missed, refused and truncated (`emit/tally.rs`); totals are their
+//! - Counters for each probe and CPU show what was sent, lost, missed, refused and truncated (`emit/probe_counters.rs`); totals are their
 //!   sums. Failures are counted by place (`emit/problem.rs`) and use no space in the ring buffer.
-//! - The end of a run waits until no program is running (`runtime/grace.rs`), so that counters, records and output agree.
+//! - The end of a run waits until no program is running (`runtime/grace_period.rs`), so that counters, records and output agree.
 //! - Two of rbt's own programs maintain a map of the followed processes (`emit/follow.rs`), in which the script's programs look up
 //!   the current one.
 //! - The walk along Python frames is made of global functions, which the verifier checks once (`emit/python/`). The layouts of
@@ -134,7 +134,7 @@
 //! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
 //!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
-//!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
+//!   sweeper holds the descriptors while the process ends (`runtime/background_detach.rs`).
 //!
 //! # The binary
 //!

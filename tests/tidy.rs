@@ -90,7 +90,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("postcard", &["src/frontend/compiled.rs"]),
     ("sha2", &["src/driver/start.rs", "src/bundle.rs"]),
     ("shlex", &[]),
-    ("similar", &["src/driver/rewrite.rs"]),
+    ("similar", &["src/driver/fmt.rs"]),
     ("strsim", &["src/diag/"]),
     ("thiserror", &[]),
     ("toml", &["src/compat/"]),

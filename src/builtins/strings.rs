@@ -6,7 +6,7 @@ use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
-use crate::system::binary::texts::{self, TextPlace};
+use crate::system::binary::string_layouts::{self, TextPlace};
 use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -115,7 +115,7 @@ fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
 
 /// Keeps where the first argument has its text, if it is a struct of text or points to one.
 fn keep_place(f: &CallInfo) -> bool {
-    let place = f.args.first().and_then(|a| texts::place(f.sys, texts::structure(&a.ty)?));
+    let place = f.args.first().and_then(|a| string_layouts::place(f.sys, string_layouts::structure(&a.ty)?));
     if let Some(place) = place {
         f.keep(&place.numbers());
     }

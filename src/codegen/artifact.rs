@@ -38,7 +38,7 @@ pub struct Manifest {
     /// Which runs of each probe a limit may drop; empty where nothing limits the run.
     #[serde(default)]
     pub sampling: Vec<Sampling>,
-    /// How many [`Tally`]s each CPU has.
+    /// How many [`ProbeCounters`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
     /// Limits (in frames) of the stack maps. The map with limit n is `stacks_n`: a hash from the ID of a stack (`u64`) to n
@@ -146,8 +146,8 @@ pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
     CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, Gate, HITS_SECTION, MOMENTS,
-    OF_NAMESPACE, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
-    STATE_SECTION, Start, State, TALLIES_SECTION, Tally, stacks_name,
+    OF_NAMESPACE, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS,
+    START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};
@@ -182,7 +182,7 @@ pub struct Program {
     /// Why, or why not, for `-v`; may be empty.
     #[serde(default)]
     pub why: String,
-    /// The script's probes that it is of, by number, from 0 in order: each has its [`Tally`]. Two where entries and returns
+    /// The script's probes that it is of, by number, from 0 in order: each has its [`ProbeCounters`]. Two where entries and returns
     /// share a program.
     #[serde(default)]
     pub probes: Vec<usize>,

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::paired;
+use super::latency_pairs;
 use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering};
 use crate::sema::hir;
 use crate::settings::Mechanism;
@@ -24,7 +24,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
             probe.functions.iter_mut().for_each(|f| hir::loops_for_unrolls(&mut f.body));
         }
     }
-    let after_entry = paired::exits(&script, env.settings);
+    let after_entry = latency_pairs::exits(&script, env.settings);
     let all: Vec<BodyNeeds> =
         script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
     let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();

@@ -4,7 +4,7 @@
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions; `chunk.rs`: chunks of long bodies
 //! - `event.rs`: records for user space
 //! - `limits.rs`: the kernel's limits on a program
-//! - `lower.rs`: the mechanism of each probe; `paired.rs`: exits that follow an entry
+//! - `lower.rs`: the mechanism of each probe; `latency_pairs.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
 //! - `double_buffer.rs`: maps that are printed and emptied at once
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
@@ -19,9 +19,9 @@ mod expr;
 mod follow;
 mod function;
 mod gates;
+mod latency_pairs;
 mod limits;
 mod lower;
-mod paired;
 mod probe;
 mod session;
 mod stmt;

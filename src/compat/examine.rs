@@ -11,7 +11,7 @@ use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
 use crate::probes::{self, Attach, ContextFeatures, Env, SamplePeriod};
-use crate::runtime::{self, AttachFailed, Refused};
+use crate::runtime::{self, AttachFailed, VerifierError};
 use crate::sema::{self, hir};
 use crate::settings::{Mechanism, MissingProbes, Mode, Settings};
 use crate::syntax::{self, ast};
@@ -376,7 +376,7 @@ impl Examiner<'_> {
 
     /// What the running kernel has against the script.
     fn refused(&mut self, error: &anyhow::Error) {
-        let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<Refused>() {
+        let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<VerifierError>() {
             let bug = "if the script does not do this, it is a bug in rbt: please report it with the script".to_string();
             (refused.code(), refused.message(), refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
         } else if let Some(failed) = error.downcast_ref::<AttachFailed>() {

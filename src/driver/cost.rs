@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
-use super::budget::{Budget, not_run};
+use super::expectations::{Budget, not_run};
 use super::script;
 use crate::cli::cost::{Bound, Cost};
 use crate::diag::plain;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::budget::{self, Budget};
+use super::expectations::{self, Budget};
 use crate::cli::Run;
 use crate::cli::merge::Merge;
 use crate::failure::{Failure, reason};
@@ -129,7 +129,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
     }
     let options = RenderOptions {
         warnings: run.warnings,
-        commands: budget::is_read_for_commands(run),
+        commands: expectations::is_read_for_commands(run),
         key_parts,
         base: base(run)?,
         about: Arc::new(about("the sum".into(), String::new())),

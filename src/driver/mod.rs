@@ -31,15 +31,15 @@ use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
-use budget::Budget;
+use expectations::Budget;
 
-mod budget;
 mod build;
 mod cost;
-mod folder;
+mod expectations;
+mod fmt;
 mod merge;
 mod relocate;
-mod rewrite;
+mod serve;
 mod snapshot;
 mod start;
 
@@ -69,12 +69,12 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
             to_stdout(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
         }
         Command::Build(asked) => build::build(&asked),
-        Command::Fmt(fmt) => rewrite::rewrite(&fmt),
+        Command::Fmt(fmt) => fmt::rewrite(&fmt),
         Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
         Command::Merge(asked) => merge::merge(&asked),
         Command::Cost(asked) => cost::cost(&asked),
-        Command::Serve(asked) => folder::serve(&asked),
+        Command::Serve(asked) => serve::serve(&asked),
         Command::Completions(shell) => to_stdout(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -99,7 +99,7 @@ fn explain(words: &[String]) -> Result<String, Failure> {
 
 /// The whole way of a script, and of what is expected of it.
 fn run(run: &Run) -> Result<u8, Failure> {
-    if run.expected.is_empty() { script(run, None, None) } else { budget::run(run) }
+    if run.expected.is_empty() { script(run, None, None) } else { expectations::run(run) }
 }
 
 fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead, CostSink)>) -> Result<u8, Failure> {
@@ -161,7 +161,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
     }
     let budget = budget.as_deref();
     let described = start::described(run, &checked, &front, budget);
-    let mut launch = Launch::prepare(run, &described, &checked.settings, budget::is_read_for_commands(run))?;
+    let mut launch = Launch::prepare(run, &described, &checked.settings, expectations::is_read_for_commands(run))?;
     (launch.base, launch.measure) = (merge::base(run)?, measure);
     launch_script(launch, checked, compiled, child, &sys, &mut front, budget)
 }

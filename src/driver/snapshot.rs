@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::rewrite::place;
+use super::fmt::place;
 use crate::cli::Program;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as SnapshotArgs, Task};
 use crate::codegen;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
-use super::budget::Budget;
+use super::expectations::Budget;
 use crate::builtins::{self, MapAction};
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;

@@ -12,10 +12,10 @@
 //! - `arith.rs`: arithmetic; `bits.rs`: bits and bounds; `flow.rs`: branches, loops, values computed once
 //! - `mem.rs`: allocation outside of the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: comparing and searching
 //!   memory
-//! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
+//! - `map.rs`: maps; `ring.rs`: records; `probe_counters.rs`: counters; `helper.rs`: kernel helpers; `kfunc.rs`: kernel functions
 //! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
 //! - `python/`: Python frames of the current thread
-//! - `unwind.rs`: user stacks by unwind tables
+//! - `unwind/`: user stacks by unwind tables
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
 //! - `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
@@ -36,20 +36,20 @@ mod flow;
 mod follow;
 mod gate;
 pub mod helper;
-pub mod kernel;
+pub mod kfunc;
 mod loop_limit;
 mod map;
 mod mem;
 mod module;
 mod object;
 mod order;
+mod probe_counters;
 mod problem;
 mod program;
 mod python;
 mod ring;
 mod session;
 pub mod shared;
-mod tally;
 mod task;
 mod temporaries;
 mod text;
@@ -64,7 +64,7 @@ pub use flow::{IfBlocks, LoopBlocks};
 pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
-pub use kernel::KernelType;
+pub use kfunc::KernelType;
 pub use loop_limit::{LoopLimit, SignalOffsets};
 pub use map::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;

@@ -1,6 +1,6 @@
 //! Session programs, which serve the entry and the return of a function: a function for each, and one that calls the right one.
 
-use super::kernel::KernelType;
+use super::kfunc::KernelType;
 use super::{Builder, Cmp, CodegenCx, ProgramCx, SectionDef, ok};
 use crate::bug;
 

@@ -13,7 +13,7 @@ pub fn stacks_name(limit: u32) -> String {
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
-/// The section (and so the map) of [`Tally`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
+/// The section (and so the map) of [`ProbeCounters`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
 /// In the object it has those of one CPU; the loader makes it as large as the machine wants it.
 pub const TALLIES_SECTION: &str = ".data.tallies";
 /// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent when no probe has any to report. In
@@ -261,7 +261,7 @@ pub struct State {
 /// midst of what is traced.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct ProbeCounters {
     /// Records that were to be sent, those that found no room included.
     pub sent: u64,
     /// Records that found no room in the ring.

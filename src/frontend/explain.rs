@@ -6,7 +6,7 @@ use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
 use crate::failure::Failure;
 use crate::launch::explain::{Explainer, span_at};
-use crate::runtime::{AttachRefused, NotPermitted, Refused};
+use crate::runtime::{AttachRefused, NotPermitted, VerifierError};
 use crate::settings::Mechanism;
 use crate::streams::to_stderr;
 use crate::system::{Feature, TargetInfo};
@@ -33,7 +33,7 @@ pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, che
         return Vec::new();
     }
     // loops are smaller than copies, though not faster
-    let too_large = error.downcast_ref::<Refused>().is_some_and(Refused::is_too_large);
+    let too_large = error.downcast_ref::<VerifierError>().is_some_and(VerifierError::is_too_large);
     if too_large && !checked.settings.refuses(Mechanism::Unroll) && checked.script.unrolls() {
         return vec![Mechanism::Unroll];
     }

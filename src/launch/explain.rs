@@ -6,7 +6,7 @@ use crate::cli::Run;
 use crate::codegen::artifact::Manifest;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
-use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Refused};
+use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, VerifierError};
 use crate::streams::{not_written, to_stderr};
 use crate::value::Pos;
 
@@ -26,7 +26,7 @@ pub(crate) struct Explainer<'a> {
 impl Explainer<'_> {
     /// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
     pub fn explain(&self, error: &anyhow::Error, other: u8) -> Failure {
-        if let Some(refused) = error.downcast_ref::<Refused>() {
+        if let Some(refused) = error.downcast_ref::<VerifierError>() {
             if self.run.verbose {
                 to_stderr(&format!("{}\n", diag::plain_lines(refused.log.trim_end())));
             }

@@ -8,7 +8,7 @@ use csv::Writer;
 
 use super::order::{arrange, divide};
 use super::stack_keys::{shown, visible};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, span, spell, utc};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, span, utc, value_text};
 use crate::output::Output;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Scale, Value};
@@ -167,7 +167,7 @@ impl Csv {
 /// A number, or a text.
 fn plain(value: &Value) -> Row {
     let number = if let Value::Float { value, single } = value {
-        Some(spell::float(*value, *single))
+        Some(value_text::float(*value, *single))
     } else if let Value::Avg(s) = value {
         s.average().number().map(|n| n.to_string())
     } else {

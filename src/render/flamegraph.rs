@@ -9,7 +9,7 @@ use std::sync::Arc;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
-use super::heat_picture::{self, Panel};
+use super::heatmap_svg::{self, Panel};
 use super::stack_keys::{Kind, Name, Width, is_stacked, names, visible, weight};
 use super::{Base, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
@@ -59,7 +59,7 @@ impl Picture {
             return Some(Picture::Stacks(Stacks::of(view)));
         }
         let heat = view.entries.iter().any(|(_, value)| matches!(value, Value::HeatMap(_)));
-        heat.then(|| Picture::Heat(heat_picture::panels(view)))
+        heat.then(|| Picture::Heat(heatmap_svg::panels(view)))
     }
 }
 
@@ -131,7 +131,7 @@ impl Renderer for Pictures {
         };
         match picture {
             Picture::Stacks(stacks) => self.stacks(&name, stacks, to),
-            Picture::Heat(panels) => heat_picture::draw(&visible(&name), &self.of, &panels, to),
+            Picture::Heat(panels) => heatmap_svg::draw(&visible(&name), &self.of, &panels, to),
         }
     }
 

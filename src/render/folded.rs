@@ -9,10 +9,10 @@ use crate::host::Reader;
 use crate::output::Output;
 use crate::value::{MapView, Value};
 
-use super::digits::decimal;
-use super::spell;
+use super::integers::decimal;
 use super::stack_keys::{BETWEEN, KeyPart, NO_STACK, frame, parts, weight};
 use super::style::Style;
+use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
 
 /// Makes the renderer.
@@ -100,7 +100,7 @@ impl Folded {
                 KeyPart::Between => self.push(BETWEEN.as_bytes(), &mut line),
                 KeyPart::Other(value) => {
                     let mut text = Vec::new();
-                    spell::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
+                    value_text::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
                     self.push(&text, &mut line);
                 }
             }

@@ -8,10 +8,10 @@ use crate::types::Type;
 use crate::value::Value;
 
 use super::decimal::{self, Fraction};
-use super::digits::{hex_byte, unsigned};
 use super::gfp;
+use super::integers::{hex_byte, unsigned};
 use super::order::fraction;
-use super::spell;
+use super::value_text;
 
 /// A part of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -317,7 +317,7 @@ impl ConversionSpec {
 
     fn buffer(&self, bytes: &[u8], to: &mut Vec<u8>) {
         if self.conversion == Conversion::Escaped {
-            return spell::escaped(bytes, to);
+            return value_text::escaped(bytes, to);
         }
         let spaced = self.conversion == Conversion::HexBytes;
         for (i, b) in bytes.iter().enumerate() {
@@ -638,11 +638,11 @@ mod tests {
                 let expected = &expected[..length as usize];
                 let pieces = parse(format.as_bytes()).unwrap();
                 let ours = super::format(&pieces, &[Value::Int(v)], &|_, v, to| {
-                    spell::value(v, Style { trailer: b"", tight: false, visible: false }, to)
+                    value_text::value(v, Style { trailer: b"", tight: false, visible: false }, to)
                 });
                 assert_eq!(ours, expected, "{format} of {v}");
                 let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_, v, to| {
-                    spell::value(v, Style { trailer: b"", tight: false, visible: false }, to)
+                    value_text::value(v, Style { trailer: b"", tight: false, visible: false }, to)
                 });
                 assert_eq!(unsigned, expected, "{format} of {}", v as u64);
             }

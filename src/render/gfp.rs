@@ -1,6 +1,6 @@
 //! Names of allocation flags (`gfp_t`), for `%gr`.
 
-use super::digits::address;
+use super::integers::address;
 
 /// In the order of the kernel's own table for trace output (include/trace/events/mmflags.h): the widest combination
 /// first. Values are those of include/linux/gfp_types.h, whose bits 0 to 23 are the same in all kernels since 5.14 (bit 9

@@ -2,7 +2,7 @@
 
 use crate::value::{Hist, Scale};
 
-use super::digits::decimal;
+use super::integers::decimal;
 
 /// A bar of the greatest count, in columns.
 const BAR: u64 = 52;

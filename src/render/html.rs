@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::markup::escaped;
+use super::escape::escaped;
 use super::order::{arrange, divide};
 use super::stack_keys::{Kind, Name, TimeUnit, Width, is_stacked, names, shown, visible, weight};
 use super::{RenderOptions, Rendered, Renderer, hist, span, text, utc};

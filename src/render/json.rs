@@ -10,10 +10,10 @@ use crate::output::{Limited, MESSAGE, Output, Step, TestEvent};
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{Counts, Hist, MapView, Value};
 
-use super::digits::{decimal, signed};
+use super::integers::{decimal, signed};
 use super::order::{arrange, divide};
-use super::spell;
 use super::style::Style;
+use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_warning, series, stack};
 
 /// Makes the renderer.
@@ -66,7 +66,7 @@ impl Renderer for JsonRenderer {
 
     fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
         // Escaped as JSON has it, when the whole text is told.
-        spell::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
+        value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
     }
 }
 
@@ -208,7 +208,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
         }
         if view.keyed {
             let mut key = Vec::new();
-            spell::key(k, Style { trailer, tight: true, visible: false }, &mut key);
+            value_text::key(k, Style { trailer, tight: true, visible: false }, &mut key);
             string(&key, to);
             to.extend_from_slice(b": ");
         }
@@ -227,9 +227,9 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         Value::Bool(b) => to.extend_from_slice(if *b { b"true" } else { b"false" }),
         Value::Int(i) => number(i128::from(*i), to),
         Value::Uint(u) => number(i128::from(*u), to),
-        Value::Float { value, single } if value.is_finite() => to.extend_from_slice(spell::float(*value, *single).as_bytes()),
+        Value::Float { value, single } if value.is_finite() => to.extend_from_slice(value_text::float(*value, *single).as_bytes()),
         // JSON has no such numbers
-        Value::Float { value, single } => string(spell::float(*value, *single).as_bytes(), to),
+        Value::Float { value, single } => string(value_text::float(*value, *single).as_bytes(), to),
         Value::Ptr(p) => decimal(to, *p),
         Value::Enum { name: _, value } => signed(to, *value),
         Value::Str { bytes, cut: false } => string(bytes, to),

@@ -19,16 +19,16 @@ pub mod time;
 
 mod csv;
 mod decimal;
-mod digits;
+mod escape;
 mod flamegraph;
 mod folded;
 mod gfp;
-mod heat_picture;
 mod heatmap;
+mod heatmap_svg;
 mod hist;
 mod html;
+mod integers;
 mod json;
-mod markup;
 mod order;
 mod perfetto;
 mod pprof;
@@ -36,7 +36,6 @@ mod protobuf;
 mod series;
 mod span;
 mod speedscope;
-mod spell;
 mod stack;
 mod stack_keys;
 mod state;
@@ -44,6 +43,7 @@ mod style;
 mod table;
 mod test;
 mod text;
+mod value_text;
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::protobuf::Message;
-use super::spell;
 use super::stack_keys::{self, KeyPart};
 use super::style::Style;
+use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
 use crate::host::Reader;
 use crate::output::Output;
@@ -204,7 +204,7 @@ impl Renderer for PerfettoRenderer {
 impl PerfettoRenderer {
     fn spelled(&self, value: &Value) -> Vec<u8> {
         let mut text = Vec::new();
-        spell::value(value, Style { trailer: &self.trailer, tight: false, visible: false }, &mut text);
+        value_text::value(value, Style { trailer: &self.trailer, tight: false, visible: false }, &mut text);
         text
     }
 
@@ -245,7 +245,7 @@ impl PerfettoRenderer {
             let mut name = view.name.clone().into_bytes();
             if view.keyed {
                 name.push(b'[');
-                spell::key(key, Style { trailer: &self.trailer, tight: false, visible: false }, &mut name);
+                value_text::key(key, Style { trailer: &self.trailer, tight: false, visible: false }, &mut name);
                 name.push(b']');
             }
             if let Value::Series(series) = value {

@@ -1,8 +1,8 @@
 //! A span that has ended, as a line: start, duration, thread, name, values.
 
-use super::spell;
 use super::style::Style;
 use super::time::strftime;
+use super::value_text;
 use crate::timeline::{Phase, Span, Track};
 
 /// Columns of the duration and the thread.
@@ -67,6 +67,6 @@ fn write_values(span: &Span, style: Style, to: &mut Vec<u8>) {
         to.push(b' ');
         style.text(name.as_bytes(), to);
         to.push(b'=');
-        spell::value(value, style, to);
+        value_text::value(value, style, to);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::value::{Frame, Stack, StackMode};
 
-use super::digits::{address, decimal, hex};
+use super::integers::{address, decimal, hex};
 use super::style::Style;
 
 /// Appends the stack. If it is tight, frames are not indented, as in a JSON key.

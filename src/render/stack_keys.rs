@@ -1,7 +1,7 @@
 //! Keys of maps as flame graphs have them: labels and frames, outermost first, and how wide each is.
 
-use super::spell;
 use super::style::Style;
+use super::value_text;
 use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
 
 /// In place of a key without parts.
@@ -255,7 +255,7 @@ pub fn visible(text: &str) -> String {
 /// A value as text without control characters.
 pub fn shown(value: &Value) -> String {
     let mut shown = Vec::new();
-    spell::value(value, STYLE, &mut shown);
+    value_text::value(value, STYLE, &mut shown);
     String::from_utf8_lossy(&shown).into_owned()
 }
 

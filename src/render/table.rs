@@ -1,8 +1,8 @@
 //! A map in aligned columns: a line per entry, with a column for each part of the key and for each field of the value.
 
 use super::order::{arrange, divide, with_unit};
-use super::spell;
 use super::style::Style;
+use super::value_text;
 use crate::value::{MapView, Value};
 
 /// Appends the map as a table and a blank line. If a cell has several lines, it appends nothing and returns false.
@@ -52,7 +52,7 @@ fn row(view: &MapView, key: &Value, value: &Value, style: Style) -> Option<Vec<C
     let mut cells = Vec::new();
     let mut push = |v: &Value, number: bool| {
         let mut text = Vec::new();
-        spell::value(v, style, &mut text);
+        value_text::value(v, style, &mut text);
         let single = !text.contains(&b'\n');
         cells.push(Cell { text, number: number || v.number().is_some() });
         single

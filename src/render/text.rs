@@ -6,10 +6,10 @@ use crate::output::{Limited, Output, Step};
 use crate::terminal::Canvas;
 use crate::value::{Counts, MapView, Pos, Value};
 
-use super::digits::decimal;
+use super::integers::decimal;
 use super::order::{arrange, divide, with_unit};
-use super::spell::{key, value};
 use super::style::Style;
+use super::value_text::{key, value};
 use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, is_script, is_warning, span, table};
 
 /// Makes the renderer.

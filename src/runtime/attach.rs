@@ -18,7 +18,7 @@ use libbpf_sys::{
 };
 
 use super::perf::{self, Scope};
-use super::{iter, optimized_uprobe, proc_maps, sweep};
+use super::{background_detach, iter, optimized_uprobe, proc_maps};
 use crate::codegen::artifact::{AttachSite, Manifest, Program};
 use crate::failure::without_os_error;
 use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
@@ -93,7 +93,7 @@ impl Links {
         let mapped = proc_maps::own_files();
         let ours = |path: &Path| proc_maps::identity(path).is_some_and(|file| mapped.contains(&file));
         let programs: BTreeSet<usize> = in_files.into_iter().filter(|(_, path)| ours(path)).map(|(program, _)| program).collect();
-        sweep::sweep(
+        background_detach::sweep(
             self.slow.extract_if(.., |held| held.0.is_some_and(|program| programs.contains(&program))).map(|(_, fd)| fd).collect(),
         );
     }
@@ -129,7 +129,7 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.timers.clear();
         self.fast.clear();
-        sweep::sweep(std::mem::take(&mut self.slow).into_iter().map(|(_, fd)| fd).collect());
+        background_detach::sweep(std::mem::take(&mut self.slow).into_iter().map(|(_, fd)| fd).collect());
     }
 }
 

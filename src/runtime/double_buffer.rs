@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::grace;
+use super::grace_period;
 use super::shared::Shared;
 
 /// How long a program that sleeps in the midst of a change is waited for. (Nothing in a change sleeps, but it may have
@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(200);
 pub(super) fn switch(state: &Shared, bit: u32) -> anyhow::Result<()> {
     let generation = state.generation(bit);
     state.switch(bit);
-    grace::wait_for_programs().context("waiting for programs to leave a map")?;
+    grace_period::wait_for_programs().context("waiting for programs to leave a map")?;
     let since = Instant::now();
     while state.changing(bit, generation) != 0 && since.elapsed() < PATIENCE {
         std::thread::sleep(LOOK_AGAIN);

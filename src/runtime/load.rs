@@ -16,15 +16,15 @@ use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
-use super::refused::Refused;
 use super::shared::Shared;
 use super::signals::Signals;
 use super::unwind::{self as unwind_tables, Unwinder};
-use super::{refused, unloadable};
+use super::verifier_log::VerifierError;
+use super::{unloadable, verifier_log};
 use crate::codegen::artifact::{
     Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, Manifest, Map, PYTHON_CODES,
-    PYTHON_PROCESSES, PYTHON_STATE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, TALLIES_SECTION, Tally, second,
-    stacks_name, unwind,
+    PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, TALLIES_SECTION,
+    second, stacks_name, unwind,
 };
 use crate::probes::{self, Attach};
 use crate::settings::{MissingProbes, Settings};
@@ -122,7 +122,7 @@ pub(super) struct LogSelection {
 
 /// Loads the object. `log` receives what `selected` selects.
 ///
-/// Errors: [`refused::Refused`] and [`NotPermitted`], or otherwise the messages of libbpf.
+/// Errors: [`verifier_log::VerifierError`] and [`NotPermitted`], or otherwise the messages of libbpf.
 pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
@@ -145,12 +145,12 @@ pub(super) fn load(
         let mut verified = Vec::new();
         let wanted = if selected.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
         let loaded = open_and_load(artifact, settings, sys, context, wanted, &left_out);
-        let loaded = loaded.or_else(|why| match why.downcast::<Refused>() {
+        let loaded = loaded.or_else(|why| match why.downcast::<VerifierError>() {
             // before Linux 6.4 the log's end is what is cut off, with the reason
             Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
                 match open_and_load(artifact, settings, sys, context, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
                     Ok(loaded) => Ok(loaded),
-                    Err(Ok(Refused { reason, suggestion, .. })) => Err(Refused { reason, suggestion, ..cut }.into()),
+                    Err(Ok(VerifierError { reason, suggestion, .. })) => Err(VerifierError { reason, suggestion, ..cut }.into()),
                     Err(Err(_)) => Err(cut.into()),
                 }
             }
@@ -334,7 +334,7 @@ fn prepare_maps(
             Some(TALLIES_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
-                map.set_value_size(manifest.probes.max(1) as u32 * cpus * size_of::<Tally>() as u32)?;
+                map.set_value_size(manifest.probes.max(1) as u32 * cpus * size_of::<ProbeCounters>() as u32)?;
             }
             Some(FAILURES_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
@@ -499,7 +499,7 @@ fn collect(
 fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
     let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
     let failure = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
-    let too_large = failure.as_deref().is_some_and(|failure| refused::read("", "", Some(failure)).is_too_large());
+    let too_large = failure.as_deref().is_some_and(|failure| verifier_log::read("", "", Some(failure)).is_too_large());
     if text.trim().is_empty() && !too_large {
         return why.into();
     }
@@ -511,7 +511,7 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
         Some([site, others @ ..]) => format!("{} and {} more", site.name, others.len()),
         Some([]) | None => function.unwrap_or_else(|| "a program".into()),
     };
-    refused::read(&name, &text, failure.as_deref()).into()
+    verifier_log::read(&name, &text, failure.as_deref()).into()
 }
 
 /// Other failures: a missing permission, or the messages of libbpf.

@@ -42,6 +42,7 @@ use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
 
 mod attach;
+mod background_detach;
 pub mod child;
 mod collect;
 mod context;
@@ -52,7 +53,7 @@ mod entry_cost;
 mod events;
 mod final_maps;
 mod follow;
-mod grace;
+mod grace_period;
 mod initial_mappings;
 mod iter;
 mod jit_dump;
@@ -71,26 +72,25 @@ mod problems;
 mod proc_maps;
 mod python;
 mod redraw;
-mod refused;
 mod remote;
 mod removed_cgroup;
 mod replaced_files;
 mod ring;
 mod run;
-mod saved;
 mod scrape;
 mod shared;
 mod signals;
 mod source;
 mod stacks;
-mod sweep;
+mod state;
 pub mod symbolize;
 mod test_run;
 mod tests_and_benches;
 mod throttle;
-mod unhit;
+mod unhit_probes;
 mod unloadable;
 mod unwind;
+mod verifier_log;
 mod watch;
 
 #[cfg(test)]
@@ -99,11 +99,11 @@ mod tests;
 pub use attach::AttachFailed;
 pub use meter::{Costs, ProbeCost};
 pub use privileges::{NotPermitted, missing as missing_privileges};
-pub use refused::Refused;
 pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
 pub use signals::{ProcessSignals, keep_user_signals};
 pub use throttle::{Remedy, budget};
+pub use verifier_log::VerifierError;
 pub use watch::WatchView;
 
 use child::Child;
@@ -257,7 +257,7 @@ struct SessionCx<'a> {
 
 /// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
 ///
-/// Errors: [`Refused`] by the verifier, [`NotPermitted`], or other errors of libbpf or the machine, in a chain.
+/// Errors: [`VerifierError`] by the verifier, [`NotPermitted`], or other errors of libbpf or the machine, in a chain.
 pub fn load<'a>(
     artifact: &'a Artifact,
     settings: &'a Settings,

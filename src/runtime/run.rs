@@ -15,7 +15,7 @@ use super::signals::{Signals, with_loop_deadline};
 use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
-use super::{Child, Exit, Options, Session, SessionCx, child, grace, iter, load, raw, redraw, removed_cgroup, unhit};
+use super::{Child, Exit, Options, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, unhit_probes};
 use crate::host::Host;
 use crate::output::Output;
 use crate::probes::Attach;
@@ -128,7 +128,7 @@ impl Session<'_> {
         with_loop_deadline(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
             // nothing is lost where the kernel does not do it but what a program says that is at work just now
-            true => with_loop_deadline(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
+            true => with_loop_deadline(flags, STRAGGLERS * 10, || grace_period::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
         self.links.detach_from_own_files(self.cx.manifest);
@@ -144,7 +144,7 @@ impl Session<'_> {
             context.in_end = true;
             source.finish(&mut context);
             if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
-                context.notes = unhit::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
+                context.notes = unhit_probes::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
             }
             context.notes.extend(cgroup.warning(true));
             context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));

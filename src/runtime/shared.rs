@@ -6,16 +6,16 @@ use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crate::codegen::artifact::{
-    CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally,
+    CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, MOMENTS, ProbeCounters, STATE_SECTION, State, TALLIES_SECTION,
 };
 
-/// [`State`], [`Tally`]s and [`Failures`], mapped.
+/// [`State`], [`ProbeCounters`]s and [`Failures`], mapped.
 pub(super) struct Shared {
     state: *mut State,
     /// Used if the object has none, so that there is always memory to read.
     _own: Option<Box<State>>,
     /// For each CPU those of all probes; how many in all, and of one CPU.
-    tallies: *const Tally,
+    tallies: *const ProbeCounters,
     length: usize,
     of_cpu: usize,
     /// For each problem those of all CPUs, and how many in all.
@@ -55,7 +55,7 @@ impl Shared {
         match name {
             STATE_SECTION if size < size_of::<State>() => return false,
             STATE_SECTION => (self.state, self._own) = (mapped.cast(), None),
-            TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<Tally>()),
+            TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<ProbeCounters>()),
             GATES_SECTION => {
                 (self.gates, self.all_gates) = (mapped.cast(), size / size_of::<Gate>());
                 (0..self.all_gates).for_each(|gate| self.set_gate(gate, 1, 0));
@@ -72,9 +72,9 @@ impl Shared {
     }
 
     /// What these probes have counted so far, on all CPUs together.
-    pub fn tally(&self, probes: &[usize]) -> Tally {
+    pub fn tally(&self, probes: &[usize]) -> ProbeCounters {
         let cpus = self.length / self.of_cpu;
-        let mut sum = Tally::default();
+        let mut sum = ProbeCounters::default();
         for at in (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.of_cpu).map(move |p| cpu * self.of_cpu + p)) {
             self.add(&mut sum, at);
         }
@@ -82,14 +82,14 @@ impl Shared {
     }
 
     /// What all have.
-    pub fn tally_of_all(&self) -> Tally {
-        let mut sum = Tally::default();
+    pub fn tally_of_all(&self) -> ProbeCounters {
+        let mut sum = ProbeCounters::default();
         (0..self.length).for_each(|at| self.add(&mut sum, at));
         sum
     }
 
     /// `at` is less than `length`.
-    fn add(&self, sum: &mut Tally, at: usize) {
+    fn add(&self, sum: &mut ProbeCounters, at: usize) {
         // SAFETY: within the mapping, and for the rest as below
         let tally = unsafe { self.tallies.add(at) };
         let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);

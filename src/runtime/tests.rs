@@ -391,7 +391,7 @@ fn refused_programs_name_their_line() {
     };
     let (_, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
     let error = exit.unwrap_err();
-    let refused = error.downcast_ref::<Refused>().unwrap_or_else(|| panic!("{error:#}"));
+    let refused = error.downcast_ref::<VerifierError>().unwrap_or_else(|| panic!("{error:#}"));
     eprintln!("{refused}\n{}", refused.log);
     assert_eq!(refused.program, "rawtracepoint:x");
     assert!(refused.reason.contains("invalid mem access"), "{}", refused.reason);

@@ -1,7 +1,7 @@
 //! Programs that the kernel rejects because of their target rather than their code: functions that cannot be traced, and kinds
 //! of objects without an iterator. The kernel rejects them when they are loaded, before anything is attached.
 
-use super::refused::Refused;
+use super::verifier_log::VerifierError;
 use crate::codegen::artifact::Manifest;
 
 /// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `said` has the messages
@@ -19,7 +19,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     if !program.ty.row().has_target {
         return Vec::new();
     }
-    if let Some(refused) = why.downcast_ref::<Refused>() {
+    if let Some(refused) = why.downcast_ref::<VerifierError>() {
         let looked_at = refused.log.lines().any(is_instruction);
         // kernels before 6.16 refuse some without a word: `btf_id_deny` of kernel/bpf/verifier.c
         let told = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
@@ -80,7 +80,7 @@ mod tests {
             programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],
             ..Manifest::default()
         };
-        let refused = |log: &str| anyhow::Error::from(super::super::refused::read("x", log, None));
+        let refused = |log: &str| anyhow::Error::from(super::super::verifier_log::read("x", log, None));
         let said = |name: &str| vec![format!("libbpf: prog '{name}': BPF program load failed: Invalid argument")];
         let log = "Attaching to this function is not supported\nprocessed 0 insns (limit 1000000)";
         let found = targets(&refused(log), &said("b"), &manifest);

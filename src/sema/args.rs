@@ -11,7 +11,7 @@ use crate::builtins::{Accepts, ArgInfo, Builtin, Lit, MapArg, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::Feature;
-use crate::system::binary::texts;
+use crate::system::binary::string_layouts;
 use crate::types::{Space, Type};
 
 /// Arguments as checked.
@@ -231,7 +231,7 @@ impl BodyChecker<'_> {
             Accepts::Literal => {
                 (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
             }
-            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if texts::place(self.env.sys, of).is_some()) => (true, ""),
+            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if string_layouts::place(self.env.sys, of).is_some()) => (true, ""),
             Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }

@@ -6,9 +6,9 @@
 //!
 //! A scrape asks the runs for their states ([`Scrapes`]), so the server itself reads no map.
 
-pub mod board;
 mod exposition;
 mod http;
+pub mod registry;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

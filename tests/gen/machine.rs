@@ -6,7 +6,7 @@ use rbt::emit::Dumps;
 use rbt::frontend::{self, Checked};
 use rbt::probes::Env;
 use rbt::render::{self, RenderOptions};
-use rbt::runtime::{self, Options, Refused};
+use rbt::runtime::{self, Options, VerifierError};
 use rbt::sema::hir;
 use rbt::settings::{Mechanism, Settings};
 use rbt::system::machine::live::Live;
@@ -29,7 +29,7 @@ pub enum Outcome {
     /// It has more ways through it than the verifier follows; rbt tells that in its own words.
     Complex(String),
     /// The verifier rejected it: the reason, and the end of its log.
-    Refused(String, String),
+    VerifierError(String, String),
     /// An error of the machine.
     Machine(String),
     /// A bug in rbt.
@@ -48,7 +48,7 @@ impl Outcome {
             Outcome::Check(_) => "check",
             Outcome::Compile(_) => "compile",
             Outcome::Complex(_) => "complex",
-            Outcome::Refused(..) => "refused",
+            Outcome::VerifierError(..) => "refused",
             Outcome::Machine(_) => "machine",
             Outcome::Panic(_) => "panic",
             Outcome::Slow(_) => "slow",
@@ -67,7 +67,7 @@ impl Outcome {
             | Outcome::Panic(s)
             | Outcome::Slow(s)
             | Outcome::Wrong(s) => s.clone(),
-            Outcome::Refused(why, log) => format!("{why}\n{log}"),
+            Outcome::VerifierError(why, log) => format!("{why}\n{log}"),
         }
     }
 }
@@ -256,13 +256,13 @@ fn used() -> Duration {
 }
 
 fn refused(e: &anyhow::Error) -> Outcome {
-    match e.downcast_ref::<Refused>() {
+    match e.downcast_ref::<VerifierError>() {
         Some(refused) if refused.is_too_large() => Outcome::Complex(refused.message()),
         Some(refused) => {
             let place = refused.pos.as_ref().map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.col));
             let lines: Vec<&str> = refused.log.lines().collect();
             let tail = lines[lines.len().saturating_sub(30)..].join("\n");
-            Outcome::Refused(format!("{}{place}: {}", refused.program, refused.reason), tail)
+            Outcome::VerifierError(format!("{}{place}: {}", refused.program, refused.reason), tail)
         }
         None => Outcome::Machine(format!("{e:#}")),
     }

@@ -325,7 +325,7 @@ fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMu
 fn complaint(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Check(said) => said.split(']').next().unwrap_or("").to_string(),
-        Outcome::Refused(why, _) => why.rsplit(": ").next().unwrap_or("").chars().filter(|c| c.is_alphabetic()).take(30).collect(),
+        Outcome::VerifierError(why, _) => why.rsplit(": ").next().unwrap_or("").chars().filter(|c| c.is_alphabetic()).take(30).collect(),
         _ => String::new(),
     }
 }

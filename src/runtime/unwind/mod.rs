@@ -4,12 +4,12 @@
 //! tables of the files that programs report as missing, of those that processes map, which the kernel tells at once, and of those
 //! that running processes have mapped. What it does stands in `emit/unwind`, which has the programs' side.
 //!
-//! - `kernel.rs`: the maps; `place.rs`: where tables lie in them; `earlier.rs`: files that a program mapped in earlier runs
+//! - `kernel.rs`: the maps; `table_allocator.rs`: where tables lie in them; `mapped_files_cache.rs`: files that a program mapped in earlier runs
 #![allow(unsafe_code)] // a mapping of a file, to have it identified
 
-mod earlier;
 mod kernel;
-mod place;
+mod mapped_files_cache;
+mod table_allocator;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -30,13 +30,13 @@ use super::test_run;
 use crate::codegen::artifact::Process;
 use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, VDSO};
 use crate::input;
+use crate::system::binary::dynamic_loader::needed;
 use crate::system::binary::interpreters;
-use crate::system::binary::needed::needed;
 use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
-use earlier::MappedFilesCache;
 use kernel::Maps;
-use place::TableAllocator;
+use mapped_files_cache::MappedFilesCache;
+use table_allocator::TableAllocator;
 
 /// Nothing to do: the longest sleep.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -3,6 +3,7 @@
 pub mod debug_files;
 pub mod demangle;
 pub mod dwarf;
+pub mod dynamic_loader;
 pub mod elf;
 pub(in crate::system) mod file;
 pub(in crate::system) mod go;
@@ -10,9 +11,8 @@ pub mod instructions;
 pub mod interpreters;
 pub(in crate::system) mod ldcache;
 pub mod locate;
-pub mod needed;
 pub mod python;
 pub(in crate::system) mod root;
-pub mod texts;
+pub mod string_layouts;
 pub mod unwind;
 pub mod usdt;

@@ -11,13 +11,13 @@
 //!
 //! The files may come from anyone: every read is checked, and inconsistent data are reported or omitted, never guessed.
 
-mod abilities;
 mod code;
 mod events;
-mod flat;
+mod features;
 mod image;
 mod kallsyms;
 mod modules;
+mod raw_image;
 mod unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,9 +30,9 @@ use crate::system::kernel_types::KernelTypes;
 use crate::system::machine::arch;
 use crate::system::snapshot::{Contents, Event, SnapshotInfo};
 use crate::system::{Feature, Missing};
-use abilities::Evidence;
 use code::{Code, Symbols};
 use events::Layout;
+use features::Evidence;
 use image::{Image, Symbol};
 use modules::Module;
 
@@ -146,7 +146,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     })?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
     let data = unpack::kernel(whole).map_err(cannot)?;
-    let image = if flat::is_image(&data) { flat::image(&data) } else { Image::linked(&data) };
+    let image = if raw_image::is_image(&data) { raw_image::image(&data) } else { Image::linked(&data) };
     let mut image = image.map_err(cannot)?;
     if arch::named(&image.machine).is_none() {
         let machine = if image.machine.is_empty() { "an unknown processor" } else { &image.machine };
@@ -189,7 +189,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     let events = own.and_then(|own| all_events(own, &modules));
     let config = config(parts, &image)?;
     let features = match &types {
-        Some(types) => abilities::of(&Evidence { image: &image, types, config: config.as_deref() }),
+        Some(types) => features::of(&Evidence { image: &image, types, config: config.as_deref() }),
         None => BTreeMap::from([(Feature::Btf, false)]),
     };
     let mut btf: Vec<_> = image.btf.map(|btf| (KERNEL.to_owned(), btf.to_vec())).into_iter().collect();
@@ -217,7 +217,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
 fn symbols(image: &mut Image<'_>, parts: &KernelPaths) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
-        flat::divide_sections(image, &own);
+        raw_image::divide_sections(image, &own);
         return Symbols::new(own, of_file);
     }
     if !of_file.is_empty() {

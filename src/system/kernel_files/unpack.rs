@@ -4,7 +4,7 @@
 
 use std::io::{Read, Take};
 
-use super::flat;
+use super::raw_image;
 use crate::system::machine::arch;
 
 /// Limit for the unpacked size in bytes. A kernel with its debug information is smaller.
@@ -15,7 +15,7 @@ pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut bytes = bytes;
     // A bzImage contains a compressed file, which contains the ELF file.
     for _ in 0..3 {
-        if bytes.starts_with(b"\x7fELF") || flat::is_image(&bytes) {
+        if bytes.starts_with(b"\x7fELF") || raw_image::is_image(&bytes) {
             return Ok(bytes);
         }
         if let Some(what) = foreign(&bytes) {

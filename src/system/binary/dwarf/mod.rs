@@ -10,16 +10,16 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 
-mod calls;
+mod calling_convention;
 mod expressions;
 mod files;
 mod frame;
 mod lines;
+mod locations;
 mod no_location;
-mod places;
 mod sections;
-mod spelled;
 mod split;
+mod type_names;
 mod types;
 
 use std::cell::RefCell;
@@ -32,10 +32,10 @@ use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, 
 use crate::system::binary::elf::{self, Segment};
 use crate::system::{Missing, TypeName};
 
-pub use calls::Argument;
+pub use calling_convention::Argument;
 pub use lines::{Inlined, Line};
+pub use locations::{ArgumentPlace, Piece, Source};
 pub use no_location::NoLocation;
-pub use places::{ArgumentPlace, Piece, Source};
 
 /// Limit for chains of entries that refer to one another.
 const DEPTH: u32 = 16;

@@ -1,7 +1,7 @@
 //! The arguments of a function, and their locations at its entry by the C calling convention: the System V ABI for x86-64
 //! (section 3.2.3, "Parameter Passing"), AAPCS64 for AArch64 (section 6.8.2).
 //!
-//! The debug information has the locations ([`super::places`]). The convention only confirms them where it binds the compiler:
+//! The debug information has the locations ([`super::locations`]). The convention only confirms them where it binds the compiler:
 //! for functions of C and C++ that other files call.
 
 use gimli::{
@@ -9,8 +9,8 @@ use gimli::{
     DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
 };
 
+use super::locations::{self, ArgumentPlace, Source};
 use super::no_location::NoLocation;
-use super::places::{self, ArgumentPlace, Source};
 use super::types::{is_complex, is_float, is_shapeless};
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::machine::arch::HERE;
@@ -64,16 +64,16 @@ impl BinaryTypes {
         parameters.retain(|(_, e)| e.attr(DW_AT_variable_parameter).is_none_or(|a| a.value() != AttributeValue::Flag(true)));
         let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
         let frame = self.frame(die, &entry, function)?;
-        let mut wanted: Vec<places::ArgumentSearch> =
+        let mut wanted: Vec<locations::ArgumentSearch> =
             parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
-        places::find(&mut wanted, &frame, self.code(function), function.addr);
-        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(places::ArgumentSearch::place).collect();
-        places::keep_order(&mut found, &frame);
+        locations::find(&mut wanted, &frame, self.code(function), function.addr);
+        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(locations::ArgumentSearch::place).collect();
+        locations::keep_order(&mut found, &frame);
         if self.is_bound(die, &entry, function) {
             let disagree = |result| {
                 let conventional = self.conventional(result, &parameters, &found).into_iter();
                 let differs = |((found, wanted), by_convention): (
-                    (&Result<ArgumentPlace, NoLocation>, &places::ArgumentSearch),
+                    (&Result<ArgumentPlace, NoLocation>, &locations::ArgumentSearch),
                     Option<ArgumentPlace>,
                 )| {
                     matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))

@@ -22,7 +22,7 @@ use crate::frontend::require::require_privileges;
 use crate::launch::{Launch, ManagedRun};
 use crate::metrics::Metrics;
 use crate::runtime::{ProcessSignals, Remote, Scrapes};
-use crate::serve::board::{ScriptRegistry, Status};
+use crate::serve::registry::{ScriptRegistry, Status};
 use crate::serve::{self, FlagNames, Listen};
 use crate::state::State;
 use crate::streams::{report, to_stderr};

@@ -1,6 +1,6 @@
 //! Values as text.
 
-use super::digits::{address, decimal, hex_byte, signed};
+use super::integers::{address, decimal, hex_byte, signed};
 use super::style::Style;
 use super::{heatmap, hist, series, stack};
 use crate::terminal::Canvas;

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use inkwell::values::IntValue;
 
 use super::mem::U64;
-use super::shared::{Start, State, TALLIES_SECTION, Tally};
+use super::shared::{ProbeCounters, Start, State, TALLIES_SECTION};
 use super::{Builder, Cmp};
 
 /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
@@ -14,27 +14,27 @@ const FULL: i64 = -7;
 impl<'c> Builder<'_, 'c> {
     /// Counts a record to send.
     pub(super) fn count_sent(&mut self) {
-        self.tally(offset_of!(Tally, sent));
+        self.tally(offset_of!(ProbeCounters, sent));
     }
 
     /// Counts a record that did not fit into the ring buffer.
     pub(super) fn count_dropped(&mut self) {
-        self.count_aside("dropped", offset_of!(Tally, dropped));
+        self.count_aside("dropped", offset_of!(ProbeCounters, dropped));
     }
 
     /// Counts a run that ends before the script's code starts.
     pub(super) fn count_missed(&mut self) {
-        self.tally(offset_of!(Tally, missed));
+        self.tally(offset_of!(ProbeCounters, missed));
     }
 
     /// Counts a run that passed its gate.
     pub(super) fn count_ran(&mut self) {
-        self.tally(offset_of!(Tally, ran));
+        self.tally(offset_of!(ProbeCounters, ran));
     }
 
     /// Counts a run that a limit dropped.
     pub(super) fn count_thinned(&mut self) {
-        self.tally(offset_of!(Tally, thinned));
+        self.tally(offset_of!(ProbeCounters, thinned));
     }
 
     /// Counts a map update that failed, by the reason.
@@ -45,7 +45,7 @@ impl<'c> Builder<'_, 'c> {
             e.outlined(&name, &[returned], |e, args| {
                 let Some(&returned) = args.first() else { return };
                 let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
-                e.if_else(full, |e| e.tally(offset_of!(Tally, refused)), |e| e.tally(offset_of!(Tally, unstored)));
+                e.if_else(full, |e| e.tally(offset_of!(ProbeCounters, refused)), |e| e.tally(offset_of!(ProbeCounters, unstored)));
             });
         });
     }
@@ -60,7 +60,7 @@ impl<'c> Builder<'_, 'c> {
                 e.outlined(&name, &[returned], |e, args| {
                     let Some(&returned) = args.first() else { return };
                     let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
-                    e.if_else(full, |e| e.tally(offset_of!(Tally, unkept)), |e| e.tally(offset_of!(Tally, unstored)));
+                    e.if_else(full, |e| e.tally(offset_of!(ProbeCounters, unkept)), |e| e.tally(offset_of!(ProbeCounters, unstored)));
                 });
             },
             |e| {
@@ -73,12 +73,12 @@ impl<'c> Builder<'_, 'c> {
 
     /// Counts text of which there was more than the settings allow to be read: `over` says so.
     pub fn cut(&mut self, over: IntValue<'c>) {
-        self.if_(over, |e| e.count_aside("cut", offset_of!(Tally, cut)));
+        self.if_(over, |e| e.count_aside("cut", offset_of!(ProbeCounters, cut)));
     }
 
     /// Counts a read of memory that failed.
     pub(super) fn count_unread(&mut self) {
-        self.count_aside("unread", offset_of!(Tally, unread));
+        self.count_aside("unread", offset_of!(ProbeCounters, unread));
     }
 
     /// The same in a separate function, for rare events.
@@ -87,10 +87,10 @@ impl<'c> Builder<'_, 'c> {
         self.outlined(&name, &[], |e, _| e.tally(what));
     }
 
-    /// Adds one to a member of this probe's [`Tally`] on this CPU.
+    /// Adds one to a member of this probe's [`ProbeCounters`] on this CPU.
     fn tally(&mut self, what: usize) {
         let probes = self.options.probes.max(self.program.probe + 1);
-        let of_cpu = probes * size_of::<Tally>() as u32;
+        let of_cpu = probes * size_of::<ProbeCounters>() as u32;
         let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);
         let cpu = self.cpu();
         let cpu = self.opaque(cpu);
@@ -98,7 +98,7 @@ impl<'c> Builder<'_, 'c> {
         let known = self.cmp(Cmp::Ult, cpu, cpus);
         self.if_(known, |e| {
             let at = e.offset_by(all, e.mul(cpu, e.int(of_cpu.into())));
-            let at = e.offset(at, e.program.probe * size_of::<Tally>() as u32 + what as u32);
+            let at = e.offset(at, e.program.probe * size_of::<ProbeCounters>() as u32 + what as u32);
             let one = e.int(1);
             if e.program.overlaps() {
                 return e.atomic_add(at, one);

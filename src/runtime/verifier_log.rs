@@ -4,7 +4,7 @@ use crate::value::Pos;
 
 /// The kernel's verifier refused a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct VerifierError {
     /// The probe's name.
     pub program: String,
     /// The place in the script of the rejected instruction. Its column is 1, because the log has only lines. None if the log
@@ -18,7 +18,7 @@ pub struct Refused {
     pub log: String,
 }
 
-impl Refused {
+impl VerifierError {
     /// The code of the diagnostic.
     pub fn code(&self) -> &'static str {
         if self.is_too_large() { "too-complex" } else { "verifier" }
@@ -38,7 +38,7 @@ impl Refused {
     }
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for VerifierError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(pos) = &self.pos {
             write!(f, "{}:{}: ", pos.file, pos.line)?;
@@ -51,7 +51,7 @@ impl std::fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for VerifierError {}
 
 /// Reads a log. Two forms are known. Up to Linux 7.2 the reason is the last line before the summary; line information
 /// stands before the instructions that it holds for:
@@ -67,7 +67,7 @@ impl std::error::Error for Refused {}
 /// `At:` and `Suggestion:` the rest.
 ///
 /// `failure` is the error of the system call, in libbpf's words: `-E2BIG`.
-pub fn read(program: &str, log: &str, failure: Option<&str>) -> Refused {
+pub fn read(program: &str, log: &str, failure: Option<&str>) -> VerifierError {
     let lines: Vec<&str> = log.lines().map(str::trim_end).collect();
     let report = lines.iter().position(|line| line.starts_with("Verification failed"));
     let trace = lines.get(..report.unwrap_or(lines.len())).unwrap_or(&[]);
@@ -86,7 +86,7 @@ pub fn read(program: &str, log: &str, failure: Option<&str>) -> Refused {
         (None, Some(reason)) => reason,
         (None, None) => words.clone().unwrap_or_else(|| by_failure(failure)),
     };
-    Refused {
+    VerifierError {
         program: program.into(),
         pos: at(trace).or_else(|| at(lines.get(report?..)?)),
         suggestion: remedy(&reason).or_else(|| remedy(&words?)).or_else(|| section("Suggestion:")),

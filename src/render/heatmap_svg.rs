@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use super::escape::escaped;
 use super::heatmap::Grid;
-use super::markup::escaped;
 use super::series::precision;
 use super::stack_keys::shown;
 use super::time::strftime;
