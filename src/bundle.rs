@@ -285,7 +285,7 @@ impl Bundle {
         if objects.is_empty() { Ok(bundle) } else { Err(BundleError::Changed) }
     }
 
-    /// Does it want `--unsafe`? A bundle may say less than it does, so its calls are looked at as well.
+    /// Does it need `--unsafe`? A bundle may claim less than it does, so its calls are checked as well.
     pub fn is_risky(&self) -> bool {
         let mut events = self.variants.iter().flat_map(|variant| &variant.manifest.events);
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))

@@ -126,7 +126,7 @@ fn after(bytes: &[u8], at: usize) -> &[u8] {
     bytes.get(at..).unwrap_or(&[])
 }
 
-/// So many bytes, with zeros for those that are missing.
+/// This many bytes, padded with zeros.
 fn exactly(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
     match bytes.get(..size) {
         Some(all) => Cow::Borrowed(all),

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::diag::nearest;
 
-/// Why nothing is run (any more): a message, what to do about it, and the exit status.
+/// Why a run does not start or continue: a message, a remedy, and the exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Exit status of the process.

@@ -189,7 +189,7 @@ fn of_builtin(row: &Builtin) -> String {
 /// `str(address[, length])`, `uint64 pid(init|curr_ns)`.
 pub fn signature(row: &Builtin) -> String {
     let mut text = String::new();
-    // `args` has a type of its own, of the same name
+    // `args` has its own type, of the same name
     if let Returns::Always(ty) = &row.returns
         && *ty != Type::Void
         && ty.to_string() != row.name

@@ -5,7 +5,7 @@ use crate::settings::Settings;
 use crate::timeline::Spans;
 use crate::value::{Frame, MapView, Value};
 
-/// Who reads a text that is made of values.
+/// Who reads a text that contains values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Who reads the run's output.

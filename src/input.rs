@@ -20,7 +20,7 @@ pub const TYPES: u64 = 128 << 20;
 /// Of the image of a kernel or a module, which may have debug information.
 pub const IMAGE: u64 = 2 << 30;
 
-/// A pause between two looks at whether to go on, in milliseconds.
+/// The interval at which the wait checks whether to continue, in milliseconds.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// All of a file, up to `most` bytes. A FIFO is read to its end, as the shell's `<(...)` needs it.
@@ -41,7 +41,7 @@ pub fn read_from(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     within(bytes, most)
 }
 
-/// Bytes that are no more than `most`.
+/// Fails if there are more than `most` bytes.
 ///
 /// # Errors
 /// [`ErrorKind::FileTooLarge`]
@@ -65,7 +65,7 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read_regular(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// Opens a regular file. Nothing else is waited for, as a FIFO would be until somebody writes to it.
+/// Opens a regular file. Does not wait for other files, such as a FIFO without a writer.
 ///
 /// # Errors
 /// The system's; [`ErrorKind::InvalidInput`]: it is something else.
@@ -73,7 +73,8 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     open_with(path, 0)
 }
 
-/// [`open_regular`] of a file that is not reached by a symbolic link, which whoever may write to the directory could have set.
+/// [`open_regular`] of a file that is not reached by a symbolic link, which anyone who may write to the directory could
+/// have set.
 ///
 /// # Errors
 /// As there.
@@ -94,9 +95,10 @@ fn open_with(path: &Path, flags: libc::c_int) -> io::Result<(File, Metadata)> {
     if meta.is_file() { Ok((file, meta)) } else { Err(irregular()) }
 }
 
-/// Is a file, or one that is to be made here, nobody's but this user's? Its folder, or the nearest one above it that is there,
-/// belongs to the user or to root, and the file itself is a regular one. With another user's folder, who may replace what is in it
-/// with a link, a privileged run would read and write what that user chooses: root may have the environment of whoever called it.
+/// Does a file, or one that will be created here, belong to this user only? Its directory, or the nearest existing one
+/// above it, belongs to the user or to root, and the file is a regular one. In a directory of another user, who may
+/// replace its files by links, a privileged run would read and write what that user chooses: root may have inherited
+/// another user's environment.
 pub fn is_own(path: &Path) -> bool {
     let file = path.symlink_metadata().map_or_else(|e| e.kind() == ErrorKind::NotFound, |m| m.is_file() && owned(&m));
     let folder = path.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
@@ -109,7 +111,7 @@ fn owned(meta: &Metadata) -> bool {
     meta.uid() == me || meta.uid() == 0
 }
 
-/// Does it belong to this user or to root, and may nobody else write to it?
+/// Does it belong to this user or to root, with no other user able to write to it?
 pub fn is_trusted(meta: &Metadata) -> bool {
     owned(meta) && meta.mode() & (libc::S_IWGRP | libc::S_IWOTH) == 0
 }
@@ -119,7 +121,7 @@ pub fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_string())
 }
 
-/// What came of [`read_while`].
+/// The result of [`read_while`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct PartialRead {
     /// What was read.
@@ -128,14 +130,14 @@ pub struct PartialRead {
     pub left: bool,
 }
 
-/// The first bytes of a file, `most` of them, for as long as `go_on` says so. It is asked all the time that nothing comes, as from
-/// a FIFO or a terminal, or from files of the kernel's that wait for events.
+/// The first `most` bytes of a file, read for as long as `go_on` returns true. It is called repeatedly while the read
+/// waits, as for a FIFO, a terminal, or a file of the kernel that waits for events.
 ///
 /// # Errors
 /// The system's.
 pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // a FIFO that nobody has opened to write to looks as if it were at its end
+    // a FIFO without a writer looks like one at its end
     let fifo = file.metadata()?.file_type().is_fifo();
     read_open_while(&mut file, most, fifo, go_on)
 }

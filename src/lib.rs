@@ -86,9 +86,9 @@
 //! - The end of a run waits until no program is running (`runtime/grace_period.rs`), so that counters, records and output agree.
 //! - Two of rbt's own programs maintain a map of the followed processes (`emit/follow.rs`), in which the script's programs look up
 //!   the current one.
-//! - The walk along Python frames is made of global functions, which the verifier checks once (`emit/python/`). The layouts of
-//!   the interpreter's structures are rows (`system/binary/python.rs`), a thread finds interpreters (`runtime/python/`), and
-//!   names and line tables travel once, as records of their own.
+//! - The walk along Python frames consists of global functions, which the verifier checks once (`emit/python/`). The
+//!   layouts of the interpreter's structures are rows (`system/binary/python.rs`), a thread finds interpreters
+//!   (`runtime/python/`), and names and line tables travel once, as records of their own.
 //! - In user stacks, Python frames replace those of the interpreter's loop (`emit/unwind/python.rs`). The rules of the loop's rows are
 //!   marked (`system/binary/interpreters.rs`), so that a stack without a marked frame costs a comparison per frame.
 //! - A helper call whose result cannot change within a run happens once if its first use dominates the others.
@@ -118,19 +118,21 @@
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
 //!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
 //!   the same answers.
-//! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which its code depends;
-//!   `rbt-run` (`runner.rs`) asks again, by name, before it loads anything (`system/portable.rs`).
-//!   What a fact does to the code is found by compiling again with other answers (`driver/relocate.rs`, `system/varied.rs`). A fact
-//!   without effect is not required of other kernels. Offsets and sizes are varied at random, all together: where objects differ in
-//!   offsets and immediates of instructions only, these are linear in the numbers, and become relocations (`system/relocations.rs`),
-//!   which one more compilation must confirm. Everything else must be as it was. CO-RE relocations of `.BTF.ext` would cover members of
-//!   kernel types alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to know of
-//!   them; here, code generation knows nothing, and a place that nobody thought of is found.
-//!   Choices between mechanisms make variants: the same script for kernels with fewer features, in the initial PID namespace, and on
-//!   larger machines. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact.
-//!   Both are programs of this crate. Neither features nor crates divide it: rows have both halves in one place, and `rbt-run` looks
-//!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time. What it does not
-//!   refer to, the linker leaves out: LLVM, the checker and the parser. `tests/runner.rs` looks for them in the binary.
+//! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
+//!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
+//!   (`system/portable.rs`). The effect of a fact on the code is found by compiling again with other answers
+//!   (`driver/relocate.rs`, `system/varied.rs`). A fact without effect is not required of other kernels. Offsets and
+//!   sizes are varied at random, all together: where objects differ in offsets and immediates of instructions only,
+//!   these are linear in the numbers, and become relocations (`system/relocations.rs`), which one more compilation must
+//!   confirm. Everything else must be as it was. CO-RE relocations of `.BTF.ext` would cover members of kernel types
+//!   alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to emit
+//!   one; here, code generation is unaware of relocations, and no place can be forgotten. Choices between mechanisms
+//!   make variants: the same script for kernels with fewer features, in the initial PID namespace, and on larger
+//!   machines. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this
+//!   crate. Neither features nor crates divide it: rows have both halves in one place, and `rbt-run` looks up copies of
+//!   their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time. What it does
+//!   not refer to, the linker leaves out: LLVM, the checker and the parser. `tests/runner.rs` looks for them in the
+//!   binary.
 //! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
 //!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked

@@ -53,7 +53,7 @@ struct Page<'a> {
     verbose: bool,
     written: u64,
     failed: Option<io::Error>,
-    /// Why the arguments of a probe could not be told: the first such reason.
+    /// Why the arguments of a probe are unknown: the first such reason.
     unknown: Option<String>,
 }
 

@@ -77,7 +77,7 @@ pub struct Source {
 }
 
 impl Output {
-    /// Is it what somebody looks for? (A time of day over what follows and a map without entries are not.)
+    /// Is it a result? (The time of day above it and a map without entries are not.)
     pub fn is_result(&self) -> bool {
         match self {
             Output::Text { kind, .. } => *kind != "time",
@@ -112,7 +112,7 @@ pub struct Limited {
 /// See [`Limited`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// One in so many runs passes, at random.
+    /// One in this many runs passes, at random.
     Sample {
         /// 1: all.
         one_in: u64,

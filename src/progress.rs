@@ -1,6 +1,6 @@
 //! The progress of long work, on the terminal: one line that says what is being done, from the first second on.
 //!
-//! A thread of its own writes the line, so that a single long step shows its time as well.
+//! A separate thread writes the line, so that the time of a single long step is shown as well.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,7 @@ impl Progress {
         let state = State { step: String::new(), since: Instant::now(), shown: false, over: false, to };
         let line = Arc::new(Line { state: Mutex::new(state), changed: Condvar::new() });
         let shared = line.clone();
-        // without a thread to be had, there is no progress to be seen
+        // without a thread, no progress is shown
         let writer = visible.then(|| std::thread::Builder::new().spawn(move || shared.keep_current(patience)).ok()).flatten();
         Self { line, writer }
     }

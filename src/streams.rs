@@ -12,9 +12,9 @@ use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::terminal::{self, paint};
 
-/// Keeps a closed standard output apart from an open one. Rust's own start opens /dev/null in place of a closed descriptor, so
-/// that nothing of what is written there arrives and nobody says so. Called before that, this opens it for reading only: then
-/// each write fails as it does in other programs, with `EBADF`.
+/// Keeps a closed standard output apart from an open one. Rust's own start opens /dev/null in place of a closed
+/// descriptor, so that output is lost without an error. Called before that, this opens it for reading only: then each
+/// write fails as it does in other programs, with `EBADF`.
 pub extern "C" fn guard_stdout() {
     while matches!(rustix::io::fcntl_getfd(rustix::stdio::stdout()), Err(rustix::io::Errno::BADF)) {
         // the lowest free number, which is that of standard input if that is closed as well
@@ -38,7 +38,7 @@ impl Write for Stdout {
     }
 }
 
-/// To standard error; where that is closed, nobody listens.
+/// To standard error; if that is closed, the text is dropped.
 pub fn to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::value::Value;
 
-/// Spans that may be open at a time. A script that never ends its spans stops gaining new ones here, and is told so.
+/// Spans that may be open at a time. A script that never ends its spans gets no new ones beyond this, with a warning.
 const MOST_OPEN: usize = 1 << 20;
 /// Names of threads that are remembered.
 const MOST_THREADS: usize = 1 << 16;
@@ -66,7 +66,7 @@ pub struct Span {
     pub depth: usize,
     /// Names and values: those of the begin, then those of the end.
     pub values: Vec<(String, Value)>,
-    /// So many values are those of the begin.
+    /// The number of values that belong to the begin.
     pub begun_with: usize,
 }
 
@@ -105,7 +105,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// A thread has been seen at work.
+    /// Notes that a thread has been seen running.
     pub fn saw(&mut self, tid: u32, pid: u32, comm: &[u8]) {
         match self.threads.get_mut(&tid) {
             Some(known) if known.pid == pid && known.comm == comm => {}

@@ -69,7 +69,7 @@ pub struct Field {
     pub ty: Type,
 }
 
-/// A struct with all members at hand: what is printed, stored, or sent to user space by value.
+/// A struct with all its members: what is printed, stored, or sent to user space by value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
     /// The struct's tag, or empty for a record made in the script.
@@ -144,9 +144,9 @@ pub enum Type {
     Buf(u32),
     /// Eight bytes.
     Ptr(Box<Type>, Space),
-    /// So many elements, no padding between them.
+    /// This many elements, without padding between them.
     Array(Box<Type>, u32),
-    /// A struct behind a reference: only its members, address and expanded copy can be had.
+    /// A struct behind a reference: only its members, address and expanded copy are available.
     Struct(Arc<Struct>),
     /// A struct by value.
     Record(Arc<Record>),
@@ -161,7 +161,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// Is it a type that rbt makes, of at most so many bytes? One that was read from a file may be anything.
+    /// Is it a type that rbt can produce, of at most this many bytes? A type read from a file may be anything.
     pub fn is_valid(&self, most: u32) -> bool {
         let is_int = |int: &Int| [1, 2, 4, 8].contains(&int.bytes);
         match self {
@@ -212,7 +212,8 @@ impl Type {
         }
     }
 
-    /// Structs, in arrays too, become the records that `expand` makes of them; those that it makes nothing of stay as they are.
+    /// Replaces structs, in arrays too, by the records that `expand` returns for them; those for which it returns
+    /// `None` stay.
     pub fn deepen(&mut self, expand: &mut dyn FnMut(&Struct) -> Option<Record>) {
         if let Type::Array(elem, _) = self {
             elem.deepen(expand);

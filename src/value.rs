@@ -301,7 +301,7 @@ pub struct MapView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShowOptions {
-    /// Only the last so many of the order.
+    /// Only the last this many entries in the order.
     pub top: Option<u64>,
     /// Divide integers by this.
     pub div: Option<u64>,
@@ -324,7 +324,7 @@ pub enum Unit {
 }
 
 impl MapView {
-    /// Is there anything in it? (A map without keys has its one entry even where that is an empty histogram.)
+    /// Is it a result? (A map without keys has one entry, even if that is an empty histogram.)
     pub fn is_result(&self) -> bool {
         let empty = |value: &Value| {
             matches!(value, Value::Hist(hist) if hist.counts.iter().all(|n| *n == 0))
@@ -345,7 +345,7 @@ pub struct Counts {
     pub sent: u64,
     /// Events that found no room in the ring buffer.
     pub dropped: u64,
-    /// Runs that did not happen, since probes were at work on that CPU.
+    /// Runs that did not happen because probes were running on that CPU.
     pub missed: u64,
     /// Updates that full maps refused.
     pub refused: u64,

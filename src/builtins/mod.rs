@@ -471,7 +471,7 @@ pub struct InKernel {
     pub emit: for<'c> fn(&mut Builder<'_, 'c>, IntValue<'c>, &CallSite, &[Operand<'c>]),
 }
 
-/// How this row does without anybody in user space, if it can.
+/// How programs perform this row in the kernel, without a reader in user space, if they can.
 pub fn in_kernel(row: &Builtin) -> Option<&'static InKernel> {
     print::IN_KERNEL.iter().find(|(name, _)| *name == row.name).map(|(_, how)| how)
 }
@@ -491,7 +491,7 @@ pub enum Sharing {
 pub struct StateCodec {
     /// Bytes of a slot with this sign and these parameters; none if such parameters do not exist.
     pub size: fn(bool, &[i64]) -> Option<u32>,
-    /// What was there before the map was emptied and what came afterwards can be told as one.
+    /// Values from before and after the map was cleared can be added up.
     pub adds: bool,
     /// What the slots hold together, each of `Agg::size` bytes.
     pub save: fn(&Agg, &[&[u8]]) -> AggregateState,

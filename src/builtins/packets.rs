@@ -84,7 +84,7 @@ fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> V
     let len = e.read_int(Space::Kernel, len, U32);
     let paged = e.read_int(Space::Kernel, paged, U32);
     let skip = e.int(u.int(3).unwrap_or(0).max(0) as u64);
-    // what is left behind the offset, of the whole and of what is in one piece
+    // the bytes after the offset, of the whole packet and of its linear part
     let behind = |e: &Builder<'_, 'c>, n| {
         let more = e.cmp(Cmp::Sgt, n, skip);
         e.select(more, e.sub(n, skip), e.int(0))

@@ -383,13 +383,15 @@ impl<'c> Builder<'_, 'c> {
         frames
     }
 
-    /// Keeps frames under the id that is the key; where other frames have it, under another, which the key is then.
+    /// Stores frames under the id that is the key. If other frames have that id, it uses another id and stores it in
+    /// the key.
     fn keep_frames(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, (frames, limit): (PointerValue<'c>, u32)) {
         /// `EEXIST` of errno(3).
         const EXISTS: i64 = -17;
         /// `E2BIG` of errno(3).
         const FULL: i64 = -7;
-        // without a function that is looked at once, each costs the verifier as many turns as a stack has frames
+        // unless the loop is in a function that the verifier checks once, each try costs it as many iterations as a
+        // stack has frames
         let tries = if self.target.fetches && !self.scope.deep { TRIES } else { 2 };
         let done = self.scalar_home();
         let (no, yes) = (self.int(0), self.int(1));
@@ -400,7 +402,7 @@ impl<'c> Builder<'_, 'c> {
             e.if_(new, |e| {
                 let r = e.insert_new(map, key, frames);
                 let overtaken = e.cmp(Cmp::Eq, r, e.int(EXISTS as u64));
-                // another processor has just put it there: it is looked at
+                // another processor has just inserted it: compare with it
                 e.if_(overtaken, |e| e.continue_());
                 e.stack_kept(r);
                 e.store(done, 0, 8, yes);

@@ -189,7 +189,7 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
 fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let most = most(f);
     if keep_place(f) {
-        // a NUL more than may be asked for
+        // one more byte than requested, for the NUL
         return Ok(Type::Str(literal_length(f, most)?.map_or(most, |n| n.saturating_add(1).min(most)).max(1)));
     }
     let length = literal_length(f, most)?;

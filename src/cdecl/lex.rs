@@ -11,7 +11,7 @@ pub type Sym = u32;
 #[derive(Default)]
 pub struct Interner {
     texts: Vec<Rc<str>>,
-    /// By FNV's hash: the words are short, and nobody who writes them gains by collisions.
+    /// Hashed by FNV: the words are short, and their author gains nothing by collisions.
     index: FnvHashMap<Rc<str>, Sym>,
 }
 

@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
             let attrs = self.attributes()?.and(spec.attrs);
             let name = name.ok_or("a typedef needs a name")?;
             if ty.levels() > DEPTH {
-                // A chain of typedefs goes on from here.
+                // A chain of typedefs continues here.
                 self.types.typedefs.entry(name).or_insert(Ty::Void);
                 return Err(too_deep());
             }
@@ -448,8 +448,8 @@ impl<'a> Parser<'a> {
         Ok(spec)
     }
 
-    /// The same type, with the kernel's in place of a struct or enum that is only named here. It is asked for late: headers name
-    /// hundreds of structs that they say nothing about.
+    /// The same type, with the kernel's in place of a struct or enum that is only named here. It is resolved late:
+    /// headers name hundreds of structs without defining them.
     pub fn completed(&self, ty: Ty) -> Ty {
         match ty {
             Ty::Array(elem, n) => Ty::Array(Box::new(self.completed(*elem)), n),

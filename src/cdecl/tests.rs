@@ -17,7 +17,7 @@ fn fake() -> Fake {
         .unwrap()
 }
 
-/// What is left of a text, a blank between tokens.
+/// The rest of a text, with one blank between tokens.
 fn preprocessed(text: &str) -> String {
     let sys = fake();
     let mut pre = Preprocessor::new(Search::new(&sys, Vec::new(), true), "");

@@ -9,7 +9,7 @@ use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
 /// The first id of a struct that is declared here: no BTF type has it.
 pub const FIRST_ID: u32 = 0xf000_0000;
-/// So many ids belong to one reading.
+/// The number of ids reserved for one parse.
 pub const MOST: u32 = 0x0400_0000;
 /// Structs within structs, pointers to pointers.
 const DEPTH: u32 = 16;
@@ -285,8 +285,8 @@ impl View<'_> {
         Some(())
     }
 
-    /// As the program reads it: a bit-field lies in the unit that it was declared with, or (packed) in the narrowest one from
-    /// its first byte that holds it.
+    /// The field as the program reads it: a bit-field is in its declared storage unit or, if packed, in the narrowest
+    /// unit from its first byte that holds it.
     fn field(&self, m: &Member, base: u64) -> Option<Field> {
         let (bit, name) = (base + m.bit, m.name.map(|n| self.names.text(n).to_owned()).unwrap_or_default());
         let ty = self.ty(&m.ty, 0);

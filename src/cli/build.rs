@@ -164,7 +164,7 @@ fn stem(program: &Program) -> String {
     }
 }
 
-/// What `rbt-run` is asked for.
+/// What `rbt-run` should do.
 #[derive(Debug)]
 pub enum RunnerCommand {
     /// Run this bundle, or the one in the program itself.

@@ -86,7 +86,7 @@ mod tests {
                 assert!(text.contains(word), "{shell}: {word}");
             }
             assert!(!text.contains("dwarf-pid"), "{shell}");
-            // what is made of them
+            // the generated script
             if shell == Shell::Fish {
                 assert!(text.contains("or return 0\n"), "{text}");
             }

@@ -143,8 +143,8 @@ impl Program {
     }
 }
 
-/// The tool with this name. A plain name takes precedence over a file, because otherwise whoever can write to the current
-/// directory could choose what root runs. A file takes precedence over `NAME.bt`.
+/// The tool with this name. A plain name takes precedence over a file, because otherwise anyone who can write to the
+/// current directory could choose what root runs. A file takes precedence over `NAME.bt`.
 pub(crate) fn tool(word: &OsStr) -> Option<&'static Tool> {
     let tool = tools::find(word.to_str()?)?;
     let there = || std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
@@ -280,7 +280,7 @@ pub fn nothing_to_run() -> Failure {
 /// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = split::with_numbers(args.into_iter().skip(1), flags::long);
-    // With expectations, wrong usage has a status of its own.
+    // With expectations, wrong usage has its own exit status.
     let expects = |a: &OsString| {
         a.to_str()
             .is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file") || a.starts_with("--report"))

@@ -99,7 +99,7 @@ pub(super) fn matches(name: &str, command: clap::Command, args: &[OsString]) -> 
     }
 }
 
-/// The command line and a caret under the word; nothing where that is more than a line.
+/// The command line with a caret under the word; empty if the command line has several lines.
 fn at_word(program: &str, word: &str, words: &[String]) -> String {
     // a letter may stand among others: `-qx`
     let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);

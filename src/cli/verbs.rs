@@ -84,7 +84,7 @@ fn asked(verb: &Verb, found: &ArgMatches) -> VerbArgs {
     };
     let options: BTreeMap<_, _> = verb.own_options().filter_map(|o| Some((o.name, value(o)?))).collect();
     let words = found.get_many::<String>(WORDS).unwrap_or_default().cloned().collect();
-    // its folder is there for whoever may trace
+    // its directory exists if the user may trace
     let category = |word: &str| Tracefs::open().is_ok_and(|t| t.read(&format!("events/{word}/enable")).is_ok());
     VerbArgs { words, options, category }
 }

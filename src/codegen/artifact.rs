@@ -287,7 +287,7 @@ pub enum EventArg {
     },
     /// A whole map.
     Map(usize),
-    /// A whole map, which is emptied thereby, in one moment.
+    /// A whole map, which is read and cleared in one step.
     TakenMap {
         /// Which map.
         map: usize,

@@ -15,7 +15,7 @@ use crate::types::Int;
 const LONG: u64 = 2000;
 /// Number of them from which on code that occurs in many places becomes a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
-/// So many make a piece, or more where there would be too many pieces.
+/// The least number of statements in a piece. Pieces are larger if there would be too many of them.
 const PIECE: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MOST_PIECES: u64 = 128;

@@ -205,7 +205,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let i = self.e.opaque(i);
         let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
-        // Outside nothing: 0, and of what lies in memory the first element. Strings end anywhere, so nobody is told.
+        // An index out of bounds gives 0, and for an object in memory the first element. Strings have no fixed end, so
+        // only arrays are reported.
         let told = matches!(array.ty, Type::Array(..));
         let found = self.located(whole.span, |g| {
             let branch = g.e.begin_choose(outside);
@@ -586,7 +587,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             Lower::Event(event) => {
                 self.event(call, event);
-                // one that gives something gives 0: that the record found no room is told elsewhere
+                // one that has a result gives 0; the lost record is reported elsewhere
                 if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
             Lower::Context(which) => self.context(which, &call.ty),

@@ -31,7 +31,7 @@ pub(super) struct CurrentFunction {
     result: Option<u32>,
 }
 
-/// So many functions deep the kernel lets a program go: `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h.
+/// The depth of calls that the kernel allows in a program: `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h.
 pub(super) const MOST_FRAMES: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {

@@ -1,9 +1,9 @@
 //! Which runs of probes a limit may drop (`--max-overhead`, `--max-events`).
 //!
-//! A probe on the return of a function follows the probe on its entry: both run for a call, or neither does. Other probes that
-//! share a map without aggregation depend on each other in ways that nobody knows, such as the start of a request that another
-//! thread completes. To drop some of their runs would make wrong results of the others, so these probes run always, or are
-//! detached together.
+//! A probe on the return of a function follows the probe on its entry: both run for a call, or neither does. Other
+//! probes that share a map without aggregation depend on each other in unknown ways, such as the start of a request
+//! that another thread completes. Dropping some of their runs would make the results of the others wrong, so these
+//! probes always run, or are detached together.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
 

@@ -28,7 +28,7 @@ fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
     }
 }
 
-/// Analyzes the programs of an object, with the stack as this kernel counts it. The kernel is asked only if that matters.
+/// Analyzes the programs of an object, with the stack limit of this kernel, which is queried only if it matters.
 pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedProgram> {
     let private = |name: &str| artifact.manifest.programs.iter().any(|p| p.function == name && p.ty.row().private_stack);
     let by = |rule| match limited(&artifact.elf, rule, &private) {

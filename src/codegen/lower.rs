@@ -35,7 +35,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     }
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
     let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
-    // a trampoline at either end calls the function all the same
+    // a trampoline at either end still calls the function
     for probe in script.probes.iter().filter(|p| needs(p).features.contains(ContextFeatures::OVERRIDE)) {
         let functions = probe.sites.iter().filter_map(|s| match &s.attach {
             Attach::Kprobe { function, .. } => Some(function),

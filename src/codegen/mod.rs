@@ -100,7 +100,7 @@ struct CompiledProgram {
     hits: Vec<Hits>,
 }
 
-/// The compiler at work on one program.
+/// The state of compiling one program.
 struct Gen<'a, 'c> {
     cx: &'a ScriptCx<'a, 'c>,
     e: Builder<'a, 'c>,
@@ -391,7 +391,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         made
     }
 
-    /// [`Builder::scoped`] with the compiler at hand.
+    /// [`Builder::scoped`] for a body that needs the compiler.
     fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.e.scope;
         change(&mut self.e.scope);

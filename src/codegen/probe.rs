@@ -191,8 +191,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator looks at the task that it is
-    /// at, not at who reads.)
+    /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator checks its current
+    /// task, not the task that reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
         let Some(within) = &self.cx.env.settings.invocation.cgroup else { return };
         if !attach.properties().task {
@@ -231,7 +231,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         match (ty, op.repr) {
             // an address that is shown by name
             (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
-            // the verifier lets nobody calculate with the context's own address; its members are read by helpers
+            // the verifier rejects arithmetic on the context's address; helpers read its members
             (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.forget_pointer_type(addr)),
             _ => op,
         }

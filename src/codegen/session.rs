@@ -125,7 +125,7 @@ fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
                 let asks_much = matches!(&e.kind, hir::ExprKind::Call(call) if !asks_little(call.row.needs));
                 !asks_much && !matches!(e.kind, hir::ExprKind::Context(ArgRef::Ctx))
             }
-            // what a session's entry returns decides whether the return is looked at
+            // what a session's entry returns decides whether the return is traced
             hir::Node::Stmt(s) => !matches!(s.kind, hir::StmtKind::Return(Some(_))),
         };
     });

@@ -14,7 +14,7 @@ use crate::types::{Int, Type};
 /// Where a variable lives.
 #[derive(Clone, Copy)]
 pub(super) enum VarLocation<'c> {
-    /// In a register (a scalar, once LLVM has looked at it) or in memory.
+    /// In a register (a scalar, after LLVM's optimizations) or in memory.
     At(PointerValue<'c>),
     /// At an offset in scratch memory: used in a loop, whose body is a separate function.
     Scratch(u32),
@@ -36,7 +36,8 @@ const FIRST_NUMBERS: u32 = CALLBACK_ARGUMENTS + 16;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
 const DEEPEST: u32 = 8;
 
-/// So many numbers are kept in registers, or on the stack when those run out; more of them are in scratch memory.
+/// The number of values that are kept in registers, or on the stack when those run out; more values are in scratch
+/// memory.
 const IN_REGISTERS: u32 = 10;
 /// `BPF_MAX_LOOPS` of include/linux/bpf.h, less one.
 const MOST_TURNS: u64 = (8 << 20) - 1;
@@ -204,8 +205,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             true if self.e.in_loop() => self.e.break_(),
             false if self.e.in_loop() => self.e.continue_(),
             _ if self.jumps_out_of_chunk() => self.jump_out_of_chunk(out_of),
-            // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
-            // bpf-helpers(7))
+            // in the function that is a loop's body: 1 ends the loop, 0 continues (bpf_loop and bpf_for_each_map_elem
+            // in bpf-helpers(7))
             _ => {
                 let stop = self.e.int(u64::from(out_of));
                 self.e.ret(Some(stop));
@@ -318,7 +319,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.after_loop();
     }
 
-    /// Tells of a loop that has made all the turns that this kernel allows, and not all that it should have.
+    /// Reports a loop that stopped at the iteration limit of this kernel before it was finished.
     fn left_early(&mut self, made: IntValue<'c>, wanted: IntValue<'c>, word: &str) {
         let all = self.e.cmp(Cmp::Eq, made, self.e.int(MOST_WALKED_ITERATIONS));
         self.e.if_(all, |e| {
@@ -495,7 +496,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
         let at = self.map_key(map, key);
-        // a full map is told with the place of the call
+        // a full map is reported at the call
         self.e.scope.span = call.span;
         let facts = call.to_use(Some(agg.clone()));
         self.e.change(map, |e, handle| {
@@ -518,7 +519,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.key(op.as_ref(), ty.as_ref())
     }
 
-    /// [`Builder::temporarily`](crate::emit::Builder::temporarily) with the compiler at hand.
+    /// [`Builder::temporarily`](crate::emit::Builder::temporarily) for a body that needs the compiler.
     pub(super) fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let mark = self.e.mark();
         let made = body(self);
@@ -526,7 +527,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         made
     }
 
-    /// [`Builder::if_else`](crate::emit::Builder::if_else) with the compiler at hand on both sides.
+    /// [`Builder::if_else`](crate::emit::Builder::if_else) for branches that need the compiler.
     pub(super) fn if_else(&mut self, cond: IntValue<'c>, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
         let branch = self.e.begin_if(cond);
         then(self);
@@ -568,7 +569,7 @@ fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
             kind: kind @ (StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }), ..
         }) = n
         {
-            // what is unrolled is emitted so many times over
+            // an unrolled body is emitted once per iteration
             loops += u32::try_from(around.times).unwrap_or(u32::MAX);
             if let StmtKind::ForRange { var, .. } | StmtKind::ForMap { var, .. } = kind {
                 inside.insert(*var);

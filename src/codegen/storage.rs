@@ -20,7 +20,7 @@ use crate::types::Type;
 
 /// Larger maps allocate each element on demand.
 const PREALLOC_LIMIT: u64 = 8 << 20;
-/// The same where elements are large: of those the kernel has few at hand, and a burst of new keys is refused.
+/// The same limit for large elements: the kernel keeps few of those in reserve, and refuses a burst of new keys.
 const LARGE_PREALLOC_LIMIT: u64 = 16 << 20;
 /// The same limit for maps whose size the script declares.
 const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
@@ -38,7 +38,8 @@ const SLOTS_LIMIT: u64 = 32 << 10;
 const PER_CPU_KEYS: u64 = 8192;
 /// What a hash map adds to each key and value: `struct htab_elem` of kernel/bpf/hashtab.c.
 const ELEMENT_HEAD: u64 = 48;
-/// Elements up to this size never run out: the kernel keeps 32 to 96 of them at hand on each processor (kernel/bpf/memalloc.c).
+/// Elements up to this size never run out: the kernel keeps 32 to 96 of them in reserve on each processor
+/// (kernel/bpf/memalloc.c).
 const SMALL_ELEMENT: u64 = 256;
 /// Distance of slots in bytes from which on no two slots share a cache line.
 const GAP: u32 = 56;

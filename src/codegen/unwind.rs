@@ -37,7 +37,7 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
     if how == Unwinding::FramePointers {
         return None;
     }
-    // to find the offsets takes longer than all else that a short script needs
+    // finding the offsets takes longer than everything else that a short script needs
     if !settings.unwind_tables || !takes_user_stacks(script) {
         return None;
     }

@@ -48,7 +48,7 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
     seen.findings.extend(found);
 }
 
-/// Tells of a thing that is not there what it is on the other kernel.
+/// Explains what a missing item is on the other kernel.
 fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.place else { return };

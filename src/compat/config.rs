@@ -166,7 +166,7 @@ fn line_of(text: &str, from: usize, key: &str) -> Option<usize> {
         let word = line.trim_start().trim_start_matches('[').trim_start_matches('"');
         word.strip_prefix(key).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '-'))
     });
-    // a key that is missing is told at its table
+    // a missing key is reported at its table
     Some(text.get(..from)?.matches('\n').count() + lines.unwrap_or(0) + 1)
 }
 

@@ -39,7 +39,7 @@ pub struct KernelContext<'a> {
     pub scripts: Option<&'a BTreeSet<u64>>,
     /// It is known which functions BPF programs may call.
     pub tells_callable: bool,
-    /// It is the running kernel, whose verifier must be asked.
+    /// It is the running kernel, whose verifier is used.
     pub load: bool,
 }
 
@@ -92,7 +92,7 @@ struct Examiner<'a> {
     program: Program,
     sources: Vec<Source>,
     seen: ScriptCheck,
-    /// Missing probes are told, also where the script ignores them.
+    /// Missing probes are reported, even if the script ignores them.
     tells_missing: bool,
 }
 
@@ -169,11 +169,11 @@ impl Examiner<'_> {
         // a function of the script's own has the code that one of the kernel has
         let of_script = |f: &Finding| match f.rule {
             "unknown-function" => !f.place.as_ref().is_some_and(at_point),
-            // one that has no probe at all is told so at its end
+            // a script without any probe is reported at its end
             "no-probes" => f.place.is_some(),
             _ => false,
         };
-        // a note tells of a probe that may be missing; without it, the rest of the script may seem wrong
+        // a note reports a probe that may be missing; without it, the rest of the script may seem wrong
         let least = if self.seems_wrong() { Level::Note } else { Level::Warning };
         let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
         let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
@@ -411,7 +411,7 @@ impl Examiner<'_> {
 
     fn find_all(&mut self, diags: Diagnostics) {
         for d in diags.brief().0 {
-            // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
+            // what the kernel's description does not contain is not the script's fault; a missing binary is
             if d.code == "unavailable" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
                 self.seen.state = State::Unknown(without_os_error(&why));

@@ -101,7 +101,7 @@ fn kernel(place: KernelSource) -> Kernel {
         }
         KernelSource::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-            // what is wrong with it is told when it is asked
+            // its faults are reported when it is queried
             let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
             let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
             Kernel { name, release, scripts, tells_callable, place: KernelSource::File(path) }

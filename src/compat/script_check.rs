@@ -4,7 +4,7 @@ use super::exceptions::Exceptions;
 use super::uses::TypeUse;
 use crate::verdict::{self, Finding, Level, State};
 
-/// What became of a script.
+/// The result of checking a script.
 #[derive(Debug)]
 pub struct ScriptCheck {
     /// How it went.

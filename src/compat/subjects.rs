@@ -89,7 +89,7 @@ const OF_KERNEL: [i64; 8] = [
     0x7363_6673, // securityfs
 ];
 
-/// Is it a directory of processes, devices and the like, where no scripts are?
+/// Is it a directory of processes or devices, such as /proc, which has no scripts?
 fn is_of_kernel(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|fs| OF_KERNEL.contains(&fs.f_type))
 }

@@ -15,7 +15,7 @@ use anstyle::Style;
 
 /// Columns of a source line that are shown at most; a longer line is cut to what surrounds the caret.
 const WIDTH: usize = 120;
-/// Bytes before and after the caret that are looked at for these columns.
+/// The number of bytes around the caret that are read to find these columns.
 const NEAR: usize = 8192;
 /// Before a source line.
 const INDENT: &str = "    ";
@@ -191,7 +191,7 @@ fn window(line: &str, columns: usize, caret: usize) -> (String, usize) {
     }
     let first = first.unwrap_or(from);
     let tail = if from + WIDTH < columns { "…" } else { "" };
-    // The mark of the cut takes a column of its own.
+    // The mark of the cut takes a column.
     if from > 0 { (format!("…{kept}{tail}"), first.saturating_sub(1)) } else { (format!("{kept}{tail}"), 0) }
 }
 

@@ -69,7 +69,7 @@ impl Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // where the output is closed, nobody reads the report
+        // if the output is closed, the report has no reader
         let _ = self.to.write_all(self.end.as_bytes()).and_then(|()| self.to.flush());
     }
 }
@@ -199,7 +199,7 @@ impl Budget {
         *self.last.borrow_mut() = Some(last);
     }
 
-    /// Before the run, which would be in vain where no report of it can be written.
+    /// Opens the report before the run: a run whose report cannot be written would be useless.
     pub fn open(&mut self, run: &Run) -> Result<(), Failure> {
         for (name, path) in &run.expected.reports {
             let Some(format) = verdict::find(name) else { continue };
@@ -291,7 +291,7 @@ impl Budget {
     }
 }
 
-/// Does somebody take commands from what is written, as from a report's form?
+/// Does a program read commands from the output, as GitHub does from its annotations?
 pub(super) fn is_read_for_commands(run: &Run) -> bool {
     run.expected.reports.iter().any(|(name, _)| verdict::find(name).is_some_and(|format| format.fence.is_some()))
 }

@@ -124,7 +124,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         if matches!(run.program, Program::Tool(_)) {
             return to_stdout(|out| out.write_all(text.as_bytes()));
         }
-        // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
+        // As in bpftrace, whose callers recognize by it that nothing ran. bpftrace has no tools of its own.
         to_stderr(&text);
         return Ok(1);
     }
@@ -132,12 +132,12 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
     if let Some(slip) = run.settings.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
         return Err(slip);
     }
-    // Without the right to run it, a script can still be looked at.
+    // Without permission to run it, a script can still be checked and dumped.
     let only_look = run.compile_only || run.emit_elf.is_some() || !run.dumps.is_empty();
     if !only_look {
         require_privileges()?;
     }
-    // Here, and not later: the fork copies little yet, and a missing command is told before any work is done.
+    // Fork here, not later: the fork copies little now, and a missing command is reported before any work is done.
     let child = match (&run.child, run.compile_only || run.emit_elf.is_some()) {
         (Some(command), false) => Some(launch::child(command)?),
         _ => None,

@@ -1,8 +1,9 @@
 //! Makes a compiled script independent of the kernel that it was compiled for, as far as it can be.
 //!
-//! What an answer of the kernel does to the code is found by compiling with other answers. Parts without an effect are not required of
-//! other kernels. Offsets and sizes that only change numbers in instructions become relocations. All else is required as it is.
-//! Numbers are varied wildly and independently, so that what depends on how they compare, and not only on their sums, shows.
+//! What an answer of the kernel does to the code is found by compiling with other answers. Parts without an effect are
+//! not required of other kernels. Offsets and sizes that only change numbers in instructions become relocations. All
+//! other answers are required unchanged. Numbers are varied widely and independently, so that code that depends on
+//! comparisons of them, and not only on their sums, is found.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -120,13 +120,13 @@ impl Running {
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
         let until = Instant::now() + PATIENCE;
-        // once it has its last state, it counts no more; what follows may take longer, such as the last export
+        // after its last state it counts nothing; what follows, such as the last export, may take longer
         while self.scrapes.last().is_none() && !self.over.wait(LOOK) && Instant::now() < until {}
         self.scrapes.last()
     }
 }
 
-/// What becomes of a script that is started.
+/// The result of starting a script.
 enum Outcome {
     Attached(Arc<Running>),
     /// Its texts are those of the run that is there.
@@ -139,7 +139,7 @@ impl Folder<'_> {
     fn load(&mut self, signals: &ProcessSignals) {
         let found = match scripts(&self.asked.folder) {
             Ok(found) => found,
-            // what runs goes on
+            // running scripts continue
             Err(failure) => return report(&failure, self.asked.run.color),
         };
         let gone: BTreeSet<String> = self.running.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
@@ -240,7 +240,7 @@ impl Script {
         };
         match (running, result) {
             (Some(running), result) => {
-                // if somebody ended it, its status is that of another run
+                // if it was ended from outside, its status is that of another run
                 if !self.remote.ended() {
                     self.board.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
                 }

@@ -23,7 +23,7 @@ use crate::system::TargetInfo;
 
 /// Why nothing ran.
 pub(super) enum StartError {
-    /// For good.
+    /// A permanent failure.
     Failed(Failure),
     /// The kernel will not have these in place of what the script names: to be compiled without.
     AttachRefused(Vec<Mechanism>),

@@ -75,7 +75,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         Some(frame)
     }
 
-    /// The address of an offset in scratch memory, computed anew at each use.
+    /// The address of an offset in scratch memory, computed again at each use.
     pub fn place(&mut self, offset: u32) -> PointerValue<'c> {
         let at = self.scratch_at(offset);
         self.fun.temporaries.set_place(at, offset);

@@ -9,7 +9,7 @@ use crate::types::{Int, Space};
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// So many iterations pass from one look to the next: a power of two. They take tens of microseconds.
+/// The number of iterations between two checks: a power of two. They take tens of microseconds.
 const ITERATIONS: u64 = 1 << 12;
 /// From the first look on, the loops of a program that runs in the midst of others' work may take this many nanoseconds. While
 /// it runs, its CPU does nothing else. Without interrupts, other CPUs wait too, as soon as they want it to do something.
@@ -18,7 +18,7 @@ const MOST_NS: u64 = 1_000_000_000;
 const SIZE: u32 = 16;
 const END: u32 = 8;
 
-/// The signals by which rbt is asked to end: see [`crate::runtime`].
+/// The signals that request the end of rbt: see [`crate::runtime`].
 const ENDING: u64 = (1 << (libc::SIGINT - 1)) | (1 << (libc::SIGTERM - 1));
 /// By this one, the kernel ends all threads of a process.
 const KILLING: u64 = 1 << (libc::SIGKILL - 1);
@@ -49,7 +49,8 @@ impl<'c> Builder<'_, 'c> {
         self.alloc_scratch(SIZE)
     }
 
-    /// Copies that state from one offset in scratch memory to another: a function goes on at that of its caller. At none, it begins.
+    /// Copies that state from one offset in scratch memory to another: a function continues with the state of its
+    /// caller. Without a source, the state is initialized.
     pub fn copy_loop_state(&mut self, from: Option<u32>, to: Option<u32>) {
         let Some(to) = to else { return };
         for word in [0, END] {

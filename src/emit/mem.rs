@@ -41,8 +41,8 @@ impl<'c> Builder<'_, 'c> {
         self.place(offset)
     }
 
-    /// Computes the same address again at its use: an address that is kept since its allocation takes eight bytes of stack, and
-    /// LLVM does not compute an address twice by itself.
+    /// Computes the same address again at its use: an address that is kept since its allocation takes eight bytes of
+    /// stack, and LLVM does not rematerialize an address.
     pub fn rematerialize(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
         match self.fun.temporaries.place_of(ptr) {
             Some(offset) => self.place(offset),
@@ -99,7 +99,7 @@ impl<'c> Builder<'_, 'c> {
         made
     }
 
-    /// Limits the stack for temporaries from here on, because called functions need some, too.
+    /// Limits the stack for temporaries allocated after this, because called functions need some, too.
     pub fn spare_stack(&mut self, bytes: u32) {
         let budget = self.options.room.temporaries;
         self.fun.temporaries.use_stack_up_to(budget.saturating_sub(bytes));

@@ -184,8 +184,8 @@ impl<'c> CodegenCx<'c> {
         g.as_pointer_value()
     }
 
-    /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must
-    /// not believe its first value.
+    /// Global data in its own section, which libbpf turns into a map. The loader or the reader changes it, so LLVM must
+    /// not rely on its initial value.
     pub(super) fn data_global(&self, name: &str, section: &str, size: u32) -> PointerValue<'c> {
         if let Some(g) = self.data.borrow().get(name) {
             return g.as_pointer_value();

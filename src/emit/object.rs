@@ -27,7 +27,7 @@ pub(super) type Errors = Vec<String>;
 pub struct EmitError {
     /// Its messages; where they name a place, it is `script:line:column`, the script by its [`short_names`](crate::diag::short_names).
     pub messages: Vec<String>,
-    /// What the kernel would refuse, found here before it is asked.
+    /// Problems for which the kernel would refuse the object, found before it is loaded.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -103,7 +103,7 @@ unsafe extern "C" {
 /// A context for a module. LLVM is set up here, and not when rbt starts.
 pub fn new_context() -> Context {
     static CONSTRUCTED: Once = Once::new();
-    // SAFETY: once, and all else of LLVM needs a context
+    // SAFETY: called once, and every other use of LLVM needs a context
     CONSTRUCTED.call_once(|| unsafe { rbt_construct_llvm() });
     Context::create()
 }
@@ -137,7 +137,7 @@ impl<'c> CodegenCx<'c> {
         module.set_data_layout(&machine.get_target_data().get_data_layout());
         let three = llcx.i32_type().const_int(3, false);
         module.add_basic_value_flag("Debug Info Version", FlagBehavior::Warning, three);
-        // BTF without DWARF: see MCObjectFileInfo and DwarfDebug, which stay away when CodeView is asked for
+        // BTF without DWARF: see MCObjectFileInfo and DwarfDebug, which emit no DWARF when CodeView is requested
         module.add_basic_value_flag("CodeView", FlagBehavior::Warning, llcx.i32_type().const_int(1, false));
         let debug = DebugInfo::new(llcx, &module, sources);
         let text = llcx.const_string(options.license.as_bytes(), true);

@@ -14,7 +14,7 @@ impl<'c> Builder<'_, 'c> {
         self.once_for_all("order", a, b, n, |e, a, b| e.order_bytes_here(a, b, n))
     }
 
-    /// 1 when two lists of so many words are equal up to their first zero.
+    /// 1 if two lists of this many words are equal up to their first zero.
     pub fn same_words(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
         if self.scope.deep {
             return self.same_words_by_blocks(a, b, words);
@@ -60,8 +60,8 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, difference, none)
     }
 
-    /// Adds to `difference` in what bits two lists of so many words differ, as long as `inside` is all ones; it becomes 0 at the
-    /// first zero. There is no branch.
+    /// Adds to `difference` the bits in which two lists of this many words differ, as long as `inside` is all ones; it
+    /// becomes 0 at the first zero. There is no branch.
     fn compare_words(
         &mut self,
         (a, b): (PointerValue<'c>, PointerValue<'c>),
@@ -123,7 +123,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn find_text_here(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
-        // each place is tried in a call of its own, so that the verifier walks one only
+        // each position is tried in a call of its own, so that the verifier walks only one
         let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
             let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
                 return e.int(1);

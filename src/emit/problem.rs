@@ -27,7 +27,7 @@ impl<'c> Builder<'_, 'c> {
         if self.program.quiet { 0 } else { self.options.warning_level }
     }
 
-    /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
+    /// Reports a helper that returned an error, if failures of this level are reported: 1 for those that lose
     /// something, 2 for reads that fall back to zero.
     pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
         if level >= 2 && self.options.counts_unread {
@@ -81,7 +81,7 @@ impl<'c> Builder<'_, 'c> {
             let (cpus, problems) = (e.start(offset_of!(Start, cpus)), e.start(offset_of!(Start, problems)));
             let known = e.cmp(Cmp::Ult, cpu, cpus);
             e.if_(known, |e| {
-                // the verifier looks at this function by itself, with any number
+                // the verifier checks this function separately, for any number
                 let known = e.cmp(Cmp::Ult, problem, problems);
                 e.if_(known, |e| {
                     // no product: of a known number by an unknown one, the verifier of Linux 6.1 knows nothing, and LLVM may

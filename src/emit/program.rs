@@ -37,8 +37,8 @@ pub struct ProgramRow {
     /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
     /// entry, and for a return. A target follows a slash.
     sections: [&'static str; 2],
-    /// The struct by which the kernel knows the context (include/linux/bpf_types.h). None where that is not a struct's name: a
-    /// function that the verifier checks by itself cannot have it.
+    /// The struct by which the kernel knows the context (include/linux/bpf_types.h). None where that is not a struct's
+    /// name: a function that the verifier checks separately cannot take it.
     pub context: Option<&'static str>,
     /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of the type go by.
     pub constants: &'static [&'static str],

@@ -261,8 +261,9 @@ impl<'c> Builder<'_, 'c> {
         Some(offset)
     }
 
-    /// Asks for the end of the run by more than a record, which may find no room. Programs that start from now on return at
-    /// once; what those say that are at work on other CPUs still belongs to the run. The first status counts.
+    /// Requests the end of the run by a flag besides the record, which may find no room. Programs that start after this
+    /// return at once; the output of programs that are running on other CPUs still belongs to the run. The first status
+    /// counts.
     pub fn end_run(&mut self, status: IntValue<'c>) {
         let low = self.and(status, self.int(0xff));
         let said = self.or(low, self.int(State::ENDED));
@@ -297,8 +298,8 @@ impl<'c> Builder<'_, 'c> {
         self.if_(ended, |e| e.ret(None));
     }
 
-    /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as
-    /// the reader looks at the ring after it has set the flag: one of the two sees the other. The kick is a record of its
+    /// Wakes the reader when it sleeps. The flag is read after the record is committed (which is a full barrier), and
+    /// the reader reads the ring after it has set the flag: one of the two sees the other. The kick is a record of its
     /// own, discarded at once.
     fn wake(&mut self) {
         let flag = self.state(offset_of!(State, reader_sleeps));

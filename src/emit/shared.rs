@@ -5,7 +5,7 @@ use crate::system::binary::python::{Layout, Python, Unsupported};
 /// The object's ring buffer; absent when no record is ever written.
 pub const RING: &str = "ring";
 
-/// The map's name that keeps stacks of so many frames.
+/// The name of the map of stacks with this many frames.
 pub fn stacks_name(limit: u32) -> String {
     format!("stacks_{limit}")
 }
@@ -23,27 +23,27 @@ pub const FAILURES_SECTION: &str = ".data.failures";
 pub const GATES_SECTION: &str = ".data.gates";
 /// The map of calls under way whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
 pub const CALL_MARKS: &str = "marks";
-/// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
+/// The section (and so the map) of bytes that record which probes were hit; absent if unused.
 pub const HITS_SECTION: &str = ".data.hits";
-/// The section (and so the map) of words that say on which CPUs a program of a trampoline is at work; absent where the kernel
-/// looks after that.
+/// The section (and so the map) of words that record on which CPUs a trampoline's program is running; absent if the
+/// kernel keeps track of that.
 pub const BUSY_SECTION: &str = ".data.busy";
 /// As many CPUs as x86's kernels can have (CONFIG_NR_CPUS): a power of two.
 pub const MOST_CPUS: u32 = 8192;
-/// The map of followed processes: keys are their ids (`u32`); absent when nobody asks.
+/// The map of followed processes: keys are their ids (`u32`); absent if unused.
 pub const FOLLOWED: &str = "followed";
-/// So many processes are followed at a time.
+/// The maximum number of processes followed at a time.
 pub const MOST_FOLLOWED: u32 = 65536;
 /// Of a process that is known by its number in rbt's pid namespace alone, the key is that number with this bit, which no number
 /// has.
 pub const OF_NAMESPACE: u32 = 1 << 31;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
-/// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
+/// Programs that may be running on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
 pub const SCRATCH_SLOTS: u32 = 4;
 
-/// The map of processes that run a Python interpreter: keys are their ids, as of [`FOLLOWED`]; values are [`Process`]es. Absent
-/// when nobody asks for Python frames.
+/// The map of processes that run a Python interpreter: keys are their ids, as of [`FOLLOWED`]; values are
+/// [`Process`]es. Absent if no Python frames are needed.
 pub const PYTHON_PROCESSES: &str = "python_processes";
 /// The map of code objects that were sent.
 pub const PYTHON_CODES: &str = "python_codes";
@@ -167,7 +167,7 @@ pub enum Reason {
     Cut = 2,
     /// The code object could not be read or sent.
     UnknownCode = 4,
-    /// The process has more threads than are looked at.
+    /// The process has more threads than the search limit.
     TooMany = 6,
     /// The interpreter's memory could not be read, or makes no sense.
     Unreadable = 8,
@@ -196,9 +196,9 @@ pub struct Start {
     pub boot_ns: u64,
     /// CPUs that may ever be there.
     pub cpus: u64,
-    /// International Atomic Time is so many nanoseconds ahead of `CLOCK_MONOTONIC`.
+    /// The number of nanoseconds by which International Atomic Time is ahead of `CLOCK_MONOTONIC`.
     pub tai_offset: u64,
-    /// `CLOCK_REALTIME` is so many nanoseconds ahead of `CLOCK_BOOTTIME`.
+    /// The number of nanoseconds by which `CLOCK_REALTIME` is ahead of `CLOCK_BOOTTIME`.
     pub unix_offset: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
@@ -208,12 +208,12 @@ pub struct Start {
     pub problems: u64,
     /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.
     pub failures_shift: u64,
-    /// Random: stacks' ids start from it, so that nobody can make stacks of equal ids.
+    /// Random seed of stack ids, so that an attacker cannot construct stacks with equal ids.
     pub seed: u64,
 }
 
 impl Start {
-    /// [`Start::failures_shift`] on a machine with so many CPUs.
+    /// [`Start::failures_shift`] for a machine with this many CPUs.
     pub fn shift(cpus: u32) -> u32 {
         cpus.max(1).next_power_of_two().ilog2()
     }
@@ -233,21 +233,21 @@ pub struct Failures {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// Set by the reader when it sleeps without a time-out: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears it.
-    /// Records that find it clear do not wake anybody (`BPF_RB_NO_WAKEUP`): the reader is awake, or will be soon.
+    /// Set by the reader when it sleeps without a time-out: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears
+    /// it. Records that find it clear wake nothing (`BPF_RB_NO_WAKEUP`): the reader is awake, or will be soon.
     pub reader_sleeps: u32,
     /// Set when the run is over: programs return at once.
     pub stopped: u32,
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,
-    /// Programs at work that may sleep, for which the kernel does not wait.
+    /// The number of running programs that may sleep, for which the kernel does not wait.
     pub sleepers: u64,
     /// A bit for each map that is there twice: which of the two is written to. See `emit/double_buffer.rs`.
     pub generations: u64,
     /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
     pub interrupted: u64,
-    /// So many more events may pass, in two's complement: see `--max-events`.
+    /// The number of events that may still pass, in two's complement: see `--max-events`.
     pub event_tokens: u64,
     /// Stacks that programs have put into their tables.
     pub stacks: u64,
@@ -288,16 +288,16 @@ pub struct ProbeCounters {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// One in so many runs passes, at random; 1 for all, 0 for none.
+    /// One in this many runs passes, at random; 1 for all, 0 for none.
     pub one_in: u64,
-    /// So many more runs pass, in two's complement.
+    /// The number of runs that may still pass, in two's complement.
     pub tokens: u64,
 }
 
 /// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].
 pub const CUT_REASONS: usize = 16;
 
-/// So many maps can be there twice.
+/// The maximum number of double-buffered maps.
 pub const MOMENTS: usize = 16;
 
 impl State {

@@ -39,7 +39,7 @@ pub struct Mark {
 }
 
 impl<'c> Temporaries<'c> {
-    /// No allocations, for a function that uses so many bytes of its stack for other purposes.
+    /// No allocations, for a function that uses this many bytes of its stack for other purposes.
     pub fn new(stack_bytes: u32) -> Self {
         Self { scratch_top: SLOT_HEAD, scratch_max: SLOT_HEAD, stack_bytes, ..Self::default() }
     }
@@ -76,7 +76,7 @@ impl<'c> Temporaries<'c> {
         Some(slot.at)
     }
 
-    /// Do so many more bytes fit into the stack, of which `budget` bytes may be used?
+    /// Do this many more bytes fit into the stack, of which `budget` bytes may be used?
     pub fn fits(&self, size: u32, budget: u32) -> bool {
         self.stack_bytes + size <= budget
     }

@@ -46,7 +46,7 @@ impl Eval<'_> {
                 (Val::Text(a), Val::Text(b)) => a.zip(b).map(|(a, b)| (a == b) == (*op == crate::syntax::ast::BinOp::Eq)),
                 (a, b) => a.range().compare(*op, b.range()),
             }),
-            // the second is not looked at where the first decides
+            // the second operand is not evaluated if the first decides
             Kind::And(a, b) => match self.eval(a)?.truth() {
                 Some(false) => Val::Truth(Some(false)),
                 Some(true) => self.eval(b)?,

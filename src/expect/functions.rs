@@ -239,7 +239,7 @@ fn extreme(w: &CallArgs, greatest: bool) -> Result<Val, String> {
     let all = w.elements.iter().filter_map(each);
     let found = if greatest { all.max() } else { all.min() }.ok_or_else(|| nothing(w))?;
     let more = if w.shape == Shape::Samples && greatest { Monotonicity::Raises } else { more(w.shape) };
-    // what was not seen may be a key of its own
+    // a lost element may have had another key
     number(Ok(match (w.lossy, greatest, more) {
         (false, _, _) => Range::exact(found),
         (true, true, Monotonicity::Raises) => Range::at_least(found),

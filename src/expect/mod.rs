@@ -49,7 +49,7 @@ enum Ty {
 }
 
 impl Ty {
-    /// As messages have it.
+    /// As messages print it.
     fn phrase(self) -> &'static str {
         match self {
             Ty::Number => "a number",

@@ -74,7 +74,7 @@ impl Range {
         Ok(Range { least: of(self.most, i128::checked_neg)?, most: of(self.least, i128::checked_neg)? })
     }
 
-    /// What a binary operator makes of two. Division truncates toward zero, as everywhere in the language.
+    /// The range of a binary operator's result. Division truncates toward zero, as everywhere in the language.
     pub fn math(self, op: BinOp, other: Range) -> Result<Range, Undefined> {
         let both = |a: Option<i128>, b: Option<i128>, f: fn(i128, i128) -> Option<i128>| match a.zip(b) {
             Some((a, b)) => f(a, b).map(Some).ok_or(Undefined::TooLarge),

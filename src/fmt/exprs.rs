@@ -12,7 +12,7 @@ impl Items<'_, '_> {
         self.open(BreakMode::Fill, REST);
         for (n, part) in parts.iter().enumerate() {
             if let (ShapePart::Word(i), true) = (part, n + 1 == parts.len()) {
-                // a bracket on a line of its own is aligned with the start of the statement
+                // a bracket alone on its line is aligned with the start of the statement
                 self.comments_before(*i);
                 self.push(Item::Close);
                 return self.word(*i);

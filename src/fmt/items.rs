@@ -20,7 +20,7 @@ pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
     items.out
 }
 
-/// The words, and the items made of them so far.
+/// The words, and the items built from them so far.
 pub(super) struct Items<'a, 's> {
     pub(super) words: &'a [Word<'s>],
     /// Words whose leading comments have been written.
@@ -267,7 +267,7 @@ impl<'s> Items<'_, 's> {
         self.word(*last);
     }
 
-    /// Comments at the end of a block, each on a line of its own.
+    /// Comments at the end of a block, each on its own line.
     fn end_comments(&mut self, i: usize, is_first: bool) {
         let Some(word) = self.words.get(i) else { return };
         let mut is_first = is_first;

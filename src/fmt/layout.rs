@@ -18,7 +18,7 @@ pub enum Item<'s> {
     Blank,
     /// A comment that ends its line.
     Tail(&'s str),
-    /// A comment on lines of its own.
+    /// A comment on its own lines.
     Own(&'s str),
     /// A comment within a line.
     Inline(&'s str),
@@ -149,7 +149,8 @@ fn next_breaks(items: &[Item]) -> Vec<usize> {
 fn forced(items: &[Item]) -> Vec<bool> {
     let mut forced = vec![false; items.len()];
     let mut open: Vec<usize> = Vec::new();
-    // So many of the open groups were open at a comment behind a word: if they go on, they go on in another line.
+    // The number of open groups that were open at a comment behind a word: if they continue, they continue on another
+    // line.
     let mut tail = 0;
     for (i, item) in items.iter().enumerate() {
         let mut groups = match item {

@@ -65,7 +65,7 @@ pub struct Word<'s> {
 pub struct Comment<'s> {
     /// With its slashes.
     pub text: &'s str,
-    /// It has lines of its own.
+    /// It is on its own lines.
     pub own: bool,
     /// An empty line stands before it.
     pub blank: bool,
@@ -110,7 +110,7 @@ impl<'s> Reader<'s> {
         ShapePart::Word(self.words.len() - 1)
     }
 
-    /// Brackets and the like, as far as `end`.
+    /// Brackets and other tokens up to `end`.
     fn between(&mut self, end: usize, parts: &mut Vec<ShapePart>) {
         while let Some(rest) = self.text.get(self.at..end).filter(|r| !r.is_empty()) {
             let blanks = rest.len() - trim_start(rest).len();
@@ -142,7 +142,7 @@ impl<'s> Reader<'s> {
             Rule::script => (0..=last).filter(|i| is_semicolon(*i)).for_each(|i| needless[i] = true),
             Rule::block | Rule::settings => {
                 for i in (1..=last).filter(|i| is_semicolon(*i)) {
-                    // a block's value is one no more where a semicolon follows
+                    // a block has no value if a semicolon follows
                     let is_end = tree.parts.iter().skip(i + 1).all(|p| matches!(text(p), ";" | "}"));
                     needless[i] = match &tree.parts[i - 1] {
                         ShapePart::Word(_) => true,

@@ -1,8 +1,8 @@
 //! `import "x";`: reads imported files, and the files that they import, into one tree.
 //!
 //! A path is relative to the importing script. Each file is imported once, so scripts may import each other. Imported
-//! definitions precede those of the importing script, so their `begin` probes run first. Whoever can write to an imported file
-//! controls a privileged run, so rbt rejects files that everybody can write to.
+//! definitions precede those of the importing script, so their `begin` probes run first. Anyone who can write to an
+//! imported file controls a privileged run, so rbt rejects world-writable files.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::syntax::{self, ast};
 
 /// Maximum number of imported files.
 const MOST_FILES: usize = 1000;
-/// So many bytes may they have together.
+/// The maximum size of all imports together, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 /// So deep may imports be nested.
 const DEEPEST: usize = 100;

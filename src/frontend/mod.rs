@@ -161,7 +161,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
         let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
-        // what its options leave out is nothing that whoever gives them wrote
+        // code that a tool's options disable is not a fault in its script
         if let Program::Tool(_) = self.run.program {
             checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
         }

@@ -115,7 +115,7 @@ impl From<Failure> for RunError {
 }
 
 impl<'a> Launch<'a> {
-    /// Starts to serve and to export what the run counts and says, if that is asked for.
+    /// Starts to serve and to export the counts and the output of the run, if requested.
     pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
         if run.serve.is_none() && run.otlp.is_none() {
             return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, managed: None, measure: None });

@@ -89,7 +89,7 @@ impl MetricNames {
         Metric { name, help: given.and_then(|given| given.help.clone()), unit }
     }
 
-    /// Names of so many labels, all different.
+    /// Names of this many labels, all different.
     pub fn labels(&self, map: &str, parts: usize) -> Vec<String> {
         let given = self.given.get(map).map(|given| given.labels.as_slice()).unwrap_or_default();
         let found = self.labels.get(map).map(Vec::as_slice).unwrap_or_default();

@@ -25,7 +25,7 @@ pub struct Client {
     stream: Option<TcpStream>,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Sent {
     /// The collector has it; the body of its answer.

@@ -25,7 +25,7 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item unless there are so many; wakes the thread when there are enough for a batch.
+    /// Adds an item unless there are `most` already; wakes the thread if there are enough for a batch.
     pub fn push(&self, item: Vec<u8>, most: usize, batch: usize) -> bool {
         let mut inner = self.lock();
         if inner.items.len() >= most {
@@ -74,12 +74,12 @@ impl Mailbox {
         self.told.notify_all();
     }
 
-    /// How long something may still be sent; none if the run goes on.
+    /// How much time is left for sending; none if the run continues.
     pub fn left(&self) -> Option<Duration> {
         self.lock().until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Nothing may be sent any more.
+    /// Is the time for sending over?
     pub fn is_over(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
     }

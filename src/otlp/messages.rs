@@ -8,7 +8,7 @@ use crate::output::{Output, Source};
 use crate::render::TextFormatter;
 use crate::value::Value;
 
-/// A request has at most so many bytes of data points before another is begun; collectors accept 20 MiB.
+/// The size of the data points in a request, in bytes, at which another request is started; collectors accept 20 MiB.
 const REQUEST: usize = 2 << 20;
 
 const CUMULATIVE: u64 = 2;
@@ -130,7 +130,7 @@ fn added(family: &Family, series: &Series, known: Option<&BTreeMap<Key, Point>>,
 }
 
 fn difference(now: &Point, before: &Point) -> Point {
-    // it was begun anew
+    // the value was reset
     if now.value < before.value || now.count < before.count {
         return now.clone();
     }

@@ -37,7 +37,7 @@ use mailbox::Mailbox;
 use messages::Heading;
 use send::{LogSender, MetricSender, Tally};
 
-/// How long the threads may take longer than they are told to.
+/// How long the threads may exceed their deadline.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The export of a run.

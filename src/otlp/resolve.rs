@@ -12,7 +12,7 @@ use crate::input;
 const FILE: u64 = 1 << 20;
 /// Time for an answer of one server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Servers that are asked.
+/// The maximum number of servers that are queried.
 const SERVERS: usize = 3;
 /// Types of records (RFC 1035, RFC 3596).
 const A: u16 = 1;

@@ -17,7 +17,7 @@ use crate::streams::to_stderr;
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
 
-/// Log records by what became of them.
+/// The number of log records by result.
 #[derive(Default)]
 pub struct Tally {
     /// The collector has them.
@@ -40,7 +40,7 @@ impl Tally {
     }
 }
 
-/// A connection that tries again, and tells of it once.
+/// A connection that retries, and reports a failure once.
 struct Line {
     client: Client,
     what: &'static str,
@@ -49,13 +49,13 @@ struct Line {
     failed: bool,
 }
 
-/// What became of a request.
+/// The result of a request.
 enum Outcome {
-    /// The collector has it, but for so many items.
+    /// The collector has it, except for this many items.
     Done(u64),
     /// It may be sent again after this time.
     Again(Duration),
-    /// It was refused for good.
+    /// It was refused permanently.
     Refused,
 }
 
@@ -224,7 +224,7 @@ impl MetricSender {
     }
 }
 
-/// What became of log records, as a metric.
+/// The number of log records by result, as a metric.
 fn own(tally: &Tally) -> Option<Family> {
     let series = |what: &str, of: &AtomicU64| Series {
         values: vec![what.into()],

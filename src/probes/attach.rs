@@ -11,7 +11,7 @@ use crate::system::kernel::functions::KERNEL;
 pub enum SamplePeriod {
     /// After this count; a clock counts nanoseconds.
     Period(u64),
-    /// So many times per second.
+    /// This many times per second.
     Frequency(u64),
 }
 
@@ -150,7 +150,7 @@ pub struct AttachProperties {
     pub own: bool,
     /// It may run when the run is over.
     pub runs_after: bool,
-    /// It fires once, or at the ticks of one clock. (`begin` may loop, and nobody reads while it does.)
+    /// It fires once, or at the ticks of one clock. (`begin` may loop, and its records are not read meanwhile.)
     pub rare: bool,
     /// Is it reported at the end if it was never hit?
     pub no_hit_note: NoHitNote,

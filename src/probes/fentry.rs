@@ -46,7 +46,7 @@ pub static FEXIT: Fentry = Fentry {
 };
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes no more.
+/// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes at most this many.
 const MAX_ARGS: u32 = 12;
 /// Older kernels pass what registers hold.
 const FEW_ARGS: u32 = 6;
@@ -310,14 +310,14 @@ pub(super) fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32, ty: &Type, env: &En
         e.add(ctx, e.int(offset.into()))
     };
     match ty.as_int() {
-        // the verifier lets nobody look at it
+        // the verifier rejects reads of it
         Some(int) if matches!(ty, Type::Ptr(to, _) if to.as_int().is_some()) && !env.sys.has(Feature::NumberPointers) => {
             let at = from_memory(e);
             Operand::reg(ty.clone(), e.read_int(Space::Kernel, at, int))
         }
         Some(int) => {
             let v = number(e, offset);
-            // what leads to something is that for the verifier, who lets nobody calculate with it
+            // the verifier knows a pointer as such, and rejects arithmetic on it
             let v = if matches!(ty, Type::Ptr(..)) && !e.scope.trusts { e.forget_pointer_type(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }

@@ -1,10 +1,10 @@
 //! `iter`: visits all tasks, files, sockets, maps or other objects of the kernel once.
 //!
-//! The kernel calls the program for each object, with BTF's `struct bpf_iter__NAME` as its context, and once more without an
-//! object at the end (kernel/bpf/bpf_iter.c). Reading the file of the iterator drives it, and the reader receives what the
-//! program writes. For iterators of a run, that is a byte for each object, which limits how far the kernel proceeds before rbt
-//! processes the records, so none is lost. A pinned iterator outlives the run, and its `printf` writes to whoever reads the
-//! file.
+//! The kernel calls the program for each object, with BTF's `struct bpf_iter__NAME` as its context, and once more
+//! without an object at the end (kernel/bpf/bpf_iter.c). Reading the file of the iterator drives it, and the reader
+//! receives what the program writes. For iterators of a run, that is a byte for each object, which limits how far the
+//! kernel proceeds before rbt processes the records, so none is lost. A pinned iterator outlives the run, and its
+//! `printf` writes to the reader of the file.
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -357,7 +357,7 @@ fn arguments(params: Vec<(String, Type)>, registers: u32) -> Vec<Rc<ContextField
 /// The n-th word of the arguments.
 fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool, arch: &Arch) -> crate::emit::IntValue<'c> {
     if by_trampoline {
-        // the verifier may know it for a pointer, with which nobody calculates
+        // the verifier may know it as a pointer, on which it rejects arithmetic
         return e.once(&format!("arg{n}"), |e| {
             let word = fentry::number(e, 8 * n);
             e.forget_pointer_type(word)

@@ -91,7 +91,7 @@ pub enum ArgRef {
 /// A field of `args`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContextField {
-    /// Name, offset within the context (or the argument's number, as the kind will have it) and type.
+    /// Name, offset within the context (or the argument's number, depending on the kind) and type.
     pub field: Field,
     /// How the kind finds it.
     pub place: FieldLocation,

@@ -52,7 +52,7 @@ impl ProbeKind for RawTracepoint {
             attach: Attach::RawTracepoint { name: event.into(), typed: false },
             span: point.span,
         };
-        // an exact name is asked for directly: the list of all takes a scan of all types
+        // an exact name is queried directly: a list of all names requires a scan of all types
         if !event.contains('*') && matches!(module, "*" | "vmlinux") && env.sys.raw_tracepoint(event).is_some() {
             return Ok(vec![site("vmlinux", event)]);
         }
@@ -115,7 +115,7 @@ impl ProbeKind for RawTracepoint {
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let arg = |e: &mut Builder<'_, 'c>, n: u32, ty: &Type| {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
-            // what leads to something is that for the verifier, who lets nobody calculate with it
+            // the verifier knows a pointer as such, and rejects arithmetic on it
             let typed = matches!(site.attach, Attach::RawTracepoint { typed: true, .. });
             let v = if typed && !e.scope.trusts { e.forget_pointer_type(v) } else { v };
             match ty.as_int() {

@@ -6,8 +6,8 @@
 //! | perf tracepoint, which the kernel looks up by the call's number | high | the slow path of entry |
 //! | raw tracepoint that all calls share | low | the slow path, and a run of the program |
 //!
-//! So rbt uses a trampoline if it means the same, and otherwise the perf tracepoint, unless so many of the machine's calls are
-//! traced that the raw program costs less overall.
+//! So rbt uses a trampoline if it is equivalent, and otherwise the perf tracepoint, unless the script traces enough of
+//! the system calls that the raw program costs less overall.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
 const ARGUMENT: &str = "struct pt_regs *";
 /// In a record: the number is here (kernel/trace/trace.h, `struct syscall_trace_enter` and `struct syscall_trace_exit`) …
 const NUMBER_AT: u32 = 8;
-/// … and from here on the arguments, or the result, of eight bytes each.
+/// … from this offset on, the arguments or the result, of eight bytes each.
 const FIRST_WORD: u32 = 16;
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
@@ -48,7 +48,7 @@ const MOST_EVENTS: usize = 16;
 mod cost {
     /// A traced call by a perf tracepoint: the record is made, and the program found in a list.
     pub const PERF_RUN: u64 = 168;
-    /// Any call by the raw tracepoint: the program is run, and looks at the number.
+    /// Any system call by the raw tracepoint: the program runs and checks the number.
     pub const RAW_RUN: u64 = 53;
 }
 

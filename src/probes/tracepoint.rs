@@ -129,7 +129,7 @@ impl ProbeKind for Tracepoint {
         if names().any(|(category, event)| env.sys.is_dynamic_tracepoint(category, event)) {
             return Lowering::literal("an event created at run time has no raw form");
         }
-        // that there is a raw form is seen when it is attached: only fields are worth a look at the kernel's types
+        // whether a raw form exists is known when it is attached: only fields require the kernel's types
         if !needs.args.is_empty() {
             // several sites share the code that loads a field
             let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };

@@ -1,6 +1,6 @@
 //! Text in HTML and SVG.
 
-/// As markup has it, also in attributes.
+/// Escaped for markup, including attributes.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,6 +1,6 @@
 //! `-f flamegraph` and `-f icicle`: a picture of each map with stacks in its keys, which zooms and searches, and of each heat map.
 //!
-//! Each map has a document of its own, as widths of different maps cannot be compared.
+//! Each map has its own document, because widths of different maps cannot be compared.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

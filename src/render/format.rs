@@ -555,7 +555,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     Ok(Directive::ConversionSpec(spec))
 }
 
-/// A floating-point number with so many decimals, as C writes it.
+/// A floating-point number with this many decimals, as C prints it.
 fn fixed(f: f64, places: usize) -> String {
     if f.is_nan() { "nan".into() } else { format!("{f:.places$}") }
 }

@@ -98,7 +98,7 @@ const COLORS: &[u8] = &[55, 91, 127, 163, 199, 203, 209, 215];
 impl Shades {
     fn of(most: u64, canvas: Canvas) -> Self {
         let levels = Self::signs(canvas).len().max(canvas.palette().len());
-        // of so few counts, each has a shade of its own
+        // with so few counts, each has its own shade
         let exact = |i: usize| 1 + i as u64;
         let power = |i: usize| (most as f64).powf(i as f64 / levels as f64).ceil() as u64;
         let mut least: Vec<u64> = (0..levels).map(|i| if most <= levels as u64 { exact(i) } else { power(i).max(exact(i)) }).collect();
@@ -115,7 +115,7 @@ impl Shades {
         self.least.partition_point(|least| *least <= count)
     }
 
-    /// So many cells of a shade.
+    /// This many cells of a shade.
     fn paint(&self, level: usize, cells: usize) -> String {
         let Some(level) = level.checked_sub(1) else { return " ".repeat(cells) };
         // of few levels, the darkest is used as well

@@ -79,7 +79,7 @@ pub fn bounds(scale: Scale, index: u64) -> Bounds {
     }
 }
 
-/// The label of the buckets from one to another: `[2, 4)`, or `[2]` where that is one value.
+/// The label of the buckets from one to another: `[2, 4)`, or `[2]` for a single value.
 pub fn label(first: &Bounds, last: &Bounds) -> String {
     if first.min.is_some() && first.min == last.max {
         return format!("[{}]", first.from);

@@ -163,7 +163,7 @@ impl Page {
             return;
         }
         if spans.rows.is_empty() {
-            // spans are told when they end: an earlier one may have begun before this
+            // spans are printed when they end: an earlier one may have begun before this
             spans.base_ms = (of.start_ns / 1_000_000) as i64;
         }
         let track = *self.tracks.entry(of.track.clone()).or_insert_with(|| {

@@ -32,10 +32,10 @@ impl Renderer for JsonRenderer {
         match output {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
-            // statistics are told of even where there are none
+            // statistics are printed even if they are empty
             Output::Map(view) if is_nothing(view) && view.kind != "stats" => {}
             Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
-            // as in bpftrace, what became of a file or a command is no part of the output
+            // as in bpftrace, the result of a file or a command is not part of the output
             Output::Problem { kind: MESSAGE, .. } => super::text::make(&self.options).render(output, rendered),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
@@ -65,7 +65,7 @@ impl Renderer for JsonRenderer {
     }
 
     fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
-        // Escaped as JSON has it, when the whole text is told.
+        // Escaped as in JSON, when the whole text is printed.
         value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
     }
 }
@@ -299,7 +299,7 @@ fn string(bytes: &[u8], to: &mut Vec<u8>) {
                 '\n' => to.extend_from_slice(b"\\n"),
                 '\r' => to.extend_from_slice(b"\\r"),
                 '\t' => to.extend_from_slice(b"\\t"),
-                // the same text to whoever reads JSON, and harmless on a terminal, as DEL is, which bpftrace leaves
+                // the same text for readers of JSON, and harmless on a terminal, as DEL is, which bpftrace leaves
                 c if is_deceptive(c) && c != '\u{7f}' => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
                 c => to.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }

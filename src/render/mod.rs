@@ -121,7 +121,7 @@ pub struct RenderOptions {
     pub terminal: bool,
     /// The messages go to a terminal: the same for them.
     pub messages_terminal: bool,
-    /// Whoever reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
+    /// A program that reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
     pub commands: bool,
     /// What pictures of maps are drawn with.
     pub canvas: Canvas,
@@ -205,7 +205,7 @@ pub struct Format {
     pub state: bool,
     /// It needs the time of each record ([`Renderer::at`]).
     pub timed: bool,
-    /// It is of no use unless it is whole: [`Renderer::finish`] ends it. The text goes on beside it.
+    /// It is useless unless it is complete: [`Renderer::finish`] completes it. Text output continues beside it.
     pub document: bool,
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,

@@ -98,9 +98,9 @@ const BOOTTIME: u64 = 6;
 /// Names that have numbers; further ones travel in each event.
 const MOST_NAMES: usize = 1 << 16;
 const LONGEST_NAME: usize = 256;
-/// Tracks, which nobody could look through; further ones are left out.
+/// The maximum number of tracks, which is more than a reader can use; further ones are left out.
 const MOST_TRACKS: usize = 1 << 16;
-/// Counters of a map; a map with more keys is no set of lines that anybody looks at.
+/// The maximum number of counters of a map, which is more lines than a reader can use.
 const MOST_COUNTERS: usize = 1000;
 
 struct PerfettoRenderer {

@@ -15,7 +15,7 @@ pub fn graph(series: &Series, spell: impl Fn(&Value, &mut Vec<u8>), to: &mut Vec
     };
     let (low, high) = if least == most { (least - 1, most + 1) } else { (least, most) };
     let column = |v: i128| (LAST * (v - low) / (high - low)) as usize;
-    // one interval alone is placed to the nanosecond, as bpftrace has it: only between two is the step seen
+    // a single interval has a time in nanoseconds, as in bpftrace: a step is visible only between two intervals
     let step = if rows(series).nth(1).is_some() { series.interval } else { 1 };
     let (unit, format) = precision(step);
     let head = format!("hh:mm:ss{unit}");

@@ -7,7 +7,7 @@ use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
 /// In place of a key without parts.
 pub const NO_STACK: &str = "[no stack]";
 
-/// Between a stack and that of the task that woke it, as flame graphs of chains have it.
+/// The separator between a stack and that of the task that woke it, as in chain flame graphs.
 pub const BETWEEN: &str = "--";
 
 /// A part of a key.

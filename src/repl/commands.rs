@@ -190,7 +190,7 @@ impl Prompt {
         self.render(statements, &mut *renderer.map_err(|why| Failure::new(format!("{why:#}")))?)
     }
 
-    /// The same with a renderer of its own.
+    /// The same with another renderer.
     fn render(&self, statements: &str, renderer: &mut dyn Renderer) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let world = &self.world;
@@ -377,7 +377,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
         // the head, a table's own, and the last line
         let room = rows.saturating_sub(6).max(1) as u64;
-        // what has lines of its own is asked for whole, and cut to the screen
+        // a multi-line value is printed whole, and cut to the screen
         let plain = !map
             .value
             .aggregation()

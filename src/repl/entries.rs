@@ -61,7 +61,7 @@ impl Running {
         self.remote.end();
     }
 
-    /// Has its programs do nothing, or go on.
+    /// Pauses its programs, or resumes them.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
         self.remote.pause(paused);
@@ -210,7 +210,7 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Runs something that ends by itself, on this thread: its output, and its descriptors.
+/// Runs something that terminates on this thread: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
 pub fn evaluate(

@@ -22,7 +22,7 @@ extern "C" fn note(signal: libc::c_int) {
 /// have them as at login: handlers do not outlive exec.
 pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler stores to atomics and raises a signal, no more
+        // SAFETY: the handler only stores to atomics and raises a signal
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;

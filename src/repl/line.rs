@@ -174,7 +174,7 @@ impl Line {
     fn members_in(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
         let (before, asked) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
         let (head, open) = statement_start(before);
-        // `args` is looked at rather than printed: all of it may be more than a program can hold
+        // `args` is described rather than printed: all of it may be more than a program can hold
         let args = asked == "args";
         let asks = if args { String::new() } else { format!("print(({asked}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
@@ -220,7 +220,7 @@ impl Line {
                 let row = builtins::find(word).map(|row| row.doc);
                 row.or_else(|| Some(kind_named(word)?.info().usage)).map(str::to_owned)
             }
-            // with a pattern, the checker would look at all that match
+            // with a pattern, the checker would check all matches
             CompletionContext::Member { .. } if text.split('{').next().is_some_and(|head| head.contains(['*', '?'])) => None,
             CompletionContext::Member { expr, name } => {
                 let whole = from(name)?;

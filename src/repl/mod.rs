@@ -57,7 +57,7 @@ const REMEMBERED: usize = 10_000;
 /// Bytes of an entry that standard input may have.
 const MOST_ENTRY: usize = 1 << 20;
 
-/// What the line editor and the entries both look at.
+/// The state that the line editor and the entries share.
 struct Workspace {
     run: Run,
     sys: Live,
@@ -201,7 +201,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
                 }
             }
             _ if interrupts::leaving() => break,
-            // a line that was being typed is thrown away by that, and no more
+            // that only discards a line that was being typed
             Err(ReadlineError::Interrupted) if editor.helper().is_some_and(Line::was_typing) => interrupted = false,
             Err(ReadlineError::Interrupted) if interrupted => break,
             Err(ReadlineError::Interrupted) => {
@@ -298,7 +298,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
             prompt.leave();
             return Ok(u8::from(prompt.failed));
         }
-        // what came at once is told before what the next line says
+        // output that arrived already is printed before that of the next line
         prompt.printer.wait_until_idle(PATIENCE);
         if prompt.printer.unread() {
             break;
@@ -567,7 +567,7 @@ impl Prompt {
                         let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
                         return Ok((entry, EntryKind::Probes));
                     }
-                    // what it defines is looked at as if it were used
+                    // its definitions are checked as if they were used
                     let with_probe = frame("", "\nbegin { }");
                     let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
                     let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;

@@ -31,9 +31,9 @@ struct Queue {
     held: bool,
     /// A text is on its way.
     busy: bool,
-    /// Nobody waits any more.
+    /// No thread waits any longer.
     closing: bool,
-    /// Whoever read it has gone.
+    /// The reader has gone.
     unread: bool,
 }
 
@@ -73,7 +73,7 @@ impl Printer {
             if (!queue.held || queue.closing)
                 && let Some(mut text) = queue.texts.pop_front()
             {
-                // what waits is shown at once: the editor draws its line anew each time
+                // queued texts are printed together: the editor redraws its line each time
                 while let Some(more) = queue.texts.pop_front() {
                     text.extend_from_slice(&more);
                 }
@@ -99,7 +99,7 @@ impl Printer {
         self.0.1.notify_all();
     }
 
-    /// A line is being typed from now on, or no more.
+    /// A line is being typed from now on, or no longer.
     pub fn editing(&self, editing: bool) {
         self.queue().editing = editing;
     }
@@ -128,7 +128,7 @@ impl Printer {
         self.queue().unread
     }
 
-    /// Lets nobody wait any more.
+    /// Makes all waiting threads return.
     pub fn close(&self) {
         self.queue().closing = true;
         self.0.1.notify_all();
@@ -189,7 +189,7 @@ impl Drop for Lines {
         if !self.held.is_empty() {
             self.held.push(b'\n');
             let lines = std::mem::take(&mut self.held);
-            // whoever could be told is gone
+            // there is no reader to report this to
             let _ = self.show(lines);
         }
     }

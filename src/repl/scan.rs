@@ -74,21 +74,21 @@ fn closed(text: &str) -> bool {
 /// The text before the cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompletionContext {
-    /// A command's name, from here on.
+    /// A command's name, starting here.
     Command(usize),
     /// A command's argument: its name, and where the argument begins.
     Argument(String, usize),
-    /// A probe's name, from here on.
+    /// A probe's name, starting here.
     Probe(usize),
     /// A member of the expression that begins and ends there; its name begins at the last.
     Member { expr: std::ops::Range<usize>, name: usize },
-    /// `$x`, from here on.
+    /// `$x`, starting here.
     Variable(usize),
-    /// `@x`, from here on.
+    /// `@x`, starting here.
     Map(usize),
-    /// The name of a struct, union or enum, from here on.
+    /// The name of a struct, union or enum, starting here.
     Type(TypeName, usize),
-    /// A word within a probe, from here on.
+    /// A word within a probe, starting here.
     Word(usize),
     /// Nothing that has names.
     Nothing,

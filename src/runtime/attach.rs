@@ -67,13 +67,13 @@ impl Links {
         Ok(())
     }
 
-    /// What is attached from here on belongs to this program.
+    /// Programs attached after this call belong to this program.
     pub fn of(&mut self, program: usize) {
         self.program = Some(program);
     }
 
-    /// Detaches a program while the others go on. The kernel takes tens of milliseconds for some, which another thread waits
-    /// for.
+    /// Detaches a program while the others continue. The kernel takes tens of milliseconds for some, so another thread
+    /// waits.
     pub fn detach(&mut self, program: usize) {
         let of_it = |held: &mut AttachedLink| held.0 == Some(program);
         let held: Vec<AttachedLink> =
@@ -82,8 +82,8 @@ impl Links {
         let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
     }
 
-    /// Detaches programs in files that this process has mapped, too, without waiting: breakpoints in malloc(3) would slow down
-    /// what is left to do, even if their programs return at once. Call it when the run is over.
+    /// Detaches programs in files that this process has mapped, too, without waiting: breakpoints in malloc(3) would
+    /// slow down the remaining work, even if their programs return at once. Call it when the run is over.
     pub fn detach_from_own_files(&mut self, manifest: &Manifest) {
         let in_files: Vec<(usize, &Path)> =
             (0..).zip(&manifest.programs).flat_map(|(i, p)| p.sites.iter().filter_map(move |s| Some((i, s.attach.binary()?)))).collect();
@@ -98,8 +98,8 @@ impl Links {
         );
     }
 
-    /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state
-    /// their event is in.)
+    /// Stops all timers. (Tracepoints and uprobes can only be silenced by detaching them: their programs run whatever
+    /// the state of their event.)
     pub fn quiet(&self) {
         self.timers.iter().for_each(|(_, event)| perf::disable(event));
     }
@@ -434,7 +434,7 @@ fn made(fd: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: new, and nobody else's
+    // SAFETY: new, and not owned elsewhere
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,11 +1,11 @@
 //! Detaches probes in the background.
 //!
 //! Detaching takes the kernel 40 to 85 ms for a tracepoint by perf, about 100 ms for a perf uprobe, and 24 ms for a
-//! uprobe.multi link, one after the other. Whoever closes the last descriptor waits, even at exit. Therefore a forked child,
-//! the sweeper, inherits the descriptors and waits until the parent has closed its own. That is fast, because the child's
-//! descriptors keep everything attached. Then the child exits, which closes the last ones. It has no other open descriptors, so
-//! readers of a pipe do not wait for it. Programs that stay attached for that moment see `State::stopped` and return at once. A
-//! run that cannot fork waits for its own close.
+//! uprobe.multi link, one after the other. The process that closes the last descriptor waits, even at exit. Therefore a
+//! forked child, the sweeper, inherits the descriptors and waits until the parent has closed its own. That is fast,
+//! because the child's descriptors keep everything attached. Then the child exits, which closes the last ones. It has
+//! no other open descriptors, so readers of a pipe do not wait for it. Programs that stay attached for that moment see
+//! `State::stopped` and return at once. A run that cannot fork waits for its own close.
 #![allow(unsafe_code)] // fork, and what a child may call after it
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -52,7 +52,7 @@ unsafe fn hold(keep: &[RawFd], pipe: RawFd) -> ! {
         close_range(from, RawFd::MAX);
         let mut byte = 0u8;
         while libc::read(pipe, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
-        // The exit closes them all, in order; nothing of ours is run any more.
+        // The exit closes them all, in order; none of our code runs after it.
         libc::_exit(0)
     }
 }

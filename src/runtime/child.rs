@@ -111,7 +111,7 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Returns once all that it does before its exec is done, so that probes attached from here on see nothing of that.
+    /// Returns once the child has done all its work before exec, so that probes attached after this see none of it.
     pub fn wait_until_ready(&self) {
         if let Some(gate) = &self.gate {
             gate.wait_for_child();
@@ -176,7 +176,8 @@ impl Child {
         }
     }
 
-    /// Through the pidfd, hence never to another process. Failure means it is gone, which is as well.
+    /// Sends through the pidfd, so the signal cannot reach another process. Failure means that the process is gone,
+    /// which is fine.
     fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
@@ -238,7 +239,7 @@ unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
-        // Of the signals that the parent blocks, the one that tells of its death.
+        // Of the signals that the parent blocks, the one that reports its death.
         let mut death = none;
         libc::sigaddset(&mut death, libc::SIGTERM);
         libc::sigprocmask(libc::SIG_UNBLOCK, &death, std::ptr::null_mut());
@@ -261,7 +262,7 @@ impl Gate {
     const SIZE: usize = 4096;
 
     fn new() -> anyhow::Result<Self> {
-        // SAFETY: a new mapping, zeroed (so a valid AtomicU32), shared with the children forked from here on.
+        // SAFETY: a new mapping, zeroed (so a valid AtomicU32), shared with the children forked after this.
         let page = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
             libc::mmap(std::ptr::null_mut(), Self::SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -277,7 +278,7 @@ impl Gate {
         unsafe { self.0.as_ref() }
     }
 
-    /// Nobody is there yet.
+    /// No child waits yet.
     const EMPTY: u32 = 0;
     /// The child waits.
     const WAITING: u32 = 1;
@@ -317,7 +318,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; nothing refers to it any more.
+        // SAFETY: our own mapping; nothing refers to it any longer.
         unsafe { libc::munmap(self.0.as_ptr().cast(), Self::SIZE) };
     }
 }

@@ -24,7 +24,7 @@ use super::shared::{Flags, Shared};
 const PAUSE: Duration = Duration::from_millis(2);
 /// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
-/// So many times what the ring holds may wait in memory. Whoever ends a run waits for it to be printed.
+/// The limit of records in memory, as a multiple of the ring's size. The end of a run waits until they are printed.
 const TIMES: u64 = 4;
 /// A record follows its length.
 const HEAD: usize = size_of::<u32>();
@@ -62,7 +62,7 @@ impl Batch {
         self.bytes.len().saturating_sub(self.at) as u64
     }
 
-    /// Is there no more?
+    /// Are all records read?
     pub fn is_over(&self) -> bool {
         self.at >= self.bytes.len()
     }
@@ -76,7 +76,7 @@ struct Queue {
     bytes: u64,
     /// A program has ended the run with this status, and all earlier records have been read.
     ended: Option<u8>,
-    /// The thread must not read any more.
+    /// The thread must stop reading.
     stop: bool,
     /// The reader sleeps until it is woken.
     sleeps: bool,
@@ -114,7 +114,7 @@ impl Collector {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let channel = Arc::new(Channel { queue: Mutex::default(), room: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&channel);
-        // handed over by way of a place, so that it is still there where no thread can be had
+        // handed over through a slot, so that it is not lost if no thread can be created
         let place = Arc::new(Mutex::new(Some(ring)));
         let of_place = Arc::clone(&place);
         let flags = state.flags();
@@ -213,7 +213,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         };
         bytes.clear();
         let mut batch = Batch { bytes, at: 0 };
-        // looked at before the drain: a record that was written before it is then seen
+        // read before the drain, which then sees every record that was written before it
         let asked = state.ended();
         let found = ring.drain(TAKE, &mut |record| {
             batch.push(record);

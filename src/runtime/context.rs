@@ -51,13 +51,13 @@ pub(super) struct RunContext<'a> {
     pub(super) buffering: Buffering,
     /// `exit()` was called.
     pub(super) exit: Option<u8>,
-    /// No program will run any more: what is left is printed, an `exit()` or not.
+    /// No program will run after this: the rest is printed, with or without an `exit()`.
     pub(super) ending: bool,
     /// A record was slow to be done: look after the rest before the next one.
     pub(super) slow: bool,
     /// Since when records have been done that may have been slow.
     pub(super) since: Instant,
-    /// No program runs any more, or will.
+    /// No program runs any longer, or will.
     pub(super) over: bool,
     /// The output cannot be written.
     pub(super) broken: Option<io::Error>,
@@ -79,7 +79,7 @@ pub(super) struct RunContext<'a> {
     pub(super) kept: FinalMaps<MapView>,
     /// The same without loss, for a state.
     pub(super) saved: FinalMaps<state::Map>,
-    /// What was in maps when they were emptied, where somebody asks for the state.
+    /// The values of maps when they were cleared, if the state is exported.
     pub(super) past: Option<ClearedTotals>,
     /// The screen on which the maps are shown; it shows all other output as well.
     pub(super) watch: Option<Watch>,
@@ -93,9 +93,9 @@ pub(super) struct RunContext<'a> {
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
-    /// While somebody asks for the state: open while the kernel measures run times, and when that was asked for last.
+    /// If the state is exported: open while the kernel measures run times, and when they were last requested.
     pub(super) timed: Option<(OwnedFd, Instant)>,
-    /// Other runs go on with the output.
+    /// Other runs continue to use the output.
     pub(super) shares_output: bool,
     /// Once the loop is over.
     pub(super) throttle: Option<Throttle>,
@@ -103,7 +103,7 @@ pub(super) struct RunContext<'a> {
     pub(super) counts: Vec<Counts>,
     /// Gets all output as well.
     pub(super) listener: Option<Listener>,
-    /// Where the record comes from that is at work, for [`RunContext::listener`].
+    /// The source of the record that is being processed, for [`RunContext::listener`].
     pub(super) source: Option<Source>,
 }
 
@@ -186,13 +186,13 @@ impl<'a> RunContext<'a> {
             self.rendered.out.clear();
         }
         if !self.rendered.err.is_empty() {
-            // A closed standard error is nothing that could be told to anybody.
+            // A closed standard error cannot be reported.
             let _ = self.err.write_all(&self.rendered.err).and_then(|()| self.err.flush());
             self.rendered.err.clear();
         }
     }
 
-    /// Tells of lost events since the last time: every [`MAX_WAIT`] at most, unless it is the `last` time.
+    /// Reports events lost since the last report: at most every [`MAX_WAIT`], unless it is the `last` time.
     pub(super) fn tell_lost(&mut self, last: bool) {
         if !last && self.counted_at.is_some_and(|at| at.elapsed() < MAX_WAIT) {
             return;
@@ -216,7 +216,7 @@ impl<'a> RunContext<'a> {
 
     /// The run is over, and so much is still to be printed.
     pub(super) fn still(&mut self, bytes: u64) {
-        // less is printed before anybody has read the note
+        // less is printed before a user could read the note
         if self.settings.warning_level > 0 && bytes >= 64 << 10 {
             let note = format!("note: {} KiB of events remain to be printed; press Ctrl-C again to stop immediately\n", bytes / 1024);
             self.rendered.err.extend_from_slice(note.as_bytes());
@@ -297,7 +297,7 @@ impl<'a> RunContext<'a> {
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
             for map in order {
                 match self.map(map) {
-                    // a format may tell of statistics that are empty
+                    // a format may print empty statistics
                     Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {
                         if view.kind == "stats" {
                             self.say(Output::Map(MapView { entries: Vec::new(), ..view }));

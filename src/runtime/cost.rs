@@ -46,7 +46,7 @@ pub struct Cost {
 pub fn of(program: BorrowedFd) -> io::Result<Cost> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
-    // SAFETY: writes to a struct of ours, of the size that it is told
+    // SAFETY: writes to our own struct, of the given size
     match unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut size) } {
         0 => Ok(Cost { ns: info.run_time_ns, runs: info.run_cnt }),
         error => Err(io::Error::from_raw_os_error(-error)),

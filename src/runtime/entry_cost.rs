@@ -13,12 +13,12 @@ use crate::system::cache::{CacheFile, Kind, digest};
 
 const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", most_bytes: 4096, most_files: 4 };
 const TURNS: u32 = 1000;
-/// Of so many measurements the least counts: what else happens adds to it.
+/// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;
 
 /// Nanoseconds by mechanism, where nothing could be measured: of a machine of 2023 without mitigations.
 const TYPICAL: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
-/// Of a trampoline, which no process of ours enters by itself.
+/// Of a trampoline, which rbt's own processes do not trigger.
 const TRAMPOLINE: f64 = 30.0;
 /// Of a function of the kernel, by a breakpoint that is optimized to a jump, or by the function tracer.
 const KPROBE: f64 = 120.0;
@@ -161,7 +161,7 @@ fn nothing(ty: libbpf_sys::bpf_prog_type) -> io::Result<OwnedFd> {
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(ty, std::ptr::null(), c"GPL".as_ptr(), code.as_ptr().cast(), code.len() as u64, std::ptr::null_mut())
     };
-    // SAFETY: new, and nobody else's
+    // SAFETY: new, and not owned elsewhere
     if fd < 0 { Err(io::Error::from_raw_os_error(-fd)) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 

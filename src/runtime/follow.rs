@@ -28,7 +28,7 @@ impl Session<'_> {
             add(map, key(child))?;
         }
         let Some(pid) = self.cx.settings.pid else { return Ok(()) };
-        // what it starts from here on is added as it starts; some of what it has started may have done so meanwhile
+        // processes that it starts after this are added as they start; some of its children may have done so meanwhile
         let mut known = BTreeSet::from([pid]);
         add(map, key(pid))?;
         loop {

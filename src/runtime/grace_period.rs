@@ -43,11 +43,11 @@ fn map(ty: u32, inner: u32) -> io::Result<OwnedFd> {
         inner_map_fd: inner,
         ..Default::default()
     };
-    // SAFETY: no more than a new map
+    // SAFETY: only creates a map
     let fd = unsafe { libbpf_sys::bpf_map_create(ty, ptr::null(), 4, 4, 1, &opts) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: just made, and nobody else's
+    // SAFETY: just created, and not owned elsewhere
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -33,7 +33,7 @@ pub(super) struct InitialMappings {
     pub(super) compilers: Vec<u32>,
 }
 
-/// A look at all processes, under way.
+/// A running scan of all processes.
 #[derive(Debug)]
 pub(super) struct Scan(JoinHandle<InitialMappings>);
 

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use libbpf_sys::{BPF_CGROUP_ITER_DESCENDANTS_PRE, BPF_TRACE_ITER, bpf_iter_link_info, bpf_link_create_opts};
 
-/// So many objects are gone through between two looks at the records. Each writes a byte.
+/// The number of objects between two reads of the records. Each object writes a byte.
 const OBJECTS: usize = 256;
 
 /// Creates a link for a kind of object, limited to the process `pid` if that is given and the kernel supports it (Linux 6.1;
@@ -27,7 +27,7 @@ pub(super) fn link(name: &str, pid: Option<u32>, program: RawFd) -> io::Result<O
         }
     }
     if name == "cgroup" {
-        // this one must be told an order; parents come before their children, from the root on
+        // this one needs an order; parents precede their children, from the root
         chosen.cgroup.order = BPF_CGROUP_ITER_DESCENDANTS_PRE;
         return create(program, Some(&mut chosen));
     }
@@ -56,7 +56,7 @@ pub(super) fn go_on(reader: &mut File) -> io::Result<bool> {
     loop {
         match reader.read(&mut bytes) {
             Ok(n) => return Ok(n > 0),
-            // very many were passed over without a byte: the next read goes on from there
+            // very many objects were skipped without a byte: the next read continues there
             Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
             Err(why) => return Err(why),
         }
@@ -86,6 +86,6 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: new, and nobody else's
+    // SAFETY: new, and not owned elsewhere
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -407,7 +407,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
     1 << bytes.ilog2()
 }
 
-/// Bytes of memory that can be had without swapping, if known.
+/// Bytes of memory available without swapping, if known.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
@@ -562,7 +562,7 @@ pub(super) fn map_failure(line: &str, maps: &[Map], stacks: &[u32]) -> Option<St
     Some(format!("the kernel cannot create {map}: {reason}{remedy}"))
 }
 
-/// Runs that the kernel left out, since the program, or another on the same hook, was at work on that CPU
+/// Runs that the kernel skipped because the program, or another on the same hook, was running on that CPU
 /// (`recursion_misses` of `struct bpf_prog_info`, include/uapi/linux/bpf.h; Linux 5.12).
 pub(super) fn left_out(program: RawFd) -> u64 {
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -574,7 +574,7 @@ pub(super) fn left_out(program: RawFd) -> u64 {
 
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, signals: &Signals) -> anyhow::Result<()> {
-    // `end` runs once the end was asked for, and `begin` need not any more
+    // `end` runs after the end was requested, and `begin` is then no longer needed
     let known = if *which == Attach::Begin { 0 } else { signals.end_requests() };
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         let Some(fd) = *fd else { continue };

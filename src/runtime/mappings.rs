@@ -19,7 +19,7 @@ use super::proc_maps::{Line, hold, is_at};
 use crate::diag::plain;
 use crate::input;
 
-/// A mapped file, each once however many processes have it.
+/// A mapped file, stored once for all processes.
 #[derive(Debug)]
 pub(super) struct Object {
     /// A small number that identifies it.
@@ -29,7 +29,7 @@ pub(super) struct Object {
     inode: u64,
     /// When it was mapped, or seen to be.
     seen: SystemTime,
-    /// Keeps a file at hand that its path may not lead to: deleted, replaced, or in a container.
+    /// Keeps a file open whose path may not lead to it: deleted, replaced, or in a container.
     held: Option<File>,
 }
 
@@ -102,7 +102,7 @@ struct Process {
     /// In order of time: the latest that holds an address is the one. Those of before an exec stay, since stacks of then
     /// may not have been printed yet. Shared with children until either maps something.
     mappings: Rc<Vec<Mapping>>,
-    /// When /proc/PID/maps was last looked at.
+    /// When /proc/PID/maps was last read.
     read: Option<Instant>,
     /// What it had mapped before recording began is among its mappings, or it began after.
     whole: bool,
@@ -188,7 +188,7 @@ pub(super) struct Mappings {
     reader: Option<MmapReader>,
     /// Whether the kernel's records were requested.
     asked: bool,
-    /// A look at what was mapped before.
+    /// A scan of the mappings that existed before.
     look: Option<Scan>,
     /// Mappings of processes that were not needed yet.
     earlier: HashMap<u32, ProcessMappings>,
@@ -211,7 +211,7 @@ impl Mappings {
         }
     }
 
-    /// The same, and looks at what all processes have mapped already.
+    /// The same, and scans the existing mappings of all processes.
     pub(super) fn record_all(&mut self) {
         self.record();
         self.look = Scan::begin();
@@ -227,7 +227,7 @@ impl Mappings {
         self.read(pid);
     }
 
-    /// Holds a file that processes will map: what they ran is at hand though it be replaced.
+    /// Holds a file that processes will map: it remains readable even if it is replaced.
     pub(super) fn keep(&mut self, path: &Path) {
         let Ok((file, meta)) = input::open_regular(path) else { return };
         // as the process names it, which may have another root
@@ -248,10 +248,10 @@ impl Mappings {
         self.objects.insert(key, Rc::new(object));
     }
 
-    /// Takes in what was recorded; without records, looks at the watched processes again.
+    /// Processes the recorded events; without records, reads the mappings of the watched processes again.
     pub(super) fn refresh(&mut self) {
         if let Some(reader) = &self.reader {
-            // what happened since is told after what was found
+            // events since then are applied after the results of the scan
             match &self.look {
                 Some(look) if !look.has_ended() => reader.recorder().take_in(),
                 _ => {
@@ -314,7 +314,7 @@ impl Mappings {
         files.filter_map(|object| object.reach_changed()).next()
     }
 
-    /// Notes that the file of an address is not to be had any more.
+    /// Notes that the file of an address is no longer available.
     pub(super) fn note_gone(&mut self, object: &Object) {
         self.gone.insert(object.path.clone());
     }
@@ -554,7 +554,7 @@ mod tests {
         assert_eq!(mappings.processes[&pid].mappings.len(), before);
     }
 
-    /// What is left where the kernel does not let us record.
+    /// The fallback if the kernel does not allow recording.
     #[test]
     fn looking_at_intervals() {
         let mut mappings = Mappings { asked: true, ..Mappings::default() };

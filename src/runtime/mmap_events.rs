@@ -41,7 +41,7 @@ pub(super) enum Event {
     Exited { pid: u32 },
     /// A ring, or the memory for pending records, was full.
     Lost {
-        /// So many events.
+        /// The number of events.
         count: u64,
     },
 }
@@ -299,7 +299,7 @@ fn event(kind: u32, record: &[u8], time: SystemTime) -> Option<Event> {
     match kind {
         // an id comes before the number
         LOST => Some(Event::Lost { count: u64_at(record, 16).unwrap_or(1) }),
-        // pid, ppid, tid, ptid. Threads are told too; a process is its first thread.
+        // pid, ppid, tid, ptid. Threads are reported too; a process is its first thread.
         EXIT if u32_at(record, 8) == u32_at(record, 16) => Some(Event::Exited { pid: u32_at(record, 8)? }),
         FORK if u32_at(record, 8) != u32_at(record, 12) => Some(Event::Forked { pid: u32_at(record, 8)?, parent: u32_at(record, 12)? }),
         MMAP2 => {

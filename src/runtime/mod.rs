@@ -112,7 +112,7 @@ use symbolize::Symbols;
 /// When output is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buffering {
-    /// When all records at hand are rendered.
+    /// When all available records are rendered.
     #[default]
     Line,
     /// When enough output is pending, and at the end.
@@ -151,7 +151,7 @@ pub struct Options {
     pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
-    /// Where nothing but `end` is left to run, wait until somebody ends the run.
+    /// If only `end` is left to run, wait until the run is ended.
     pub waits: bool,
     /// The controller that ends the run instead of signals; none if signals do.
     pub managed_by: Option<Arc<Remote>>,
@@ -167,9 +167,9 @@ pub struct Options {
     pub listener: Option<Listener>,
     /// Measures what the run costs.
     pub costs: Option<Measure>,
-    /// Another thread asks for the state while the run goes on.
+    /// Another thread requests the state during the run.
     pub scrapes: Option<Arc<Scrapes>>,
-    /// Show the maps on a screen of their own while the run goes on.
+    /// Shows the maps full-screen during the run.
     pub watched: Option<WatchView>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
@@ -182,7 +182,7 @@ pub struct Options {
     pub log: Option<Log>,
 }
 
-/// Ends the run that this one replaces, and gives what it has counted: the series of [`Options::scrapes`] go on from there.
+/// Ends the run that this one replaces, and returns its counts: the series of [`Options::scrapes`] continue from there.
 pub type PredecessorFn = Box<dyn FnOnce() -> Option<Box<State>>>;
 
 /// How the cost of a run is judged, and the receiver of the result.

@@ -40,7 +40,7 @@ fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
 
 /// A tracepoint by its ID in tracefs.
 pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
-    // without a period: it only counts, and on its CPU no sample is made ready each time that nobody reads
+    // without a period: it only counts, and its CPU does not prepare unread samples
     open(&event(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
 }
 
@@ -141,7 +141,7 @@ pub(super) fn set_program(event: &OwnedFd, program: i32) -> io::Result<()> {
     ioctl(event, IOC_ENABLE, 0)
 }
 
-/// Lets it fire no more.
+/// Disables the event.
 pub(super) fn disable(event: &OwnedFd) {
     // An event that will not be silenced finds the program stopped; its end comes with the descriptor's.
     let _ = ioctl(event, IOC_DISABLE, 0);

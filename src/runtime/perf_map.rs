@@ -23,11 +23,11 @@ const TAIL: usize = 256;
 pub(super) struct PerfMap {
     /// What was read of it.
     read: Option<FileState>,
-    /// When it was last looked at.
+    /// When it was last checked.
     looked: Option<Instant>,
     /// The user whose process it is of.
     owner: Option<u32>,
-    /// Keeps the file at hand should it or its folder not be reached any more: of a container that has ended.
+    /// Keeps the file open in case it or its directory can no longer be reached, as after a container has ended.
     held: Option<File>,
     /// What was read of a file of the other form.
     dump: JitDump,
@@ -91,7 +91,7 @@ impl PerfMap {
     }
 
     fn open(&mut self, pid: u32) -> Option<(File, Metadata)> {
-        // what belongs to a process's user is known while it is there, and what was believed once goes on to be
+        // the user of a process is known while the process exists; a file that was trusted once remains trusted
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         // its effective one: /proc/PID itself is root's where a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
@@ -166,7 +166,8 @@ fn of_namespace(pid: u32, status: &str) -> Option<PathBuf> {
     Some(PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner}.map")))
 }
 
-/// /tmp is everybody's: only what the process's own user wrote, root, or we, is believed (as perf has it), and no link is followed.
+/// /tmp is writable by everyone: only a file of the process's user, root or our user is trusted (as in perf), and no
+/// link is followed.
 fn open(path: &Path, owner: Option<u32>) -> Option<(File, Metadata)> {
     let (file, meta) = input::open_itself(path).ok()?;
     let us = rustix::process::geteuid().as_raw();

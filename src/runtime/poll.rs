@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
-/// The longest wait: what nobody announces is looked at so often.
+/// The longest wait: what sends no notification is checked at this interval.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.
+    // SAFETY: the array outlives the call. An error (EINTR) is treated as an event: the caller checks for itself.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
 }
 

@@ -1,4 +1,4 @@
-//! Redraws the screen of `--watch` while the run goes on.
+//! Redraws the screen of `--watch` during the run.
 
 use super::context::RunContext;
 use super::watch::Stream;

@@ -41,7 +41,7 @@ impl Remote {
         self.rouse();
     }
 
-    /// Has its programs do nothing, or go on.
+    /// Pauses its programs, or resumes them.
     pub fn pause(&self, paused: bool) {
         self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
         self.rouse();
@@ -78,7 +78,7 @@ impl Remote {
 /// What of a run others may hold.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// The script's maps by name. They live as long as somebody holds them.
+    /// The script's maps by name. They live as long as a descriptor is open.
     pub maps: Vec<(String, OwnedFd)>,
     /// The maps that keep stacks, by the names that they have in the object: the script's maps hold keys of theirs.
     pub stacks: Vec<(String, OwnedFd)>,

@@ -9,7 +9,7 @@ use crate::system::machine::cgroup;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The cgroup to watch, until its removal is told.
+/// The cgroup to watch, until its removal is reported.
 pub(super) struct Watch {
     of: Option<CgroupFilter>,
     looked: Instant,

@@ -30,7 +30,7 @@ impl Files {
         Self(paths.into_iter().filter_map(|path| Some((path.to_owned(), state(path)?))).collect())
     }
 
-    /// What to say of those that have changed since. One that is gone is nothing to speak of: nobody can start it.
+    /// Notes about files that have changed since. A file that is gone is not reported: it cannot be started.
     pub(super) fn notes(&self) -> Vec<String> {
         let note = |(path, before): &(PathBuf, State)| {
             let now = state(path).filter(|now| now != before)?;

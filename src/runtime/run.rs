@@ -127,7 +127,7 @@ impl Session<'_> {
         let flags = self.cx.loaded.state.flags();
         with_loop_deadline(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
-            // nothing is lost where the kernel does not do it but what a program says that is at work just now
+            // if the kernel does not stop it, only the output of running programs is lost
             true => with_loop_deadline(flags, STRAGGLERS * 10, || grace_period::stop(&self.cx.loaded.state)).unwrap_or_default(),
             false => self.cx.loaded.state.stop(),
         }
@@ -151,7 +151,7 @@ impl Session<'_> {
             context.close(&mut source.events);
             report(&mut context, &mut self.options, &self.not_attached, status)?;
         }
-        // what is still at work has nobody who would listener of it, and keeps its probe from being detached
+        // a program that is still running has no reader, and keeps its probe from being detached
         self.cx.loaded.state.interrupt(true);
         let child = exit_of_child(&mut child)?;
         let exit = exit_of(&mut context, status, child, self.options.strict);

@@ -31,7 +31,7 @@ pub struct Scrapes {
     blank: State,
     answer: Mutex<Option<Box<State>>>,
     answered: Condvar,
-    /// Whoever asks has this until the answer is there.
+    /// Held by a requester until the answer is there.
     turn: Mutex<()>,
     /// What the run had counted at its end.
     last: Mutex<Option<Box<State>>>,
@@ -73,7 +73,7 @@ impl Scrapes {
         answer.take()
     }
 
-    /// Nobody answers any more.
+    /// Closes it: no answers follow.
     pub fn close(&self) {
         let _answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         self.over.store(true, Ordering::SeqCst);
@@ -123,7 +123,7 @@ impl Scrapes {
 }
 
 impl RunContext<'_> {
-    /// The state of a run that goes on. What was emptied is in it.
+    /// The state of an unfinished run, including what was cleared.
     fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {
         let mut maps = Vec::new();
         for map in 0..self.manifest.maps.len() {
@@ -149,7 +149,8 @@ impl RunContext<'_> {
         programs.map(|(program, cost)| RunTime { probe: program.name(), ns: cost.ns, runs: cost.runs }).collect()
     }
 
-    /// Goes on with the series of an earlier run. A map whose types have changed begins anew, and so do values that are not sums.
+    /// Continues the series of an earlier run. A map whose types have changed starts again, and so do values that are
+    /// not sums.
     pub(super) fn inherit(&mut self, earlier: Option<Box<State>>) -> anyhow::Result<()> {
         let Some(earlier) = earlier else { return Ok(()) };
         for before in earlier.maps {
@@ -185,7 +186,7 @@ impl RunContext<'_> {
     }
 }
 
-/// A sum that does not fit is begun anew, as Prometheus expects of a counter.
+/// A sum that does not fit is reset, as Prometheus expects of a counter.
 fn add(value: &Type, entry: Entry, to: &mut BTreeMap<String, Entry>) {
     let id = serde_json::to_string(&entry.key).unwrap_or_default();
     let sum = to.get(&id).and_then(|known| builtins::add(value.aggregation()?, known.counted.as_ref()?, entry.counted.as_ref()?).ok());

@@ -126,7 +126,7 @@ impl Shared {
     // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
     // shared with the kernel's side, hence atomic.
 
-    /// Programs return at once from here on.
+    /// Makes programs return at once after this.
     pub fn stop(&self) {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
@@ -136,7 +136,7 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
     }
 
-    /// Loops of programs end at their next turn, and so do the programs; or they go on as they are.
+    /// Loops of programs end at their next iteration, and so do the programs; or, if false, they continue.
     pub fn interrupt(&self, now: bool) {
         self.flags().interrupt(now);
     }
@@ -161,12 +161,12 @@ impl Shared {
         (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
     }
 
-    /// From here on programs write to the other one.
+    /// Programs write to the other buffer after this.
     pub fn switch(&self, bit: u32) {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
     }
 
-    /// Lets one in so many of a probe's runs pass, and so many until the next time.
+    /// Sets a probe's sampling rate (one in this many runs) and the number of runs that pass until the next call.
     pub fn set_gate(&self, gate: usize, one_in: u64, tokens: u64) {
         if gate < self.all_gates {
             // SAFETY: within the mapping, and for the rest as above
@@ -183,12 +183,12 @@ impl Shared {
         unsafe { AtomicI64::from_ptr((&raw mut (*self.state).event_tokens).cast()) }.load(Ordering::Relaxed)
     }
 
-    /// Lets so many more events pass.
+    /// Lets this many more events pass.
     pub fn add_event_tokens(&self, tokens: u64) {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).event_tokens) }.fetch_add(tokens, Ordering::Relaxed);
     }
 
-    /// Programs at work that may sleep.
+    /// The number of running programs that may sleep.
     pub fn sleepers(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).sleepers) }.load(Ordering::SeqCst)
     }
@@ -229,7 +229,7 @@ unsafe impl Sync for Flags {}
 impl Flags {
     /// Is the next record to wake the reader?
     pub fn set_sleeps(&self, sleeps: bool) {
-        // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
+        // SAFETY: as in `Shared`. SeqCst: programs must see the flag before the ring is read
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
     }
 

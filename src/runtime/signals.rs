@@ -37,7 +37,7 @@ const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 /// Handles SIGINT, SIGTERM and SIGUSR1 while it lives, unless another thread controls the run.
 pub(super) struct Signals {
     from: From,
-    /// When the run ends by itself.
+    /// When the run ends automatically.
     deadline: Cell<Option<Instant>>,
 }
 
@@ -68,7 +68,7 @@ extern "C" fn caught(signal: libc::c_int) {
         } else {
             LAST.store(signal, Ordering::Relaxed);
             let now = milliseconds();
-            // counted first: whoever sets the address looks at the count after
+            // counted first: a reader of the address reads the count after it
             let before = ENDS.fetch_add(1, Ordering::SeqCst);
             let loops = LOOPS.load(Ordering::SeqCst);
             if !loops.is_null() {
@@ -207,7 +207,7 @@ impl Signals {
         }
     }
 
-    /// Is the run to pause, or to go on? Where that has changed since the last time.
+    /// Should the run pause or resume? `None` if that has not changed since the last call.
     pub fn paused(&self) -> Option<bool> {
         match &self.from {
             From::SignalHandlers(_) => None,

@@ -12,7 +12,7 @@ use super::python;
 use super::ring::{Drained, Ring};
 use super::shared::Shared;
 
-/// Bytes of records between two looks at signals and at the output.
+/// Bytes of records between two checks of signals and of the output.
 const BATCH: u64 = 256 * 1024;
 /// If the end takes this long, rbt reports why.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) struct Source {
 
 /// The result of [`Source::done`].
 pub(super) struct DrainResult {
-    /// There were no more records.
+    /// All records were read.
     pub all: bool,
     /// A program has ended the run with this status, and all earlier records are processed.
     pub asked: Option<u8>,
@@ -55,14 +55,14 @@ impl Source {
     /// Has some records done: a batch at most.
     pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> DrainResult {
         let Some(collector) = &self.collector else {
-            // looked at before the drain: a record that was written before it is then seen
+            // read before the drain, which then sees every record that was written before it
             let asked = state.ended();
             let found = self.drain(context, BATCH);
             let all = !found.more && !found.busy;
             return DrainResult { all, asked: asked.filter(|_| all) };
         };
         if self.batch.is_over() {
-            // looked at before the next batch: none of before is then left
+            // read before the next batch, which then contains all earlier records
             let asked = collector.ended();
             match collector.next(std::mem::take(&mut self.batch)) {
                 Some(batch) => self.batch = batch,
@@ -83,7 +83,7 @@ impl Source {
                     collector.wake();
                 }
             }
-            // nobody wakes us then
+            // nothing wakes us then
             None if self.ring.is_some() => wait(others, LONG),
             None => wait(others, nap),
         }

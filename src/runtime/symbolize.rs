@@ -69,7 +69,7 @@ impl Symbols {
         self.state.borrow_mut().mappings.watch(pid);
     }
 
-    /// Keeps a file at hand that processes will run, should it be replaced before their stacks are printed.
+    /// Keeps a file open that processes will run, in case it is replaced before their stacks are printed.
     pub fn keep(&self, path: &Path) {
         self.state.borrow_mut().mappings.keep(path);
     }
@@ -170,7 +170,7 @@ impl State {
             return placed(&[], addr, None);
         }
         let frames = self.remembered((KERNEL, addr, call), true, |state| {
-            // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
+            // A vmlinux adds only lines to kallsyms, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
             let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
             let frames = state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default();
@@ -438,7 +438,7 @@ fn quietly<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
 }
 
 #[cfg(test)]
-#[allow(unsafe_code)] // makes libraries, mappings and code to look at
+#[allow(unsafe_code)] // makes test libraries, mappings and code
 mod tests {
     use super::super::child::{Child, Exit};
     use super::*;

@@ -22,7 +22,7 @@ pub(super) fn own_id() -> u64 {
     if fd < 0 {
         return 0;
     }
-    // SAFETY: just made, and nobody else's
+    // SAFETY: just created, and not owned elsewhere
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     run_once(fd.as_raw_fd(), 0).map_or(0, u64::from)
 }

@@ -180,7 +180,7 @@ impl Session<'_> {
         self.cx.loaded.state.reset_end();
         let mut before = Problems::of(self.cx.manifest);
         before.reset(&self.cx.loaded.state);
-        // without what it takes to be interruptible
+        // measured without the setup of interruption
         let run = || {
             let start = Instant::now();
             test_run::run_once(fd, times).map(|returned| (returned, start.elapsed()))

@@ -1,10 +1,10 @@
 //! Keeps the limits of a run: `--max-overhead` and `--max-events`.
 //!
-//! Programs ask a gate that is shared with this process, which costs a run that does not pass one read. Several times a second
-//! this process lets as many runs and events pass as the limits allow, and looks at what the probes cost: the kernel's
-//! statistics of run time, and for each run the cost of entering the program, which those do not contain. If the probes cost too
-//! much, the most expensive one is sampled (one in N runs passes, at random). If the mere entries cost too much, it is
-//! detached. What they cost above the limit is a debt. Once it is paid, the steps are taken back one by one.
+//! Programs ask a gate that is shared with this process, which costs a run that does not pass one read. Several times a
+//! second this process lets as many runs and events pass as the limits allow, and measures the cost of the probes: the
+//! kernel's statistics of run time, and for each run the cost of entering the program, which those do not contain. If
+//! the probes cost too much, the most expensive one is sampled (one in N runs passes, at random). If the entries alone
+//! cost too much, it is detached. The cost above the limit is a debt. Once it is paid, the steps are undone one by one.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::output::{Limited, Step};
 use crate::settings::Overhead;
 use crate::system::TargetInfo;
 
-/// Between two looks at the costs.
+/// The interval between two measurements of the costs.
 const TICK: Duration = Duration::from_millis(50);
 /// Ticks without an excess before a step is taken back.
 const CALM: u32 = 20;
@@ -29,13 +29,13 @@ const UNKNOWN_RUN: f64 = 1000.0;
 const REFUSED: f64 = 30.0;
 /// More runs than a tick has.
 const UNLIMITED: f64 = 1e18;
-/// Rarer samples than one in so many say nothing.
+/// Sampling more rarely than one in this many is useless.
 const MOST: u64 = 1 << 16;
 
 /// What lowers the cost of a group of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// One in so many runs passes.
+    /// One in this many runs passes.
     Sample {
         /// A power of two.
         one_in: u64,
@@ -219,7 +219,8 @@ impl Throttle {
         state.add_event_tokens(more as u64);
     }
 
-    /// So many runs pass until the next look that they cannot cost much more than the limit.
+    /// Sets the number of runs that may pass until the next measurement, such that they cannot cost much more than the
+    /// limit.
     fn fill(&self, cx: &SessionCx) {
         for group in &self.groups {
             let Some(gate) = group.gate else { continue };

@@ -21,7 +21,7 @@ const MOST_LINES: usize = 10_000;
 
 /// What is to be shown, and how.
 pub struct WatchView {
-    /// Between two looks at the maps.
+    /// The interval between two reads of the maps.
     pub every: Duration,
     /// The head of the screen.
     pub title: String,
@@ -95,7 +95,7 @@ impl Watch {
         while self.keys {
             match key(Duration::ZERO) {
                 Some(b'q' | b'Q') => return true,
-                // there will be no more keys, but Ctrl-C is none
+                // there will be no more keys, but this is not Ctrl-C
                 Some(0) => self.keys = false,
                 Some(_) => {}
                 None => break,
@@ -133,7 +133,7 @@ impl Watch {
         let needs: Vec<usize> = blocks.iter().map(Vec::len).collect();
         let given = shares(&needs, room);
         let cut = blocks.iter().zip(given).flat_map(|(lines, given)| {
-            // the greatest values are at the end, under the name if it has a line of its own
+            // the greatest values are at the end, under the name if it is on a separate line
             let named = lines.first().is_some_and(|line| line.ends_with(':'));
             let head = usize::from(named && lines.len() > given && given > 1);
             let tail = lines.len().saturating_sub(given.saturating_sub(head));

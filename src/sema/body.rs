@@ -116,7 +116,7 @@ pub struct FinishedBody {
     pub options: Vec<ScriptOption>,
 }
 
-/// What came of a probe's body.
+/// The result of checking a probe's body.
 pub struct Checked {
     /// Its variables.
     pub vars: Vec<Var>,
@@ -206,7 +206,7 @@ impl<'a> BodyChecker<'a> {
     /// What is known when all of it has been checked.
     pub fn finish(mut self) -> FinishedBody {
         for (id, var) in self.vars.clone().into_iter().enumerate() {
-            // one that is read has been told of already
+            // a variable that is read has been reported already
             if let Some(span) = var.empty.filter(|_| !var.set && self.assigned.get(id) == Some(&false)) {
                 self.warn("unset-variable", span, format!("`{}` is never assigned", var.name));
             }
@@ -216,8 +216,8 @@ impl<'a> BodyChecker<'a> {
         FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
 
-    /// Counts an expression, or the use of a macro. False: there were too many, and no more is looked at. Macros that use others
-    /// twice double with each level.
+    /// Counts an expression, or the use of a macro. False: there were too many, and the rest is not checked. Macros
+    /// that use others twice double with each level.
     pub fn counted(&mut self, span: Span) -> bool {
         self.steps += 1;
         if self.steps <= MOST_STEPS {
@@ -326,7 +326,8 @@ impl<'a> BodyChecker<'a> {
             let d = Diagnostic::error("undefined-variable", span, format!("`{written}` has no value here"));
             let d = d.suggest(&written, names.iter().map(String::as_str));
             let elsewhere = self.vars.iter().any(|v| v.name == written);
-            // Until bpftrace 0.22 a variable belonged to the whole probe: such scripts go on working. The next pass finds it.
+            // Until bpftrace 0.22 a variable belonged to the whole probe: such scripts still work. The next pass finds
+            // it.
             if self.own.contains(name) && self.function.is_none() && self.frame.usage.is_none() {
                 self.spread.entry(name.to_string()).or_insert(span);
                 return poison(span);

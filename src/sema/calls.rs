@@ -81,7 +81,7 @@ impl BodyChecker<'_> {
         self.report(d);
         for arg in args {
             if let ast::Arg::Expr(e) = arg {
-                // Faults in the arguments are told too; a bare map may have been meant as a whole.
+                // Faults in the arguments are reported too; a bare map may have been meant as a whole.
                 if !matches!(e.kind, ast::ExprKind::Map { .. }) {
                     self.expr(e);
                 }
@@ -178,7 +178,7 @@ impl BodyChecker<'_> {
             None => {
                 Some((format!("`{}` cannot be used in a pinned iterator, which outlives rbt", row.name), "it can printf() and use maps"))
             }
-            // the kernel's output is not to be had within the functions that loops become
+            // the kernel's output is not available in the functions that loops become
             Some(_) if self.loops > 0 => {
                 Some((format!("`{}` cannot be used within a loop of a pinned iterator", row.name), "print before the loop or after it"))
             }

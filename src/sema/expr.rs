@@ -417,7 +417,7 @@ impl BodyChecker<'_> {
                 let address = self.address_of(e, span);
                 return made(address, Type::Ptr(target.clone(), space));
             }
-            // as in bpftrace, a number with a type of its own may be any
+            // as in bpftrace, a number with an explicit type may have any value
             (_, Type::Enum(wanted)) if !matches!(e.kind, ExprKind::Cast(_)) && fold::constant(&e).is_some() => {
                 let n = fold::constant(&e);
                 if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {

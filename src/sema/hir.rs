@@ -66,7 +66,7 @@ pub struct Probe {
 /// Index into [`Probe::functions`].
 pub type FunctionId = usize;
 
-/// A function of the script's own, as one probe's sites have it.
+/// A function that the script defines, as compiled for the sites of one probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
     /// Its name.
@@ -219,8 +219,8 @@ pub enum ExprKind {
     Unary(UnOp, Box<Expr>),
     /// Address of a variable's or map element's storage, or of an lvalue in memory.
     AddrOf(Box<Expr>),
-    /// Arithmetic on 64 bits; comparison and logic to bool; `==` on strings, tuples, buffers and arrays too.
-    /// Pointer arithmetic is already scaled. `&&` and `||` have bool operands and do not evaluate the right one in vain.
+    /// Arithmetic on 64 bits; comparison and logic to bool; `==` on strings, tuples, buffers and arrays too. Pointer
+    /// arithmetic is already scaled. `&&` and `||` have bool operands and short-circuit.
     Binary(BinOp, Box<Expr>, Box<Expr>),
     /// Condition is bool; both sides have this expression's type.
     Cond(Box<Expr>, Box<Expr>, Box<Expr>),

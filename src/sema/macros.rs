@@ -42,7 +42,7 @@ impl Frame {
         self.of.as_ref() == Some(&of.name) || self.caller.as_ref().is_some_and(|c| c.uses(of))
     }
 
-    /// The macro whose use led here, and where that is.
+    /// The macro whose use led here, and the place of that use.
     pub fn outermost(&self) -> Option<&(String, Span)> {
         self.caller.as_ref().and_then(|c| c.outermost()).or(self.usage.as_ref())
     }

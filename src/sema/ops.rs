@@ -62,7 +62,7 @@ impl BodyChecker<'_> {
 
     /// An operator other than `&&` and `||` on checked operands.
     pub fn binary_of(&mut self, op: BinOp, a: Expr, b: Expr, span: Span) -> Expr {
-        // of a literal there is nothing to wait for; another dividend is told of at run time
+        // a literal fails at check time; another dividend is reported at run time
         if matches!(op, BinOp::Div | BinOp::Mod) && fold::number(&a).is_some() && fold::number(&b) == Some(0) {
             return self.fail("division-by-zero", b.span, format!("`{}` by zero", op.symbol()));
         }

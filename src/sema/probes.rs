@@ -74,7 +74,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
             jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
-    // what the run does at its begin and its end is nothing without what it traces; a signal is somebody's to send
+    // a run whose begin and end probes work on traced data is nothing without traces; a signal may still be sent
     let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
     let none_here = || format!("this machine has none of the script's probes: {}", lost.join(", "));
     if !traces && !jobs.is_empty() && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
@@ -160,12 +160,12 @@ fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
     d.help(help)
 }
 
-/// What becomes of an attach point that means nothing here.
+/// Handles an attach point that does not exist here, according to the settings.
 fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
     let forgivable = !matches!(d.code, "unknown-probe" | "unsupported");
     match settings.missing_probes {
         MissingProbes::Warn if forgivable => Some(Diagnostic { severity: Severity::Warning, ..d }),
-        // who asks for more is told which, and what serves in its place
+        // a verbose run says which, and what to use instead
         MissingProbes::Ignore if forgivable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
         MissingProbes::Ignore if forgivable => None,
         MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),
@@ -293,7 +293,7 @@ fn named(mut sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite
     Ok(sites)
 }
 
-/// A pattern for which nothing: what to look at instead.
+/// The error for a pattern without matches: what to check instead.
 fn no_match(point: &AttachPoint) -> Diagnostic {
     let parts: Vec<&str> = point.segments.iter().map(|s| s.text.as_str()).collect();
     let around = match parts.split_last() {
@@ -407,8 +407,8 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
             }
             _ => return,
         };
-        // A macro's or function's body is not looked at here, but for whether any of them asks for `args` at all: a binary may
-        // have none to tell of.
+        // A macro's or function's body is checked here only for whether it uses `args` at all: a binary may not
+        // describe its arguments.
         if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
             n = Needs { context: true, fields: n.fields || own_ask_for_fields(world, tables), site: false };
             return;

@@ -67,7 +67,7 @@ impl BodyChecker<'_> {
         let span = self.place(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
-            // in a block of its own: the script has said that it does not want the value
+            // in a separate block: the script has said that it does not need the value
             ast::StmtKind::Discard(e) => {
                 let e = self.expr(e);
                 StmtKind::Expr(Expr { ty: e.ty.clone(), span, kind: ExprKind::Block(Vec::new(), Box::new(e)) })
@@ -495,7 +495,7 @@ pub fn has_effect(e: &Expr) -> bool {
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
-        // what cannot be done is told
+        // what is impossible is reported
         ExprKind::Index(a, b) => !matches!(b.kind, ExprKind::Int(_)) || has_effect(a),
         ExprKind::Binary(BinOp::Div | BinOp::Mod, a, b) => !matches!(b.kind, ExprKind::Int(1..)) || has_effect(a),
         ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),

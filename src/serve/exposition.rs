@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::metrics::{Family, Kind, Point, scaled};
 
-/// The text of metrics, of which those of one name follow one another; `open`: as OpenMetrics has it.
+/// Metrics as text, grouped by name; `open`: in the OpenMetrics format.
 pub fn text(families: &[Family], open: bool) -> String {
     let mut to = String::new();
     let mut before = None;

@@ -94,7 +94,7 @@ impl Server {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // there is nobody, or no descriptor is left
+                // there is no client, or no descriptor is left
                 Err(e) => {
                     if e.kind() != ErrorKind::WouldBlock {
                         std::thread::sleep(Duration::from_millis(50));
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Goes on with a client as far as it lets us; false: it is done.
+    /// Serves a client as far as possible without waiting; false: it is done.
     fn serve(&mut self, client: &mut Client) -> bool {
         if Instant::now() >= client.until {
             return false;
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// None: the request goes on.
+    /// None: the request is not complete.
     fn answer(&mut self, head: &[u8]) -> Option<Vec<u8>> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);

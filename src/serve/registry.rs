@@ -33,7 +33,7 @@ pub enum Status {
     Outdated(String),
     /// It does not run, for this reason.
     Failed(String),
-    /// It has ended by itself with this status.
+    /// It has ended with this status.
     Ended(u8),
 }
 

@@ -75,8 +75,8 @@ impl Built {
 
 /// Flags and variables that change nothing in a compiled script.
 impl Settings {
-    /// Applies variables of the environment to a compiled script, whose code they do not change any more: warnings name those that
-    /// have no effect.
+    /// Applies environment variables to a compiled script, whose code they can no longer change: warnings name those
+    /// that have no effect.
     pub fn apply_env_at_run(&mut self, vars: impl IntoIterator<Item = (String, String)>) -> Result<Vec<String>, String> {
         let is_of_code = |name: &str| SETTINGS.iter().any(|row| !row.at_run && row.name == name);
         let (code, rest): (Vec<_>, Vec<_>) = vars.into_iter().partition(|(var, _)| {

@@ -31,9 +31,9 @@ pub struct Overhead {
 pub enum MissingProbes {
     /// The run fails.
     Error,
-    /// Say so and go on.
+    /// Warn and continue.
     Warn,
-    /// Go on.
+    /// Continue.
     Ignore,
 }
 
@@ -160,7 +160,7 @@ pub struct Settings {
     pub invocation: Invocation,
 }
 
-/// The facts of one run, which nobody sets: what it is run with, and what has been found out for it.
+/// The facts of one run, which are not settings: what it runs with, and what was found out for it.
 #[derive(Clone, Debug, Default)]
 pub struct Invocation {
     /// There is a `-c` command: `cpid` has a value.
@@ -335,7 +335,7 @@ pub struct Setting {
     pub doc: &'static str,
     /// Its flag, if the command line may set it too.
     pub flag: Option<SettingFlag>,
-    /// It does not affect the compiled script: whoever runs a bundle may set it.
+    /// It does not affect the compiled script: users of a bundle may set it.
     pub at_run: bool,
     /// Parses a value; an error describes the accepted ones.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,

@@ -9,8 +9,8 @@ const ENOUGH: u64 = 8 << 20;
 /// With less, the simplest script overflows it.
 const LEAST: u64 = 1 << 20;
 
-/// Raises the limit of the stack to what is usual, as far as that is allowed: the kernel looks at it when the stack grows, so
-/// that it counts from now on. Errors: it is far too low, and cannot be raised.
+/// Raises the limit of the stack to the usual size, as far as allowed: the kernel checks it when the stack grows, so it
+/// applies immediately. Errors: it is far too low, and cannot be raised.
 pub(crate) fn raise() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Stack);
     let Some(now) = limit.current.filter(|now| *now < ENOUGH) else { return Ok(()) };

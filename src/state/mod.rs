@@ -40,7 +40,7 @@ pub struct State {
     pub end_ns: u64,
     /// What each probe did, and what it could not do.
     pub probes: Vec<Counts>,
-    /// How long each program has run, where somebody asks while it runs.
+    /// How long each program has run, if the state is read during the run.
     #[serde(skip)]
     pub run_times: Vec<RunTime>,
     /// Probes that could not be attached.
@@ -174,7 +174,7 @@ impl AggregateState {
         Some((0..).zip(counts).filter(|(_, n)| *n > 0).collect())
     }
 
-    /// All buckets, of which there are so many.
+    /// All buckets, of which there are `buckets`.
     ///
     /// # Errors
     /// There are others.

@@ -1,8 +1,8 @@
 //! Text to [`ast`]: the only user of pest.
 //!
-//! `scan` looks at brackets, strings and comments only. It limits nesting before the grammar sees the text, and finds the
-//! pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's pairs into the
-//! tree; `explain` turns pest's errors into messages.
+//! `scan` reads brackets, strings and comments only. It limits nesting before the grammar sees the text, and finds the
+//! pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's pairs
+//! into the tree; `explain` turns pest's errors into messages.
 
 pub use keywords::{KEYWORDS, Keyword};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ mod words;
 
 pub use literal::parse_int;
 
-/// What pest makes of `grammar.pest`.
+/// The parser that pest generates from `grammar.pest`.
 #[allow(missing_docs)]
 mod grammar {
     #[derive(pest_derive::Parser)]
@@ -42,7 +42,7 @@ pub const MAX_NESTING: usize = 100;
 /// The height of an expression's tree: a sum of as many terms is one. Bounds the stack of all who walk the tree.
 pub const MAX_HEIGHT: usize = 500;
 
-/// Is a text the beginning of a script, its brackets or a comment open at its end, or a list of probes to go on?
+/// Is a text the beginning of a script, with an open bracket or comment at its end, or a list of probes that continues?
 pub fn unfinished(text: &str) -> bool {
     let scan = scan::scan(text, 0);
     scan.unfinished || (scan.faults.is_empty() && scan.too_deep.is_none() && text.trim_end().ends_with(','))

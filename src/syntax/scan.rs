@@ -60,7 +60,7 @@ struct Scanner<'a> {
     found: Scan,
 }
 
-/// More faults than anyone reads at once.
+/// The maximum number of faults reported at once.
 pub const MAX_FAULTS: usize = 20;
 
 impl Scanner<'_> {

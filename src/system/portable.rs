@@ -1,8 +1,8 @@
 //! What a compiled script requires of any kernel that runs it.
 //!
-//! The questions that were asked when it was compiled are asked again, by name: an ID is that of one kernel build. What the answers
-//! were is known by digests, which leave out the parts that may differ: numbers for which the code has relocations, and what was
-//! shown to have no effect on the code.
+//! The queries made when it was compiled are repeated, by name: an ID is valid for one kernel build only. The answers
+//! are compared by digests, which leave out the parts that may differ: numbers for which the code has relocations, and
+//! facts that were shown to have no effect on the code.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -61,10 +61,10 @@ pub(super) enum Answer {
     Other(u128),
 }
 
-/// What becomes of a part.
+/// How a part of an answer is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is not looked at: a number becomes zero, and the rest is left out.
+    /// It is left out; a number becomes zero.
     Omit,
     /// It is this number; a set has this as one more member.
     To(u32),

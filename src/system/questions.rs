@@ -1,4 +1,4 @@
-//! Records what is asked of a target, so that somebody can ask again later and see whether the answers are still the same.
+//! Records the queries to a target, so that they can be repeated later to see whether the answers are still the same.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
@@ -277,7 +277,7 @@ impl Record {
     }
 }
 
-/// A target in front of another, which records what it is asked.
+/// A target in front of another, which records the queries to it.
 pub struct Recorder<'a> {
     sys: &'a dyn TargetInfo,
     asked: RefCell<HashSet<Question>>,

@@ -127,7 +127,8 @@ pub fn same_shape(a: &[u8], b: &[u8]) -> bool {
     matches!((split(a), split(b)), (Some(a), Some(b)) if a.rest == b.rest && a.numbers.keys().eq(b.numbers.keys()))
 }
 
-/// The relocations of the first object. The last one is not used to find them, but must be what they make of the first.
+/// The relocations of the first object. The last one is not used to find them: it must be the result of applying them
+/// to the first.
 ///
 /// # Errors
 /// The objects differ in more than relocations can change.

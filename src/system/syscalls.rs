@@ -21,8 +21,8 @@ pub fn event(ty: u32, config: u64) -> perf_event_attr {
 /// The kernel's.
 pub fn perf_event_open(attr: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     assert!(attr.size as usize <= size_of::<perf_event_attr>(), "attributes of an event declare more than they have");
-    // SAFETY: the kernel reads the declared size, and a string that the attributes of a uprobe or kprobe point to. A new
-    // descriptor belongs to nobody else.
+    // SAFETY: the kernel reads the declared size, and a string that the attributes of a uprobe or kprobe point to. A
+    // new descriptor is not owned elsewhere.
     unsafe {
         let fd = libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, -1, FD_CLOEXEC);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }

@@ -18,8 +18,8 @@ const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// The modes of standard input before there was a screen, for [`abandon`].
 static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
-/// Keys are not shown and wait to be read one by one while it lives: so what is typed while nobody reads, Ctrl-D too, is there
-/// when somebody does.
+/// While it lives, typed keys are not echoed and can be read one by one. Keys typed while no reader waits, including
+/// Ctrl-D, are kept.
 pub struct Keys {
     before: Termios,
 }
@@ -97,7 +97,7 @@ impl Drop for Screen {
         let _ = out.write_all(LEAVE).and_then(|()| out.flush());
         let modes = BEFORE.swap(ptr::null_mut(), Ordering::SeqCst);
         if !modes.is_null() {
-            // SAFETY: it came from a box, and nobody else has it now
+            // SAFETY: it came from a box, and is not owned elsewhere now
             drop(unsafe { Box::from_raw(modes) });
         }
     }
@@ -152,8 +152,8 @@ fn style_at(text: &str) -> Option<&str> {
     parameters.get(end..)?.starts_with('m').then(|| text.get(..end + 3)).flatten()
 }
 
-/// Rows of a screen for blocks that need so many: none gets more than it needs, and none less than an equal share of what is
-/// there, unless it needs less.
+/// Divides the rows of a screen among blocks that need this many: none gets more than it needs, and none less than an
+/// equal share of the rows, unless it needs less.
 pub fn shares(needs: &[usize], room: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..needs.len()).collect();
     let need = |at: usize| needs.get(at).copied().unwrap_or(0);
@@ -175,7 +175,7 @@ pub fn key(within: Duration) -> Option<u8> {
     if !readable(within) {
         return None;
     }
-    // one alone: what is typed after it is for whoever reads next
+    // a single byte: what is typed after it is left for the next reader
     let (mut first, mut more) = ([0u8; 1], [0u8; 16]);
     let read = rustix::io::read(io::stdin(), &mut first);
     // an arrow is several

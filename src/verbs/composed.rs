@@ -80,7 +80,7 @@ impl ComposedScript {
         Span { source, start, end: end.max(start) }
     }
 
-    /// Errors in an expression by itself, because an unclosed parenthesis would be reported elsewhere in the script.
+    /// Parses an expression separately, because an unclosed parenthesis would be reported elsewhere in the script.
     pub fn wrong_expression(&self) -> Option<Diagnostics> {
         let alone = self.parts.iter().filter(|p| p.expression).find_map(|p| {
             const BEFORE: &str = "begin { @[";

@@ -290,7 +290,7 @@ pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failu
     }
     script.own_end(true);
     script.head(&starts, false);
-    // a call within a call has a place of its own
+    // a nested call has its own slot
     script.put("  @depth[tid]++;\n");
     match script.option("if") {
         Some(word) => {

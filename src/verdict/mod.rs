@@ -143,7 +143,7 @@ pub struct Finding {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Checked; what was found is in the findings (nothing, or no more than notes and warnings, is well).
+    /// Checked; the findings hold the result (nothing, or only notes and warnings, is good).
     Checked,
     /// Left out on purpose, and why.
     Skipped(String),
@@ -183,7 +183,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cell {
-    /// Nothing was found, or no more than notes.
+    /// Nothing was found, or only notes.
     Ok,
     /// Warnings, which do not fail.
     Warning,

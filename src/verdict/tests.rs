@@ -69,7 +69,7 @@ fn text_has_a_table_and_the_findings() {
             "not checked: c.bt (6.1.0): cannot read c.bt",
         ]
     );
-    // by place; what both kernels have is told once, with both
+    // by place; a finding on both kernels is reported once, with both
     let of_a = "warning[unused-map] ./sub dir/a%b.bt:1:1: no field";
     let both = "second (6.1.0, 6.12.0)\n    kprobe:vfs_read { print(args.fiel) } // <&> 日\n                                 ^~~~\n\
                 note: ./sub dir/a%b.bt:3:30: first here\n";
@@ -122,7 +122,7 @@ fn junit_is_what_its_schemas_ask() {
             && text.contains("100% &lt;sure&gt; &amp; &#34;quoted&#34;\u{fffd}&#10;second")
     );
     assert!(!text.contains('\u{1}') && text.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"));
-    // what does not fail is told all the same
+    // a finding that does not fail is still reported
     assert!(suites[0].split("<system-out>").nth(1).is_some_and(|t| t.starts_with("warning[unused-map]")), "{text}");
 }
 

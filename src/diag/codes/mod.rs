@@ -26,7 +26,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// As messages have it: `warning`.
+    /// As messages print it: `warning`.
     pub fn word(self) -> &'static str {
         match self {
             Level::Note => "note",
@@ -84,7 +84,7 @@ impl Code {
         Self { remedy: Some(text), ..self }
     }
 
-    /// With another exit status than 1, as bpftrace has it.
+    /// With another exit status than 1, as in bpftrace.
     const fn status(self, status: u8) -> Self {
         Self { status, ..self }
     }

@@ -73,7 +73,7 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// The hash of so many bytes of the record.
+    /// The hash of this many bytes of the record.
     fn hash_head(&mut self, slot: IntValue<'c>, (from, bytes): (u32, u32)) -> IntValue<'c> {
         self.global("python_head", &[slot], |e, args| {
             let slot = e.first(args);

@@ -1,8 +1,9 @@
 //! The Python frames of the current thread.
 //!
-//! A map has, for each process that runs an interpreter, where that is and how its structures are laid out
-//! ([`Process`]). A program walks from the interpreter's state to the thread whose `thread_id` is the current thread's pointer
-//! (what pthread_self(3) returns), whether or not that thread holds the interpreter's lock, and along its frames.
+//! A map has, for each process that runs an interpreter, the interpreter's address and the layout of its structures
+//! ([`Process`]). A program walks from the interpreter's state to the thread whose `thread_id` is the current thread's
+//! pointer (what pthread_self(3) returns), whether or not that thread holds the interpreter's lock, and along its
+//! frames.
 //!
 //! A frame in a stack is two words: the ID of its code object, and the offset of its instruction. An ID is a hash of what the
 //! code object says of itself (name, file, line), so the same function has the same ID in all processes. At the first sight of
@@ -36,7 +37,7 @@ const BYTE: Int = Int { bytes: 1, signed: false };
 
 /// Frames that a stack may have.
 pub const MOST_PYTHON_FRAMES: u32 = 1022;
-/// Interpreters and threads that are looked at to find the current thread.
+/// The number of interpreters and threads that are searched for the current thread.
 const MOST_THREADS: u64 = 1024;
 /// Processes with an interpreter.
 const MOST_PROCESSES: u32 = 16384;
@@ -47,7 +48,7 @@ const MOST_CODES: u32 = 32768;
 #[repr(C)]
 struct Walk {
     process: Process,
-    /// What is looked at next; 0: none.
+    /// The next interpreter to search; 0: none.
     interpreter: u64,
     thread: u64,
     frame: u64,
@@ -57,7 +58,8 @@ struct Walk {
     count: u64,
     /// Of those, how many are marked as the first of a call of the loop.
     marked: u64,
-    /// Not 0: frames that native ones have between them, which start with a [`CALL_OF_LOOP`] where they can be told by address.
+    /// Not 0: frames that native ones have between them, which start with a [`CALL_OF_LOOP`] if their addresses
+    /// identify them.
     merged: u64,
     /// The element of the [`CALL_OF_LOOP`] to which frames belong, plus one; 0: to the next.
     call: u64,
@@ -83,7 +85,7 @@ struct Walk {
 /// which C code made the call, and which is on its stack; 0 if it was not reached.
 pub(super) const CALL_OF_LOOP: u64 = 12;
 
-/// Words of a line table by which code objects at the same address are told apart before Python 3.12.
+/// Words of a line table that distinguish code objects at the same address before Python 3.12.
 const TABLE_HEAD: usize = 6;
 
 /// Bytes that are read of a frame and of a code object at most: powers of two.
@@ -107,12 +109,12 @@ macro_rules! at {
 // after the macros, which it uses
 mod codes;
 
-/// Elements that a walk takes at most whose frames are merged with so many native ones.
+/// The maximum number of elements of a walk whose frames are merged with this many native frames.
 fn merged_entries(limit: u32) -> u32 {
     (2 * limit + 2).min(MOST_PYTHON_FRAMES)
 }
 
-/// Words in the table of stacks with so many frames.
+/// Words in the table of stacks with this many frames.
 pub fn python_words(limit: u32) -> u32 {
     (limit + 1) * 2
 }
@@ -412,7 +414,7 @@ impl<'c> Builder<'_, 'c> {
         goes_on
     }
 
-    /// The frames from here on belong to another call of the loop; gives its element.
+    /// The following frames belong to another call of the loop; returns its element.
     fn start_call(&mut self, walk: PointerValue<'c>) -> IntValue<'c> {
         let count = self.load(walk, at!(count), U64);
         let at = self.frame_at(walk, count);
@@ -425,7 +427,8 @@ impl<'c> Builder<'_, 'c> {
         count
     }
 
-    /// The frame without code at this address is where C code made the call; which may have no frame yet, or no more.
+    /// The frame without code at this address is where C code made the call, which may have no frame yet, or no longer
+    /// has one.
     fn end_call(&mut self, walk: PointerValue<'c>, frame: IntValue<'c>) {
         let call = self.load(walk, at!(call), U64);
         let index = self.choose(call, |e| e.sub(call, e.int(1)), |e| e.start_call(walk));
@@ -504,7 +507,7 @@ impl<'c> Builder<'_, 'c> {
 
     // --- the state of a walk ------------------------------------------------------------------------------------
 
-    /// Has `body` look at what is known of the interpreter of a process, if there is one.
+    /// Runs `body` with the interpreter data of a process, if there are any.
     fn with_python_process(&mut self, tgid: IntValue<'c>, body: impl FnOnce(&mut Self, PointerValue<'c>)) {
         let (map, key) = (self.python_processes(), self.entry_alloca());
         self.store(key, 0, 4, tgid);

@@ -81,8 +81,8 @@ pub(super) const NO_FILE: u64 = 1 << 62;
 pub(super) const IN_FILE: u64 = 1 << 63;
 pub(super) const NUMBER_SHIFT: u64 = 16;
 
-/// The name of the array of walks with at most so many frames, which follow the name. The loader makes it as large as
-/// the scratch arena.
+/// The prefix of the name of the array of walks, followed by their maximum number of frames. The loader makes it as
+/// large as the scratch arena.
 pub const WALKS: &str = "unwind_walk_";
 
 /// The program that reports the file which the process that runs it has mapped at an address, its argument, if that has no table:

@@ -10,7 +10,7 @@ pub(super) const FRAME: u32 = 16;
 pub(super) const TAG: u32 = 24;
 /// 1: the address is a return address, so that the instruction is before it.
 pub(super) const CALL: u32 = 32;
-/// Why the walk ended; 0 while it goes on, and where it came to the end.
+/// Why the walk was cut; 0 while it continues, and if it reached the end.
 pub(super) const REASON: u32 = 40;
 /// 1: the first frame is at a function's first instruction.
 pub(super) const AT_ENTRY: u32 = 48;
@@ -42,7 +42,7 @@ pub(super) const MISS_START: u32 = MISS + 16;
 pub(super) const MISS_END: u32 = MISS + 24;
 pub(super) const MISS_FILE: u32 = MISS + 32;
 pub(super) const MISS_KEY: u32 = MISS + 56;
-/// What was read from a stack by itself: a word.
+/// A word that was read separately from a stack.
 pub(super) const READ: u32 = MISS + size_of::<Miss>() as u32;
 /// The address of what [`WINDOW`] holds, or [`NO_WINDOW`].
 pub(super) const WINDOW_AT: u32 = READ + 8;

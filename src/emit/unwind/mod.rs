@@ -84,7 +84,7 @@ pub struct UserStack<'c> {
     pub frames: PointerValue<'c>,
     /// 0 for a task of 32-bit code, or without code: there are no frames then.
     pub usable: IntValue<'c>,
-    /// 1 if the last word is not a frame, but the reason why there are no more.
+    /// 1 if the last word is not a frame, but the reason why the stack was cut.
     pub cut: IntValue<'c>,
 }
 
@@ -160,7 +160,7 @@ impl<'c> Builder<'_, 'c> {
             e.store(state, MISS_IDS, 8, ids);
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
-            // a function of its own, which the verifier looks at once
+            // in a function of its own, which the verifier checks once
             e.count(u64::from(limit) + TURNS_MORE, |e, _| {
                 let ended = e.global(&format!("unwind_step_{limit}"), &[slot], |e, numbers| {
                     let state = e.walk_memory_of(limit, numbers);
@@ -463,7 +463,7 @@ impl<'c> Builder<'_, 'c> {
         self.ret(Some(one));
     }
 
-    /// Goes on with the caller: the next turn records it.
+    /// Continues with the caller: the next iteration records it.
     fn go_on(&mut self) {
         let zero = self.int(0);
         self.ret(Some(zero));

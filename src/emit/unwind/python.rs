@@ -6,8 +6,8 @@
 //! loop is on the C stack, and shows by its address to which call the frames belong. Before, each call has its frames in turn;
 //! at the first and the last instructions of the loop, it has none.
 //!
-//! The table of the loop's file tells which interpreter it is and how it is laid out ([`INTERPRETERS`]); so nothing is done,
-//! and nobody looks for interpreters, until a walk has come upon one.
+//! The table of the loop's file says which interpreter it is and how it is laid out ([`INTERPRETERS`]); so rbt does not
+//! search for interpreters until a walk has found one.
 
 use std::mem::offset_of;
 
@@ -58,7 +58,7 @@ impl<'c> Builder<'_, 'c> {
     /// Puts Python's frames in the place of the marked ones. `thread`: see [`Builder::python_stack`].
     pub(super) fn put_python_frames(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>, target: &UnwindTarget) {
         let Some(thread) = target.thread else { return };
-        // a walk that was cut has not come upon all of them
+        // a walk that was cut has not found all of them
         let cut = self.and(self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0)), self.load(state, INTERPRETS, U64));
         let some = self.or(self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0)), cut);
         self.if_(some, |e| {
@@ -153,7 +153,8 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Where calls of the loop are told apart by their order, the first may not have a frame yet, or no more.
+    /// If the order of calls of the loop identifies them, the first call may not have a frame yet, or no longer has
+    /// one.
     fn skip_unfinished_first_call(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
         let calls = self.calls_of_loop(slot);
         let loops = self.load(state, LOOPS, U64);
@@ -284,7 +285,7 @@ fn natives(limit: u32) -> u32 {
     ends(limit) + limit * 8
 }
 
-/// Bytes that a walk with so many frames has: the frames, and what the merge takes.
+/// The size of a walk with this many frames: the frames, and what the merge needs.
 pub(super) fn walk_size(limit: u32) -> u32 {
     natives(limit) + limit * 8
 }

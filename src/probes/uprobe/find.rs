@@ -186,7 +186,7 @@ impl Uprobe {
         self.checked(binary, found.into_iter().map(|f| UprobeLocation::at(f, function_offset)).collect(), point, env)
     }
 
-    /// An address, as the binary's sections have it.
+    /// An address as given in the binary's sections.
     fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<UprobeLocation, Diagnostic> {
         let shown = binary.path.display();
         let Some(offset) = binary.offset_of_addr(addr) else {
@@ -365,8 +365,8 @@ fn check(
     well_placed(instructions::placed(&binary.path, f, *function_offset), &f.name, *function_offset, point.span)
 }
 
-/// The places where a function of Go returns. The kernel's own way to find its return is to have it come back elsewhere, which
-/// the runtime does not survive: it reads return addresses when it moves a stack.
+/// The places where a function of Go returns. The kernel traces a return by replacing the return address, which crashes
+/// the Go runtime: it reads return addresses when it moves a stack.
 pub(super) fn returns(binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> Result<Vec<UprobeLocation>, Diagnostic> {
     let f = &found.function;
     let places = instructions::returns(&binary.path, f.offset, f.size).unwrap_or_default();

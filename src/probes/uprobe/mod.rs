@@ -335,7 +335,7 @@ impl ProbeKind for Uprobe {
         let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
         let parts = match parts.as_slice() {
             [] if of_process => vec!["*"],
-            // all functions of all binaries is nobody's question
+            // all functions of all binaries would be too many
             [] | ["*"] if !of_process => return Ok(()),
             [binary] if !of_process => vec![*binary, "*"],
             given => given.to_vec(),

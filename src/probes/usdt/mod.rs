@@ -132,7 +132,7 @@ impl ProbeKind for Usdt {
         let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
         let parts = match parts.as_slice() {
             [] if env.settings.pid.is_some() => vec!["*"],
-            // all markers of all binaries is nobody's question
+            // all markers of all binaries would be too many
             [] | ["*"] if env.settings.pid.is_none() => return Ok(()),
             [binary] if env.settings.pid.is_none() => vec![*binary, "*"],
             given => given.to_vec(),

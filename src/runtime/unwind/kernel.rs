@@ -62,8 +62,8 @@ impl Maps {
         self.add_pool_of(pool)
     }
 
-    /// The kernel waits for a grace period of RCU before it says that a map is in a map of maps, 10 to 20 ms, in which a thread
-    /// waits and this one goes on: tables are written to the pool itself.
+    /// The kernel waits for a grace period of RCU before it says that a map is in a map of maps, 10 to 20 ms, in which
+    /// another thread waits and this one continues: tables are written directly to the pool.
     fn add_pool_of(&mut self, pool: OwnedFd) -> io::Result<()> {
         self.wait_for_pools()?;
         let key = self.pools.len() as u32;
@@ -117,7 +117,7 @@ impl Maps {
     }
 
     pub fn forget_miss(&self, key: u64) {
-        // SAFETY: a key of the map's size; that it is not there any more is no error
+        // SAFETY: a key of the map's size; a missing key is not an error
         unsafe { libbpf_sys::bpf_map_delete_elem(self.fd(MISSED), (&raw const key).cast()) };
     }
 }
@@ -139,12 +139,12 @@ fn create(name: &str, def: MapDef, inner: Option<RawFd>) -> io::Result<OwnedFd> 
         ..Default::default()
     };
     let name = CString::new(name).unwrap_or_default();
-    // SAFETY: no more than a new map; the name outlives the call
+    // SAFETY: only creates a map; the name outlives the call
     let fd = unsafe { libbpf_sys::bpf_map_create(def.kind as u32, name.as_ptr(), def.key_size, def.value_size, def.max_entries, &opts) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: just made, and nobody else's
+    // SAFETY: just created, and not owned elsewhere
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

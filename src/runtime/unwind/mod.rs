@@ -4,8 +4,9 @@
 //! tables of the files that programs report as missing, of those that processes map, which the kernel tells at once, and of those
 //! that running processes have mapped. What it does stands in `emit/unwind`, which has the programs' side.
 //!
-//! - `kernel.rs`: the maps; `table_allocator.rs`: where tables lie in them; `mapped_files_cache.rs`: files that a program mapped in earlier runs
-#![allow(unsafe_code)] // a mapping of a file, to have it identified
+//! - `kernel.rs`: the maps; `table_allocator.rs`: the places of tables in them; `mapped_files_cache.rs`: files that a
+//!   program mapped in earlier runs
+#![allow(unsafe_code)] // maps a file to identify it
 
 mod kernel;
 mod mapped_files_cache;
@@ -41,11 +42,11 @@ use table_allocator::TableAllocator;
 /// Nothing to do: the longest sleep.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How often a file's identity is asked for. It is not given either where the file's table is there already.
+/// How often rbt tries to identify a file. It also fails if the file's table exists already.
 const IDENTIFY_TRIES: u32 = 3;
-/// Mapped files that are remembered, so as not to look at them each time.
+/// The number of mapped files that are remembered to avoid checking them each time.
 const SEEN: usize = 1 << 16;
-/// Ancestors of a process that are looked at.
+/// The number of a process's ancestors that are checked.
 const ANCESTORS: usize = 16;
 
 /// The tables of this process.
@@ -57,7 +58,8 @@ pub(super) struct Unwinder {
     wake: OwnedFd,
 }
 
-/// The program that rbt runs: its process, and the files that it maps. It has a lock of its own, since the state's may be held for long.
+/// The program that rbt runs: its process, and the files that it maps. It has a separate lock, because that of the
+/// state may be held for long.
 type SharedChild = Arc<Mutex<Option<(u32, MappedFilesCache)>>>;
 
 /// What tables are made with.
@@ -75,7 +77,7 @@ struct State {
     placed: TableAllocator,
     /// By the kernel's identity of files: their numbers.
     files: HashMap<FileKey, u32>,
-    /// Files that were looked at before programs ran, by device and inode.
+    /// Files that were read before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
     /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
@@ -183,7 +185,7 @@ impl Unwinder {
 
 impl Drop for Unwinder {
     fn drop(&mut self) {
-        // it may be at work on a large file, for which nobody waits
+        // it may be reading a large file; do not wait for it
         wake(&self.stop);
         if let Some((_, earlier)) = &mut *of(&self.child) {
             earlier.save();
@@ -296,7 +298,7 @@ impl State {
         if meta.len() == 0 || !self.preloaded.insert((meta.dev(), meta.ino())) {
             return;
         }
-        // SAFETY: the memory is not looked at
+        // SAFETY: the memory is not read
         let Ok(mapped) = (unsafe { memmap2::MmapOptions::new().len(1).map(&file) }) else { return };
         // the program looks without the lock, so it may overlook a mapping while another thread changes them
         for _ in 0..IDENTIFY_TRIES {

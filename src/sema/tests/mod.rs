@@ -510,7 +510,7 @@ fn several_errors_come_together() {
     assert_eq!(codes(text), ["unknown-name", "undefined-variable", "format", "type-conflict", "unknown-field"]);
     assert_eq!(codes("begin { @a = @a; }"), ["undefined-map"]);
     assert_eq!(codes("begin { let $a; $a = $a; @b = $a; }"), ["undefined-variable", "unset-variable"]);
-    // One mistake is told once, however far its value goes.
+    // One mistake is reported once, however far its value propagates.
     let text =
         "begin { $r = (a = 1, b = nope); @x = $r; @y[$r.b] = $r.a + 1; print(@x); printf(\"%d\", @x.a); $r++; if ($r) { $z = *$r; } }";
     assert_eq!(codes(text), ["unknown-name"]);

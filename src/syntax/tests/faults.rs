@@ -164,7 +164,7 @@ fn what_is_not_whole_yet() {
         ("1 + 2", false),
         ("struct s {", true),
         ("", false),
-        // no end of its own line, and no partner: it will not get better
+        // an unterminated line without a partner: more input cannot mend it
         ("begin { print(\"a", false),
         ("\"a\\\"", false),
         ("begin { print(1; }", false),

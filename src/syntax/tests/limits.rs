@@ -42,7 +42,7 @@ const NESTS: &[(&str, &str, &str)] = &[
 fn nesting_is_linear_and_bounded() {
     let start = Instant::now();
     for (open, seed, close) in NESTS {
-        // The same with an error at the core, where alternatives are tried in vain.
+        // The same with an error at the core, for which all alternatives fail.
         for core in [*seed, ";", "+", ")", "\"", "@", "1 1"] {
             assert_ne!(code(&nest(open, core, close, 45)), "too-deep", "{open} {core}");
             assert_eq!(code(&nest(open, core, close, 10_000)), "too-deep", "{open} {core}");

@@ -8,7 +8,8 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use super::python::{self, Python};
 use crate::system::machine::arch::instructions::x86_64;
 
-/// An interpreter. How programs read its frames is in a file of its own in `emit/`: see `emit/unwind/python.rs`.
+/// An interpreter. The code by which programs read its frames is in a separate file in `emit/`: see
+/// `emit/unwind/python.rs`.
 #[derive(Debug)]
 pub struct Interpreter {
     /// The function, or functions, in which it runs the code of a program.

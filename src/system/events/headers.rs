@@ -28,7 +28,8 @@ pub fn unread(path: &Path) -> Option<String> {
     (refused.kind() != std::io::ErrorKind::NotFound).then(|| reason(&refused))
 }
 
-/// The header directories: those of the kernel in the order of its own build, `CPATH` and `C_INCLUDE_PATH`, and the platform's.
+/// The header directories: those of the kernel in the order of its build, `CPATH` and `C_INCLUDE_PATH`, and the
+/// platform's.
 pub fn folders() -> Vec<HeaderFolder> {
     let mut all: Vec<HeaderFolder> = kernel().into_iter().map(|path| HeaderFolder { path, kernel: true }).collect();
     for var in ["CPATH", "C_INCLUDE_PATH"] {

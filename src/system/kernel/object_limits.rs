@@ -13,7 +13,7 @@ pub const MOST_MAPS: usize = 64;
 /// `BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h, the program included.
 pub const MOST_FUNCTIONS: usize = 256;
 
-/// From this size on, a function has a stack of its own where there are such (`BPF_PRIV_STACK_MIN_SIZE`).
+/// From this size, a function has a private stack if the kernel supports them (`BPF_PRIV_STACK_MIN_SIZE`).
 const PRIVATE_FROM: u32 = 64;
 /// Size of an instruction in bytes; a 64-bit load takes two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
 const INSTRUCTION: usize = 8;
@@ -72,8 +72,8 @@ struct Function {
     program: bool,
 }
 
-/// Analyzes each program of an object that rbt compiled. `private` tells of a program, by name, whether its type may have a stack of
-/// its own. Error: it is not such an object.
+/// Analyzes each program of an object that rbt compiled. `private` says whether a program, given by name, has a type
+/// that may have a private stack. Error: it is not such an object.
 pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> Result<Vec<LimitedProgram>, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
@@ -240,7 +240,7 @@ mod tests {
             [0x7b, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],       // *(u64 *)(r10 - 8) = r1
             [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],             // r2 = r10
             [0x07, 0x02, 0, 0, 0xc0, 0xff, 0xff, 0xff], // r2 += -64
-            [0x07, 0x02, 0, 0, 0x00, 0xfe, 0xff, 0xff], // not of the frame pointer any more
+            [0x07, 0x02, 0, 0, 0x00, 0xfe, 0xff, 0xff], // no longer of the frame pointer
             [0x79, 0xa1, 0xe0, 0xff, 0, 0, 0, 0],       // r1 = *(u64 *)(r10 - 32)
             [0x95, 0, 0, 0, 0, 0, 0, 0],
         ];

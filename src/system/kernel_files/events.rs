@@ -42,7 +42,8 @@ struct Call {
     name: u64,
     flags: u64,
     data: u64,
-    /// Bits in `flags`: the event has the name of its tracepoint; it has a name of its own anyway (0 if there is no such flag).
+    /// Bits in `flags`: the event has the name of its tracepoint; it has its own name nevertheless (0 if there is no
+    /// such flag).
     is_tracepoint: u32,
     is_custom: u32,
 }

@@ -9,7 +9,7 @@
 //! - `kallsyms`: the symbol table of a stripped kernel.
 //! - `code`: functions. `events`: tracepoints. `abilities`: BPF features. `modules`: files of modules.
 //!
-//! The files may come from anyone: every read is checked, and inconsistent data are reported or omitted, never guessed.
+//! The files are untrusted: every read is checked, and inconsistent data are reported or omitted, never guessed.
 
 mod code;
 mod events;

@@ -101,7 +101,7 @@ pub(super) fn read(
     (good, bad)
 }
 
-/// Reads the n-th module, which gets an address range of its own.
+/// Reads the n-th module, which gets its own address range.
 fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Module, String> {
     let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
     let data = unpack::kernel(whole).map_err(|why| format!("{}: {why}", path.display()))?;

@@ -415,13 +415,13 @@ impl<'t> Text<'t> {
         self.put(if packed { "} __attribute__((packed))" } else { "}" });
     }
 
-    /// Writes the padding between one member and the next, which has this alignment. Writes nothing if a compiler adds the
-    /// padding by itself.
+    /// Writes the padding between one member and the next, which has this alignment. Writes nothing if a compiler adds
+    /// the padding anyway.
     fn padding(&mut self, (mut from, to): (u32, u32), align: u32, in_bits: bool, depth: u32) {
         if from >= to {
             return;
         }
-        // Use the widest type that has a boundary of its own in the gap.
+        // Use the widest type that has a boundary in the gap.
         let boundary = |bits: u32| from.checked_next_multiple_of(bits).unwrap_or(u32::MAX);
         let (filler, bits) = FILLERS.into_iter().find(|(_, bits)| boundary(*bits) <= to).unwrap_or(("char", 8));
         let start = boundary(bits);

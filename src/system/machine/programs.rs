@@ -133,7 +133,7 @@ fn of_program(id: u32) -> io::Result<Vec<String>> {
 
 /// Opens the program with this ID.
 ///
-/// Errors: the program does not exist (any more), or permission is missing.
+/// Errors: the program does not exist (or no longer does), or permission is missing.
 pub fn open(id: u32) -> io::Result<OwnedFd> {
     descriptor(PROG_GET_FD_BY_ID, id)
 }

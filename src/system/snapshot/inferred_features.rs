@@ -29,7 +29,7 @@ enum Evidence {
 
 use Evidence::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
 
-/// Each feature that can be told so; of others nothing is known. Files are the kernel's.
+/// Each feature that can be inferred in this way; others are unknown. Files are those of the kernel.
 const SIGNS: &[(Feature, Evidence)] = &[
     // kernel/trace/bpf_trace.c has these structs where CONFIG_UPROBES and CONFIG_FPROBE are set
     (Feature::UprobeMulti, Struct("bpf_uprobe_multi_link")),

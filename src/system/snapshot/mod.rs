@@ -38,7 +38,7 @@ pub struct SnapshotInfo {
     pub build_id: String,
     /// What it was made from, for people: `this machine`, `a package's files in DIR`.
     pub source: String,
-    /// CPUs that may ever be there; 0 where that is not known.
+    /// The number of possible CPUs; 0 if unknown.
     pub possible_cpus: u32,
 }
 
@@ -81,7 +81,7 @@ pub struct Contents {
     /// Digests of the scripts that it was made for (see [`script_digest`]): it holds what these ask about, and of other things it
     /// does not tell whether they are there. None: it holds all of the kernel.
     pub scripts: Option<BTreeSet<u64>>,
-    /// What could not be had, and why: by the name of its section (see `parts`).
+    /// Contents that were unavailable, and why: by the name of their section (see `parts`).
     pub missing: BTreeMap<String, String>,
 }
 
@@ -96,7 +96,7 @@ pub fn write(contents: &Contents, to: &mut dyn Write) -> io::Result<()> {
     write_with_progress(contents, to, &mut |_| {})
 }
 
-/// The same; `packed` is told of each section that is done.
+/// The same; `packed` is called for each section that is done.
 pub fn write_with_progress(contents: &Contents, to: &mut dyn Write, packed: &mut dyn FnMut(&str)) -> io::Result<()> {
     file::write(&parts::sections(contents), to, packed)
 }
@@ -108,7 +108,7 @@ pub struct Snapshot {
     /// What it is for; of older files, which do not tell, what this machine is.
     arch: &'static Arch,
     sections: Rc<Sections>,
-    /// Answers what is asked about binaries.
+    /// Answers queries about binaries.
     files: Live,
     types: OnceCell<Result<KernelTypes, Missing>>,
     events: OnceCell<Result<parts::EventIndex, Missing>>,
@@ -120,7 +120,7 @@ pub struct Snapshot {
     injectable: OnceCell<Option<Functions>>,
     callable: OnceCell<Option<BTreeMap<String, Vec<u32>>>>,
     features: OnceCell<BTreeMap<Feature, bool>>,
-    /// What the rest told of features that are not among those.
+    /// Inferred answers for features that are not among those.
     answered: RefCell<BTreeMap<Feature, bool>>,
     config: OnceCell<Option<String>>,
     modules: OnceCell<Option<Functions>>,
@@ -134,7 +134,7 @@ impl Snapshot {
         Self::from_sections(path, Sections::open(path)?)
     }
 
-    /// Of contents at hand.
+    /// From contents in memory.
     pub fn of(contents: &Contents) -> Result<Self, Missing> {
         let path = Path::new("of this kernel");
         Self::from_sections(path, Sections::unpacked(parts::sections(contents)))

@@ -1,4 +1,4 @@
-//! What a snapshot holds, as sections: BTF as it is, all else as lines of text.
+//! The contents of a snapshot as sections: raw BTF, and lines of text for everything else.
 //!
 //! | section | what |
 //! |---|---|

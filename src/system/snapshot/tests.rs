@@ -172,7 +172,7 @@ fn damage_is_told() {
     }
     assert!(error(file.open(&[&whole[..], b"x"].concat())).contains("damaged"));
     assert!(error(file.open(b"#!/bin/sh\n")).contains("is not a snapshot"));
-    // of a section that is damaged, the name is told
+    // the error names a damaged section
     let last = whole.len() - 1;
     let mut odd = whole.clone();
     odd[last] ^= 1;

@@ -28,7 +28,7 @@ fn made(folder: &Path, compiler: &str, source: &str) -> PathBuf {
     out
 }
 
-/// Everything that is asked of a binary, on its functions at least: how many questions had an answer.
+/// Runs every query on a binary, for its functions at least: how many had an answer.
 fn ask(path: &Path) -> usize {
     let live = Live::new();
     let mut answers = 0;
@@ -125,7 +125,7 @@ fn whatever_the_bytes() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// What the compiler split off a binary, damaged: in a file of its own, and in a package.
+/// Damaged split debug information of a binary: in its own file, and in a package.
 #[test]
 fn whatever_is_split_off() {
     let folder = std::env::temp_dir().join(format!("rbt-damage-split-{}", std::process::id()));

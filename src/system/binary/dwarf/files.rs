@@ -56,7 +56,7 @@ fn has_types(file: &object::File<'_>) -> bool {
     file.section_by_name(".debug_info").is_some_and(|s| s.size() > 0 && s.file_range().is_some())
 }
 
-/// Loads the file that `dwz` made of the common parts of several debug files.
+/// Loads the file in which `dwz` stored the common parts of several debug files.
 fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>> {
     let (name, id) = file.gnu_debugaltlink().ok().flatten()?;
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());

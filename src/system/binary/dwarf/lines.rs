@@ -171,7 +171,7 @@ impl BinaryTypes {
         for (place, addrs) in by_unit {
             let instances = self.instances(place, &addrs);
             for addr in addrs {
-                // An address outside of known functions counts by itself.
+                // An address outside of known functions counts separately.
                 let key = instances.get(&addr).map_or((None, addr), |(_, at)| (Some(Die { at: *at, ..place }), 0));
                 let first = chosen.entry(key).or_insert(addr);
                 *first = addr.min(*first);

@@ -1,9 +1,9 @@
 //! The types and functions of a binary, from its DWARF (versions 2 to 5).
 //!
-//! DWARF is in the file itself or in its separate debug file, which is found by build ID or by `.gnu_debuglink`. References
-//! lead to the file that `dwz` made of shared parts (`.gnu_debugaltlink`), and to the units that the compiler split off
-//! (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top level of each unit indexes names; everything
-//! else is read on demand.
+//! DWARF is in the file itself or in its separate debug file, which is found by build ID or by `.gnu_debuglink`.
+//! References lead to the file in which `dwz` stored shared parts (`.gnu_debugaltlink`), and to the units that the
+//! compiler split off (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top level of each unit
+//! indexes names; everything else is read on demand.
 //!
 //! The data may be wrong: chains of references are limited to `DEPTH` steps, members count against a budget, and unreadable
 //! entries are skipped.

@@ -6,8 +6,8 @@ use memchr::memmem;
 
 /// `mov rbp, rsp` in both encodings.
 const SETS_FRAME: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
-/// In code of at least so many bytes in which there is a frame for every [`BETWEEN`] bytes, all functions have frames, also those
-/// that set up theirs in an unusual way.
+/// In code of at least this many bytes with a frame for every [`BETWEEN`] bytes, all functions have frames, including
+/// those with an unusual prologue.
 const LARGE: usize = 64 << 10;
 const BETWEEN: usize = 4 << 10;
 /// Compilers may put as many instructions between the two that set up a frame.

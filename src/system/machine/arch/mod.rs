@@ -85,7 +85,7 @@ pub struct Arch {
     pub calls: &'static [(&'static str, u32)],
     /// System calls that only other architectures have, each with its replacement.
     pub replaced_calls: &'static [(&'static str, &'static str)],
-    /// Calls whose names differ from their tracepoints, and calls that no kernel has any more.
+    /// Calls whose names differ from their tracepoints, and calls that no current kernel has.
     pub other_calls: &'static [(&'static str, u32)],
 }
 
