@@ -1,12 +1,13 @@
 //! Bundles: compiled scripts in files, which `rbt build` writes and `rbt-run` runs on machines without a compiler.
 //!
-//! A bundle has a header (magic, version of the format, size and SHA-256 of what follows), a description in JSON, and BPF objects.
-//! An object is a variant of the script: it has relocations for the numbers of the kernel, and requirements, which are the questions
-//! that were asked about the kernel with digests of the answers. A runner asks these questions again, and takes the first variant
-//! whose requirements are met: compiling there would give the same code but for the choice of the variant.
+//! A bundle has a header (magic, version of the format, size and SHA-256 of the rest), a description in JSON, and BPF
+//! objects. An object is a variant of the script: it has relocations for numbers that depend on the kernel, and
+//! requirements: the queries that were made about the kernel, with digests of the answers. A runner repeats these
+//! queries, and takes the first variant whose requirements are met: compiling there would give the same code, apart
+//! from the choice of the variant.
 //!
-//! JSON, because its reader limits the depth of what it reads: a bundle comes from elsewhere. The digest finds damage; it proves no
-//! origin.
+//! The description is JSON because the JSON reader limits the nesting of its input, and a bundle is untrusted. The
+//! digest detects damage; it does not prove origin.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;

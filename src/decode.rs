@@ -1,7 +1,7 @@
 //! Decodes the bytes of a record or a map to a [`Value`], by [`Type`].
 //!
-//! Missing bytes at the end of the input count as zeros: a record comes from outside this process, so its length is not
-//! trusted.
+//! Missing bytes at the end of the input count as zeros: records come from outside this process, so their lengths are
+//! not trusted.
 
 use std::borrow::Cow;
 

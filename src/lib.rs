@@ -62,7 +62,7 @@
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
 //! | what holds for a mechanism (filters, notes) | `probes::Attach::properties` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
-//! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `arch/mod.rs` |
+//! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `system/machine/arch/mod.rs` |
 //! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |
 //!
 //! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attaching) are enums that code matches
@@ -75,9 +75,10 @@
 //!   lifetime describe the program (`emit::ProgramCx`) and the current part of it (`emit::Scope`).
 //! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it). The object is created and opened in memory. Every
 //!   instruction has the script's line, so rbt can report an error of the verifier at that line.
-//! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes is in
-//!   scratch memory: an array with four slots per CPU, which a program claims by an atomic exchange at the first place that may
-//!   need one. A counter would suffice for a probe that interrupts another, but not for a task that is preempted in one.
+//! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes
+//!   is in scratch memory: an array with four slots per CPU, which a program claims by an atomic exchange where it may
+//!   first need one. A counter would suffice for a probe that interrupts another, but not for a task that is preempted
+//!   in one.
 //! - A record has an index and the values of an event; literals stay in the manifest. Long strings follow the fixed part without
 //!   padding. Programs do not wake user space for each record: see `emit/ring.rs`. A separate thread moves records
 //!   from the ring buffer to memory, in order (`runtime/collect.rs`), so that a slow one does not cause the loss of others.
@@ -107,40 +108,41 @@
 //!   If the kernel does not prevent the program of a trampoline from recursing, the program does (`Builder::enter_alone`).
 //! - Types come from four sources: the script's C part (`cdecl`, a `TargetInfo` in front of the others), the traced binary's
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
-//! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that a
-//!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
-//!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads
-//!   the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that it finds, and
-//!   of those that processes map, before the program finds them. Code without information gets rows if its instructions set up
-//!   frame pointers (`system/binary/instructions/frames.rs`).
-//! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of interpreters, then
-//!   without tables ([`codegen::Unwinding`]), and rbt warns of it.
-//! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from a `TargetInfo`
-//!   only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if the same questions have
-//!   the same answers.
+//! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that
+//!   a program can search (`system/binary/unwind`), once for each build ID. Printed stacks and stacks in keys come from
+//!   the same mechanism, because a stack that is unwound in user space cannot be a key. The program reads the kernel's
+//!   tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that the program
+//!   finds, and of those that processes map, before the program finds them. Code without information gets rows if its
+//!   instructions set up frame pointers (`system/binary/instructions/frames.rs`).
+//! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
+//!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
+//! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from
+//!   a `TargetInfo` only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if
+//!   the same queries have the same answers.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
 //!   (`system/portable.rs`). The effect of a fact on the code is found by compiling again with other answers
 //!   (`driver/relocate.rs`, `system/varied.rs`). A fact without effect is not required of other kernels. Offsets and
 //!   sizes are varied at random, all together: where objects differ in offsets and immediates of instructions only,
 //!   these are linear in the numbers, and become relocations (`system/relocations.rs`), which one more compilation must
-//!   confirm. Everything else must be as it was. CO-RE relocations of `.BTF.ext` would cover members of kernel types
+//!   confirm. Everything else must be unchanged. CO-RE relocations of `.BTF.ext` would cover members of kernel types
 //!   alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to emit
 //!   one; here, code generation is unaware of relocations, and no place can be forgotten. Choices between mechanisms
 //!   make variants: the same script for kernels with fewer features, in the initial PID namespace, and on larger
 //!   machines. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this
-//!   crate. Neither features nor crates divide it: rows have both halves in one place, and `rbt-run` looks up copies of
-//!   their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time. What it does
-//!   not refer to, the linker leaves out: LLVM, the checker and the parser. `tests/runner.rs` looks for them in the
-//!   binary.
-//! - The limits of a run (`--max-overhead`, `--max-events`) are kept by gates, which programs ask first and user space adjusts
-//!   (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the script (`codegen/gates.rs`).
-//! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
+//!   crate. Neither features nor separate crates divide them: rows have both halves in one place, and `rbt-run` looks
+//!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time.
+//!   The linker leaves out what it does not refer to: LLVM, the checker and the parser. `tests/runner.rs` checks that
+//!   the binary does not contain them.
+//! - The limits of a run (`--max-overhead`, `--max-events`) are enforced by gates, which programs check first and user
+//!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the
+//!   script (`codegen/gates.rs`).
+//! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results first, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/background_detach.rs`).
 //!
 //! # The binary
 //!
-//! With LLVM in it, the binary is linked statically, the C library included, so that one file runs on every Linux
+//! The binary, which contains LLVM, is linked statically, including the C library, so that one file runs on every Linux
 //! (`build.rs`). `begin { exit() }`, the same code linked in different ways, medians of 150 runs in turn:
 //!
 //! | linked | size | processor time | peak memory |
@@ -157,9 +159,9 @@
 //! | the same, from the cache | 38.0 MB | 4.9 ms | 12.7 MiB |
 //! | `rbt-run` with a bundle of it | 8.7 MB | 4.1 ms | 6.5 MiB |
 //!
-//! Position-independence buys addresses that an attacker does not know, in a program that runs as root. musl was not an option:
-//! distributions build LLVM and the library of C++ for glibc. A static glibc cannot load the shared libraries that it looks
-//! up users and hosts with, so rbt does not call it for these: see `system/machine/users.rs`.
+//! Position independence hides the addresses of a program that runs as root from an attacker. musl was not an option:
+//! distributions build LLVM and the library of C++ for glibc. A static glibc cannot load the shared libraries by which
+//! it looks up users and hosts, so rbt does not use it for these: see `system/machine/users.rs`.
 //!
 //! # Layers and foreign libraries
 //!

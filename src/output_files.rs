@@ -1,4 +1,4 @@
-//! Where the output of a run goes: the output itself, and files beside it in formats of their own.
+//! Where the output of a run goes: the output itself, and further files in their own formats.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsString};

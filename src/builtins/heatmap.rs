@@ -1,9 +1,9 @@
 //! Heat maps: a histogram for each of the last intervals.
 //!
-//! A slot has the number of its newest interval plus one, then a cell for each bucket of each interval. An interval's cells are
-//! used again by a later one, so a cell has the lap in which it was counted above its count. Nothing has to be cleared when an
-//! interval begins, and an update is one atomic instruction: neither a program that interrupts another nor one on another
-//! processor loses a count.
+//! A slot has the number of its newest interval plus one, then a cell for each bucket of each interval. An interval's
+//! cells are used again by a later one, so the upper bits of a cell hold the number of the lap in which it was counted,
+//! and the lower bits its count. Nothing has to be cleared when an interval begins, and an update is one atomic
+//! instruction: neither a program that interrupts another nor one on another processor loses a count.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Frames of Python code as stacks contain them: alone (`pystack`), or among native frames (`ustack`).
+//! Frames of Python code in stacks: alone (`pystack`), or among native frames (`ustack`).
 
 use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::host::Host;

@@ -1,8 +1,8 @@
 //! Splits long bodies into chunks, which are functions that the verifier checks separately.
 //!
 //! For a program in one piece, the verifier's time grows with the square of the number of statements, and thousands of
-//! statements have more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). Chunks share only scratch memory,
-//! where all variables of such a program live.
+//! statements have longer sequences of conditions than it accepts (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). Chunks share only
+//! scratch memory, where all variables of such a program live.
 
 use std::collections::BTreeMap;
 

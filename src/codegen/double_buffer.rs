@@ -1,6 +1,6 @@
-//! Finds places where a script prints a map and then empties it: `print(@m); clear(@m);`. User space does both when it reads
-//! the records, so updates in between would be lost. Therefore the two become one operation on a map with two copies
-//! (`emit/double_buffer.rs`).
+//! Finds places where a script prints a map and then clears it: `print(@m); clear(@m);`. User space does both when it
+//! reads the records, so updates in between would be lost. Therefore the two become one operation on a map with two
+//! copies (`emit/double_buffer.rs`).
 
 use std::collections::BTreeSet;
 

@@ -6,9 +6,9 @@
 //! tracepoint:syscalls:sys_exit_read /@start[tid]/ { …; delete(@start, tid); }
 //! ```
 //!
-//! The exit also fires for a call that a filter rejected and for the child of a `fork`, but then the map has no element. So the
-//! function of the call, where a trampoline cannot see these exits, can serve the probe as well. This requires that no element
-//! stays behind:
+//! The exit also fires for a call that a filter rejected and for the child of a `fork`, but then the map has no
+//! element. So a trampoline on the function of the call, which does not see these exits, can serve the probe as well.
+//! This requires that no element remains:
 //!
 //! - every probe that writes the map is on entries of calls whose exits are probed;
 //! - the exit's predicate tests only the element, and its body always deletes it.

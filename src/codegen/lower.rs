@@ -1,5 +1,4 @@
-//! Lowers probes: chooses the cheapest mechanism with the same meaning, which the kind of the probe knows
-//! ([`ProbeKind::lower`]).
+//! Lowers probes: chooses the cheapest equivalent mechanism, which the probe's kind selects ([`ProbeKind::lower`]).
 //!
 //! The script sees no difference, and probes on the same target keep their order: all of them are lowered, or none. Whether the
 //! kernel accepts the mechanism is known only when the probes are attached; if it does not,

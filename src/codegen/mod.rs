@@ -6,7 +6,7 @@
 //! - `limits.rs`: the kernel's limits on a program
 //! - `lower.rs`: the mechanism of each probe; `latency_pairs.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
-//! - `double_buffer.rs`: maps that are printed and emptied at once
+//! - `double_buffer.rs`: maps that are printed and cleared in one step
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
 //! - `unwind.rs`: facts about the kernel for unwinding user stacks
 //! - `artifact.rs`: the result, an object and its manifest

@@ -1,4 +1,4 @@
-//! What unwinding by tables needs to know about the kernel: offsets of its structures.
+//! The facts about the kernel that unwinding by tables needs: offsets of its structures.
 
 use serde::{Deserialize, Serialize};
 

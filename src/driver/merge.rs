@@ -1,4 +1,4 @@
-//! `rbt merge`: reads the documents, and prints their sum as a run prints its end.
+//! `rbt merge`: reads the documents, and prints their sum in the form of a run's final output.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};

@@ -1,8 +1,8 @@
-//! Makes a compiled script independent of the kernel that it was compiled for, as far as it can be.
+//! Makes a compiled script as independent as possible of the kernel that it was compiled for.
 //!
-//! What an answer of the kernel does to the code is found by compiling with other answers. Parts without an effect are
-//! not required of other kernels. Offsets and sizes that only change numbers in instructions become relocations. All
-//! other answers are required unchanged. Numbers are varied widely and independently, so that code that depends on
+//! The effect of each answer about the kernel is found by compiling with other answers. Parts without an effect are not
+//! required of other kernels. Offsets and sizes that only change numbers in instructions become relocations. All other
+//! answers are required unchanged. Numbers are varied widely and independently, so that code that depends on
 //! comparisons of them, and not only on their sums, is found.
 
 use std::cell::RefCell;

@@ -1,8 +1,9 @@
-//! `rbt serve`: runs the scripts of a folder in one process, and serves their maps.
+//! `rbt serve`: runs the scripts of a directory in one process, and serves their maps.
 //!
-//! Each run has a thread, which goes the whole way of a script. The main thread waits for signals, and for one script at a time
-//! until that is attached. A script that replaces another one ends it when its own probes are attached but do not count yet, so that
-//! each event counts once, and the old one stays if the new one cannot be attached.
+//! Each run has a thread, which takes its script through all stages. The main thread waits for signals, and starts one
+//! script at a time: it waits until the script is attached. A script that replaces another one ends it when its own
+//! probes are attached but do not count yet. So each event counts once, and the old script continues if the new one
+//! cannot be attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

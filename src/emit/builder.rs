@@ -1,4 +1,4 @@
-//! The function under construction: where it begins and ends, and what holds while a part of it is built.
+//! The function under construction: its start and its end, and the state that applies to a part of it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};

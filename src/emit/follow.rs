@@ -1,6 +1,6 @@
-//! The followed processes: the command of `-c` or the process of `-p`, and their descendants. A map has their IDs. The fork of
-//! a followed process adds to it, and the exit of the last thread removes from it, so a later change of parents makes no
-//! difference.
+//! The followed processes: the command of `-c` or the process of `-p`, and their descendants. A map holds their IDs.
+//! The fork of a followed process adds an ID, and the exit of its last thread removes it, so a later change of parents
+//! has no effect.
 
 use inkwell::values::{IntValue, PointerValue};
 

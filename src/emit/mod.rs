@@ -1,11 +1,11 @@
 //! Emits BPF code: the only user of inkwell and LLVM.
 //!
-//! [`CodegenCx`] is the module: its fixed properties (the kernel's [`TargetFeatures`] and the run's [`CodegenOptions`]) and the
-//! state that its functions share. A [`Builder`] builds one function, lives as long as that function is under construction, and
-//! reaches the module through `Deref`. It has the [`ProgramCx`] of the function's program, which never changes, and the
-//! [`Scope`] of the current code, which only [`Builder::scoped`] changes. A function within another (a callback, a chunk) has a
-//! separate builder. Methods of a builder name concepts of BPF and memory, never a builtin. Scalars are 64-bit registers,
-//! extended by the sign of their type; everything else is memory.
+//! [`CodegenCx`] is the module: its fixed properties (the kernel's [`TargetFeatures`] and the run's [`CodegenOptions`])
+//! and the state that its functions share. A [`Builder`] builds one function, lives as long as that function is under
+//! construction, and reaches the module through `Deref`. It has the [`ProgramCx`] of the function's program, which
+//! never changes, and the [`Scope`] of the current code, which only [`Builder::scoped`] changes. A function within
+//! another (a callback, a chunk) has its own builder. Methods of a builder name concepts of BPF and memory, never a
+//! builtin. Scalars are 64-bit registers, extended by the sign of their type; everything else is memory.
 //!
 //! - `module.rs`: the module; `object.rs`: its initialization, and the ELF object; `debug_info.rs`: lines and BTF
 //! - `builder.rs`: programs, and the state of functions; `temporaries.rs`: their temporaries

@@ -1,4 +1,4 @@
-//! Counters of each probe: what it did and what it failed to do.
+//! Counters of each probe: what it sent, and what it lost or failed to do.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,5 @@
-//! Where the temporaries of a function live: on its stack while there is room, and in its program's slot of the scratch arena.
+//! Where the temporaries of a function are stored: on its stack while there is room, then in its program's slot of the
+//! scratch arena.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! `rbt merge`: adds up what runs of one script have counted on several machines.
+//! `rbt merge`: adds up the results of runs of one script on several machines.
 //!
 //! - `read`: documents ([`State`](crate::state::State)) from files and streams, which may be cut, mixed with other lines, or forged
 //! - `add`: their sum

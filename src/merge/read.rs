@@ -1,7 +1,7 @@
 //! Reads documents from a stream, of which there may be several.
 //!
-//! Programs that run a command on many hosts put the name of the host before each line, or other lines between the documents. So
-//! a document begins at [`BEGIN`] wherever that is in its line.
+//! Programs that run a command on many hosts put the name of the host before each line, or other lines between the
+//! documents. So a document begins at [`BEGIN`], anywhere in a line.
 
 use std::io::{self, BufRead, Read};
 

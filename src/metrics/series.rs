@@ -1,4 +1,4 @@
-//! From a state to metrics: each map is a family of series, and so is what rbt counts of the run itself.
+//! From a state to metrics: each map is a family of series, and so is each of rbt's counters of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

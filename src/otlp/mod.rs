@@ -3,14 +3,14 @@
 //! - `config`: the address, and the environment
 //! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP; `protobuf` is their encoding
 //! - `client`: HTTP; `resolve` finds addresses
-//! - `send`: a thread for each signal; `mailbox` is what they wait for
+//! - - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
-//! Nothing here holds up the run: a log record that finds no room in the queue is counted. Metrics have no queue, because a
-//! later export replaces one that failed.
+//! Nothing here delays the run: a log record that finds no room in the queue is dropped and counted. Metrics have no
+//! queue, because a later export replaces one that failed.
 //!
-//! The encoding is written here, and not generated: the messages have some thirty fields that rbt uses, and the crates
-//! `opentelemetry-proto` and `prost` would bring the types of gRPC and of the SDK. Spans are not
-//! exported yet, and profiles are not because that signal of OTLP is not stable.
+//! The encoding is written by hand instead of generated: rbt uses some thirty fields of the messages, and the crates
+//! `opentelemetry-proto` and `prost` would add the types of gRPC and of the SDK. Spans are not exported yet. Profiles
+//! are not exported because that signal of OTLP is not stable.
 
 mod client;
 mod config;

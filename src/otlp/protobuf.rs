@@ -1,4 +1,4 @@
-//! The wire format of Protocol Buffers, as far as it is written here: <https://protobuf.dev/programming-guides/encoding>.
+//! The wire format of Protocol Buffers, as far as rbt writes it: <https://protobuf.dev/programming-guides/encoding>.
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;

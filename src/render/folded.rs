@@ -1,5 +1,5 @@
-//! `-f folded`: a line for each key of a map, which has the parts of the key, outermost first and separated by semicolons, and
-//! the value. flamegraph.pl, inferno and speedscope read this format.
+//! `-f folded`: a line for each key of a map, with the parts of the key, outermost first and separated by semicolons,
+//! and the value. flamegraph.pl, inferno and speedscope read this format.
 //!
 //! Equal lines (frames have no offsets here) are merged. All other output goes to standard error.
 

@@ -1,7 +1,7 @@
 //! `-f html`: one self-contained page: each map in the form of its type, `printf` lines, the script, the command, the kernel and
 //! what was lost.
 //!
-//! The page's script (`html/script.js`) makes everything from one JSON text, and puts values into the page as text only.
+//! The page's script (`html/script.js`) builds everything from one JSON text, and inserts values as text only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

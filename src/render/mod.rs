@@ -1,7 +1,8 @@
 //! Renders [`Output`]: one row per format.
 //!
-//! This module also has what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
-//! calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and [`Value::Stack`].
+//! This module also has the text handling that both sides of a record share: `printf`'s format strings ([`mod@format`])
+//! and the calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and
+//! [`Value::Stack`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -1,7 +1,8 @@
 //! `-f perfetto`: a timeline for Perfetto, as a stream of TrackEvents (protos/perfetto/trace/track_event in its sources).
 //!
-//! Spans are slices on the tracks of their threads, printed text is instants, and the numbers of maps and time series are
-//! counters. Names travel once and have numbers afterwards. What is kept here are the names and the tracks, not the events.
+//! Spans are slices on the tracks of their threads, printed text is instants, and the numbers of maps and time series
+//! are counters. A name is written once, and later referred to by number. The renderer keeps the names and the tracks,
+//! not the events.
 
 use std::collections::BTreeMap;
 

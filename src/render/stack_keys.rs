@@ -1,4 +1,4 @@
-//! Keys of maps as flame graphs have them: labels and frames, outermost first, and how wide each is.
+//! Map keys in the form of flame graphs: labels and frames, outermost first, and the width of each.
 
 use super::style::Style;
 use super::value_text;

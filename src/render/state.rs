@@ -1,6 +1,6 @@
 //! `-f state`: the document that `rbt merge` reads.
 //!
-//! Maps that the script prints are not written: what they contain at the end is in the document.
+//! Maps that the script prints are not written separately: the document has their final contents.
 
 use crate::host::Reader;
 use crate::output::Output;

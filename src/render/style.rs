@@ -1,4 +1,4 @@
-//! How values are spelled.
+//! The style in which values are written.
 
 use crate::diag::visible;
 

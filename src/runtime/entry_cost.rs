@@ -1,5 +1,5 @@
-//! The cost of entering a program and of leaving it, which the kernel's statistics of run time do not contain. It is measured
-//! once on a machine, with programs that do nothing, and kept in the cache.
+//! The cost of entering and leaving a program, which the kernel's run-time statistics do not contain. rbt measures it
+//! once per machine, with programs that do nothing, and keeps the result in the cache.
 #![allow(unsafe_code)] // bpf(2), calls of a function of ours
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Keeps the contents of maps for expectations and for a state, even if the script empties the maps at the end.
+//! Keeps the contents of maps for expectations and for a state, even if the script clears the maps at the end.
 
 use std::collections::BTreeMap;
 

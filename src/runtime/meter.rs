@@ -1,4 +1,4 @@
-//! What the programs of a run cost, and what a limit would have done about it, for `rbt cost`.
+//! The cost of a run's programs, and the effect that a limit would have had on it, for `rbt cost`.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -4,16 +4,17 @@
 //! records until the run ends, stop, `end`, read the remaining records, totals, maps. A run ends by `exit()`, a signal, the end
 //! of the command or of the process of `-p`, at the time of `--duration`, a closed pipe, or when there is nothing to wait for.
 //!
-//! Stopping is not detaching: all programs return at once when `State::stopped` is set, and a separate process does the slow
-//! detaching (`sweep`) after all output is written. Therefore `end` programs must not check that flag.
+//! Stopping is not detaching: all programs return at once when `State::stopped` is set, and a separate process does the
+//! slow detaching (`background_detach`) after all output is written. Therefore `end` programs must not check that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `unloadable`: targets that cannot be traced; `unhit`:
-//!   probes without hits; `replaced_files`: files that were replaced during the run; `removed_cgroup`: the cgroup of `--cgroup`
-//!   that is removed during the run; `privileges`: missing privileges
-//! - `attach`, `perf`, `sweep`: attaching and detaching
+//! - `load`: object to maps and programs; `verifier_log`: the verifier's log; `unloadable`: targets that cannot be
+//!   traced; `unhit_probes`: probes without hits; `replaced_files`: files that were replaced during the run;
+//!   `removed_cgroup`: removal of the cgroup of `--cgroup` during the run; `privileges`: missing privileges
+//! - - `attach`, `perf`, `background_detach`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
-//!   script's maps; `final_maps`: contents for expectations and states; `saved`: the state of a run; `scrape`: the same while it runs; `watch`: maps on the screen; `stacks`: frames by stack ID
-//! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
+//!   script's maps; `final_maps`: contents for expectations and states; `state`: the state of a run; `scrape`: the
+//!   state during the run; `watch`: maps on the screen; `stacks`: frames by stack ID
+//! - `shared`, `problems`: counters and failures of programs; `grace_period`: waiting for running programs
 //! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks

@@ -1,5 +1,5 @@
-//! Notices when the cgroup that a run stays within is removed. No task is in it from then on, and a new cgroup of the same name
-//! has another ID, so nothing more is traced.
+//! Notices the removal of the cgroup to which a run is limited. No task is in it after that, and a new cgroup of the
+//! same name has another ID, so nothing more is traced.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The state of a run while it runs, for a thread that asks for it.
+//! The state of a run in progress, for a thread that requests it.
 
 use std::collections::BTreeMap;
 use std::io;

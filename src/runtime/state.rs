@@ -1,4 +1,4 @@
-//! The state of a run: what its maps have counted, without loss.
+//! The state of a run: the contents of its maps, without loss.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};

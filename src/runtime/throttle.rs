@@ -1,7 +1,7 @@
 //! Keeps the limits of a run: `--max-overhead` and `--max-events`.
 //!
-//! Programs ask a gate that is shared with this process, which costs a run that does not pass one read. Several times a
-//! second this process lets as many runs and events pass as the limits allow, and measures the cost of the probes: the
+//! Programs check a gate in memory shared with this process, which costs a dropped run one read. Several times a second
+//! this process lets as many runs and events pass as the limits allow, and measures the cost of the probes: the
 //! kernel's statistics of run time, and for each run the cost of entering the program, which those do not contain. If
 //! the probes cost too much, the most expensive one is sampled (one in N runs passes, at random). If the entries alone
 //! cost too much, it is detached. The cost above the limit is a debt. Once it is paid, the steps are undone one by one.

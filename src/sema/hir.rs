@@ -1,6 +1,6 @@
 //! The checked script: every name is resolved, every expression has a type, and every probe is one body for concrete sites.
 //!
-//! A value of this type is a promise: code generation does not fail on it.
+//! A value of this type is a guarantee: code generation does not fail on it.
 
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Macros: the checker checks each use as if the body stood there, with a separate frame of names.
+//! Macros: the checker checks each use as if the body were in its place, with a separate frame of names.
 //!
 //! Variables and maps are passed by reference, and expressions by name: the checker checks them in the frame of the use, each
 //! time the body names them.

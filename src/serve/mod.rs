@@ -2,9 +2,9 @@
 //!
 //! - `http`: a server for a few clients that may be slow or hostile
 //! - `exposition`: from [`metrics`](crate::metrics) to text
-//! - `board`: several scripts in one process
+//! - - `registry`: several scripts in one process
 //!
-//! A scrape asks the runs for their states ([`Scrapes`]), so the server itself reads no map.
+//! A scrape requests the state of each run ([`Scrapes`]), so the server itself reads no map.
 
 mod exposition;
 mod http;

@@ -1,4 +1,4 @@
-//! Several scripts in one process: how each is, and the metrics of all of them.
+//! Several scripts in one process: the status of each, and the metrics of all of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

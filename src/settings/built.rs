@@ -1,4 +1,4 @@
-//! The settings by which a script was compiled, as a bundle has them.
+//! The settings with which a script was compiled, as stored in a bundle.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a process does first: a limit raised, and a hook for panics.
+//! The first steps of a process: it raises the stack limit, and installs a panic hook.
 
 pub(crate) mod panic;
 pub(crate) mod stack;

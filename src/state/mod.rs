@@ -1,7 +1,7 @@
-//! What a run has counted, without loss: `-f state` writes it, and `rbt merge` adds several up.
+//! The results of a run, without loss: `-f state` writes them, and `rbt merge` adds several up.
 //!
-//! A state is one JSON document on one line, so that tools which mix the lines of many hosts keep documents whole. All integers are
-//! JSON numbers of up to 64 bits, which a reader must not turn into doubles.
+//! A state is one JSON document on one line, so that tools that mix the lines of many hosts keep documents intact. All
+//! integers are JSON numbers of up to 64 bits, which a reader must not turn into doubles.
 
 use std::collections::BTreeMap;
 

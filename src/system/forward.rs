@@ -1,4 +1,4 @@
-//! Passes questions on to another [`TargetInfo`](super::TargetInfo), for one that stands in front of it.
+//! Passes queries on to another [`TargetInfo`](super::TargetInfo), for a target in front of it.
 
 /// Methods that give the answers of the target in a field. Before each, `$first` runs with `self`.
 macro_rules! forward {

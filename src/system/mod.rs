@@ -1,4 +1,4 @@
-//! What a script is checked against: the questions about a kernel and binaries.
+//! What a script is checked against: queries about a kernel and binaries.
 //!
 //! [`TargetInfo`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, and `Fake` from the text of a test. Answers are facts, never guesses from a version number.

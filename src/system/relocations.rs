@@ -1,7 +1,7 @@
 //! Relocations of a compiled script: instructions whose numbers depend on the kernel.
 //!
-//! They are found by compiling several times with different numbers: what differs between the objects is an instruction's offset or
-//! immediate, and how it follows from the numbers can be read off.
+//! They are found by compiling several times with different numbers: the objects differ only in the offset or immediate
+//! of some instructions, and the differences show how these follow from the numbers.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! A target that answers as another one does, except for some parts of answers: to find out what they do to the code.
+//! A target that answers like another one, except for some parts of answers, to find out their effect on the code.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

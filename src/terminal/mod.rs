@@ -1,4 +1,4 @@
-//! Colors and emphasis on a terminal, and what it can show.
+//! Colors and emphasis on a terminal, and its capabilities.
 
 pub mod screen;
 

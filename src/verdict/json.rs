@@ -1,4 +1,5 @@
-//! One JSON object. `version` grows when a field changes its meaning or goes; new ones may come at any time.
+//! One JSON object. `version` increases if a field changes its meaning or is removed; new fields may be added at any
+//! time.
 //!
 //! ```text
 //! {"version": 1, "name": "check", "status": 1, "deny_warnings": false,

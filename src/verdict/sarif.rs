@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS): one run, a result for each finding, a notification for what was not checked.
+//! SARIF 2.1.0 (OASIS): one run, a result for each finding, a notification for each subject that was not checked.
 
 use serde::Serialize;
 

@@ -5,20 +5,20 @@
 //! pointer (what pthread_self(3) returns), whether or not that thread holds the interpreter's lock, and along its
 //! frames.
 //!
-//! A frame in a stack is two words: the ID of its code object, and the offset of its instruction. An ID is a hash of what the
-//! code object says of itself (name, file, line), so the same function has the same ID in all processes. At the first sight of
-//! a code object, the program sends its name, file and line table to user space ([`Code`]), so that these are known when the
-//! process has ended.
+//! A frame in a stack is two words: the ID of its code object, and the offset of its instruction. An ID is a hash of
+//! the code object's name, file and line, so the same function has the same ID in all processes. When a program first
+//! sees a code object, it sends the name, file and line table to user space ([`Code`]), so that these are known even
+//! after the process has ended.
 //!
 //! The lowest bit of a frame's first word is set in the frame in which C code entered the interpreter's loop
 //! (`_PyEval_EvalFrameDefault`): the frames up to it, leaf first, belong to one native frame of that function. Before Python 3.11,
 //! each frame does.
 //!
-//! What a process says about itself may be wrong: each read is checked, each size is bounded, and each loop has a fixed number of
-//! turns. The functions here are global functions, which the verifier checks once. They work in an element of a map that belongs
-//! to the program's slot of scratch memory.
+//! The memory of a process is untrusted: each read is checked, each size is bounded, and each loop has a fixed number
+//! of iterations. The functions here are global functions, which the verifier checks once. They work in an element of a
+//! map that belongs to the program's slot of scratch memory.
 //!
-//! - `codes.rs`: what is sent of a code object
+//! - - `codes.rs`: the data that are sent about a code object
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! The maps of unwinding: what user space writes into them, and what it reads.
+//! The maps of unwinding: those that user space writes, and those that it reads.
 
 use super::super::shared::Process;
 use super::super::{MapDef, MapKind};

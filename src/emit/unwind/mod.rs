@@ -1,12 +1,13 @@
 //! Unwinds user stacks by tables: the BPF side of [`crate::system::binary::unwind`].
 //!
-//! A frame costs two look-ups: the address in a cache of addresses that all processes share, since calls return to few places,
-//! and the rule for it ([`RULES`]). An address that is not in the cache costs more: its code page in a cache of pages, and a
-//! search in the page's rows ([`FILES`], [`POOLS`]). Only for a page that is not in the cache does the program look into the
-//! process's mappings, in the kernel's own tree of them. It reads the tree without its lock, as readers under RCU do:
-//! `bpf_find_vma` needs the lock, and in an interrupt gets it once for each event (`bpf_mmap_unlock_get_irq_work` of
-//! kernel/bpf/mmap_unlock_work.h), while a stack has several mappings. So a process that has just started or loaded a library
-//! is unwound like any other. A file without a table is reported to user space ([`MISSES`]), which compiles it.
+//! A frame costs two lookups: that of the address in a cache that all processes share, since calls return to few
+//! places, and that of its rule ([`RULES`]). An address that is not in the cache costs more: a lookup of its code page
+//! in a cache of pages, and a search in the page's rows ([`FILES`], [`POOLS`]). Only for a page that is not in the
+//! cache does the program search the process's mappings, in the kernel's tree of them. It reads the tree without its
+//! lock, as readers under RCU do: `bpf_find_vma` needs the lock, and in an interrupt gets it once for each event
+//! (`bpf_mmap_unlock_get_irq_work` of kernel/bpf/mmap_unlock_work.h), while a stack has several mappings. So a process
+//! that has just started or loaded a library is unwound like any other. A file without a table is reported to user
+//! space ([`MISSES`]), which compiles one.
 //!
 //! The cache does not need to be emptied when mappings change: a page's entry has the identity of the address space, which
 //! includes the size of all executable mappings.

@@ -1,10 +1,11 @@
 //! Replaces the frames of the interpreter's loop by Python frames.
 //!
-//! The rule of a frame says that it is the loop's ([`INTERPRETER`]): then the walk marks it, and writes down where it ends. When the
-//! walk is over and has found any, Python's frames are walked along as for `pystack` (`emit/python/`), and both are merged: in
-//! place of each call of the loop stand the Python frames that it ran. Since Python 3.12, the frame by which C code entered the
-//! loop is on the C stack, and shows by its address to which call the frames belong. Before, each call has its frames in turn;
-//! at the first and the last instructions of the loop, it has none.
+//! The rule of a frame says whether it belongs to the loop ([`INTERPRETER`]). If so, the walk marks the frame, and
+//! records where it ends. After a walk that found such frames, the program walks the Python frames as for `pystack`
+//! (`emit/python/`) and merges the two: the Python frames that each call of the loop ran take its place. Since Python
+//! 3.12, the frame by which C code entered the loop is on the C stack, and its address shows to which call the frames
+//! belong. Before 3.12, the calls are matched with their frames in order; at the first and the last instructions of the
+//! loop, a call has no frame.
 //!
 //! The table of the loop's file says which interpreter it is and how it is laid out ([`INTERPRETERS`]); so rbt does not
 //! search for interpreters until a walk has found one.

@@ -1,4 +1,4 @@
-//! Goes from a frame to its caller's: by the rows of a file's table and their rules, or by the frame pointer.
+//! Steps from a frame to its caller's: by the rows of a file's table and their rules, or by the frame pointer.
 
 use inkwell::values::{IntValue, PointerValue};
 

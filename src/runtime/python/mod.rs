@@ -1,8 +1,8 @@
 //! Finds Python interpreters: keeps the map by which programs find that of a process (`emit/python/`).
 //!
-//! At the start, the mappings of all processes are read. From then on, the kernel's records of mappings wake of new ones: a
-//! thread is woken by each executable mapping (Python maps its library some 10 ms before it runs the first line). The programs
-//! themselves see to children, which have their parents' interpreter, and to processes that end.
+//! At the start, rbt reads the mappings of all processes. After that, the kernel's records of mappings report new ones:
+//! each executable mapping wakes a thread (Python maps its library some 10 ms before it runs the first line). The
+//! programs themselves handle children, which have their parents' interpreter, and processes that end.
 //!
 //! A file counts if its name contains `python` and it exports `_PyRuntime`: an executable, or a shared library in any process.
 

@@ -1,4 +1,5 @@
-//! Files that a program mapped while it ran, kept for its next run: their tables are made before the program maps them again.
+//! Files that a program mapped while it ran, kept for its next run: their tables are compiled before the program maps
+//! them again.
 
 use std::path::{Path, PathBuf};
 

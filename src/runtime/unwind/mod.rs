@@ -1,8 +1,10 @@
-//! Unwind tables in the kernel: made for the files that processes run, and given to the programs that take stacks.
+//! Unwind tables in the kernel: rbt compiles them for the files that processes run, and supplies them to the programs
+//! that take stacks.
 //!
-//! The maps belong to this process, not to a script, so that all entries at the prompt share them. A thread compiles the
-//! tables of the files that programs report as missing, of those that processes map, which the kernel tells at once, and of those
-//! that running processes have mapped. What it does stands in `emit/unwind`, which has the programs' side.
+//! The maps belong to this process, not to a script, so that all entries at the prompt share them. A thread compiles
+//! the tables of the files that programs report as missing, of those that processes map, which the kernel reports at
+//! once, and of those that running processes have mapped. `emit/unwind` is the programs' side, and describes the
+//! scheme.
 //!
 //! - `kernel.rs`: the maps; `table_allocator.rs`: the places of tables in them; `mapped_files_cache.rs`: files that a
 //!   program mapped in earlier runs

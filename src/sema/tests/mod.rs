@@ -1,4 +1,4 @@
-//! Whole scripts against a few rows and kinds of the tests' own, on a made-up machine.
+//! Whole scripts against a few rows and kinds that the tests define, on a synthetic machine.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

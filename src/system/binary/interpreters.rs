@@ -1,4 +1,4 @@
-//! Interpreters whose own frames stand in stacks in place of those of their loops.
+//! Interpreters whose interpreted frames replace those of their loops in stacks.
 
 use std::ops::Range;
 use std::path::Path;

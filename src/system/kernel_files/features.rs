@@ -1,4 +1,4 @@
-//! The BPF features of a kernel, inferred from its files: types, configuration, and messages of its verifier.
+//! The BPF features of a kernel, inferred from its files: types, configuration, and the messages of its verifier.
 //!
 //! A row has evidence for a feature and evidence against it; without either, the feature is unknown. If a feature leaves no
 //! trace, the row uses a later feature that depends on it.

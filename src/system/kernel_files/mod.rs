@@ -5,9 +5,9 @@
 //! configuration shows what is compiled in. [`Contents::missing`] lists what is unknown.
 //!
 //! - `unpack`: compression formats, `bzImage`.
-//! - `image`: an ELF file in memory, linked or not. `flat`: the image of arm64, which is not ELF.
+//! - `image`: an ELF file in memory, linked or not. `raw_image`: the image of arm64, which is not ELF.
 //! - `kallsyms`: the symbol table of a stripped kernel.
-//! - `code`: functions. `events`: tracepoints. `abilities`: BPF features. `modules`: files of modules.
+//! - `code`: functions. `events`: tracepoints. `features`: BPF features. `modules`: files of modules.
 //!
 //! The files are untrusted: every read is checked, and inconsistent data are reported or omitted, never guessed.
 

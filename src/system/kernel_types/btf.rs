@@ -1,8 +1,9 @@
 //! BTF's binary format: a header, a sequence of type entries, a table of strings. `kernel_types` turns entries into
 //! [`Type`](crate::types::Type)s.
 //!
-//! Source of all numbers: the kernel's `include/uapi/linux/btf.h` and `Documentation/bpf/btf.rst`. Only little-endian data are
-//! supported. Every read is checked against the bounds of the data: wrong data make an answer absent, and never cause a panic.
+//! Source of all numbers: the kernel's `include/uapi/linux/btf.h` and `Documentation/bpf/btf.rst`. Only little-endian
+//! data are supported. Every read is checked against the bounds of the data: invalid data make an answer absent, and
+//! never cause a panic.
 //!
 //! Speed: the parser scans type headers once (126,000 in a kernel of 2025: 1.6 ms), and for a file of the kernel only as far as
 //! needed, because frequent types such as `task_struct` are among the first thousand. It stores the name of each entry and the

@@ -4,8 +4,8 @@
 //! ID (below 2^20, `BTF_MAX_TYPE`) with a module number, from 1, above it. IDs from 0xf000_0000 upward never appear here; they
 //! belong to types of a script and, from 0xf800_0000 upward, of traced binaries.
 //!
-//! Data may be wrong: chains of types are followed for at most `DEPTH` steps, and members count against a budget, so a cycle
-//! yields no answer instead of an endless loop.
+//! Data may be invalid: chains of types are followed for at most `DEPTH` steps, and members count against a budget, so
+//! a cycle yields no answer instead of an endless loop.
 
 pub mod btf;
 pub mod c_text;

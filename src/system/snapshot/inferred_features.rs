@@ -1,6 +1,6 @@
 //! The BPF features of a kernel that is not running, inferred from its types, symbols and configuration.
 //!
-//! A row names something that such a kernel has because of the feature, or only together with it.
+//! A row names something that only kernels with the feature have.
 
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;

@@ -1,7 +1,7 @@
 //! A kernel described by a file, so that scripts can be checked against it elsewhere.
 //!
-//! [`Contents`] is the description, [`write()`] writes it to a file, and a [`Snapshot`] answers from the file. Opening is
-//! cheap: the digest of the file is checked, and a section is unpacked when the first question needs it.
+//! [`Contents`] is the description, [`write()`] writes it to a file, and a [`Snapshot`] answers from the file. Opening
+//! is cheap: only the digest of the file is checked, and a section is unpacked when the first query needs it.
 
 mod answers;
 pub mod capture;

@@ -1,4 +1,4 @@
-//! Reduces a snapshot to what some scripts need, with the same answers.
+//! Reduces a snapshot to the parts that some scripts need, with the same answers.
 //!
 //! Names that are similar to a missing one are not kept, so suggestions may differ.
 

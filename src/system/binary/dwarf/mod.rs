@@ -5,8 +5,8 @@
 //! compiler split off (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top level of each unit
 //! indexes names; everything else is read on demand.
 //!
-//! The data may be wrong: chains of references are limited to `DEPTH` steps, members count against a budget, and unreadable
-//! entries are skipped.
+//! The data may be invalid: chains of references are limited to `DEPTH` steps, members count against a budget, and
+//! unreadable entries are skipped.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 

@@ -1,5 +1,5 @@
-//! Finds the frames of x86-64 code that has frame pointers, by its instructions: code without call frame information, such as
-//! hand-written assembly, what the C runtime adds to each program, and V8's builtins in Node.
+//! Finds the frames of x86-64 code that has frame pointers, by its instructions. This serves code without call frame
+//! information, such as hand-written assembly, the C runtime's startup code in each program, and V8's builtins in Node.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use memchr::memmem;
