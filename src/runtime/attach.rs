@@ -25,7 +25,7 @@ use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
 use crate::settings::Settings;
 use crate::system::{Feature, TargetInfo};
 
-/// A probe that would not attach.
+/// A probe that failed to attach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot attach {probe}: {reason}")]
 pub struct AttachFailed {
@@ -33,14 +33,14 @@ pub struct AttachFailed {
     pub probe: String,
     /// The attach point in the script.
     pub pos: crate::value::Pos,
-    /// Why, as the kernel has it, and what that means here where it is known.
+    /// The kernel's reason, and what it means here if that is known.
     pub reason: String,
 }
 
 /// A descriptor, and the number of the program that it attaches.
 type AttachedLink = (Option<usize>, OwnedFd);
 
-/// What is attached. Detaches when dropped, in the background what is slow.
+/// The attached programs. Detached when dropped, in the background if that is slow.
 #[derive(Default)]
 pub(super) struct Links {
     fast: Vec<AttachedLink>,
@@ -48,15 +48,15 @@ pub(super) struct Links {
     timers: Vec<AttachedLink>,
     /// The program that is being attached, by number; rbt's own have none.
     program: Option<usize>,
-    /// Iterators in the script's order, and where those are pinned that are.
+    /// Iterators in the script's order, and the paths at which they are pinned, if any.
     pub iters: Vec<(OwnedFd, Option<PathBuf>)>,
-    /// Probes attached: a name in a binary counts as one, in however many places it is.
+    /// Number of attached probes: a name in a binary counts as one, no matter how many places it has.
     pub sites: u64,
     named: BTreeSet<(String, (u32, u32))>,
 }
 
 impl Links {
-    /// How many take long to detach.
+    /// The number of links that take long to detach.
     pub fn slow(&self) -> usize {
         self.slow.len()
     }
@@ -78,7 +78,7 @@ impl Links {
         let of_it = |held: &mut AttachedLink| held.0 == Some(program);
         let held: Vec<AttachedLink> =
             [&mut self.timers, &mut self.fast, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
-        // where there is no thread, this one waits
+        // if no thread can be created, this one waits
         let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
     }
 
@@ -160,7 +160,7 @@ pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
     order
 }
 
-/// Is it on functions' returns?
+/// Is it on returns of functions?
 fn returns(program: &Program) -> bool {
     matches!(program.sites.first().map(|s| &s.attach), Some(Attach::Kprobe { ret: true, .. }))
 }
@@ -227,7 +227,8 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Functions by one link, of this attach type. The kernel does not say which of them it will not have: halves are tried until it is found.
+/// Functions by one link, of this attach type. The kernel does not say which of them it rejects, so halves are tried
+/// until it is found.
 fn functions(
     links: &mut Links,
     sites: &[(u64, &AttachSite)],
@@ -372,12 +373,12 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<
     })
 }
 
-/// Attaches a program to a perf event: by a link, which carries the cookie, or on kernels before 5.15 directly. The event's
-/// descriptor comes last.
+/// Attaches a program to a perf event: by a link, which carries the cookie, or directly on kernels before 5.15. The
+/// event's descriptor comes last.
 pub(super) fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<OwnedFd>> {
     let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
     opts.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
-    // SAFETY: the options outlive the call, and have a perf event's shape
+    // SAFETY: the options outlive the call, and are those of a perf event
     match made(unsafe { libbpf_sys::bpf_link_create(program, event.as_raw_fd(), BPF_PERF_EVENT, &opts) }) {
         Ok(link) => Ok(vec![link, event]),
         Err(why) if why.raw_os_error() == Some(libc::EINVAL) && cookie == 0 => {
@@ -395,7 +396,7 @@ pub(super) fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Res
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open_opts(program, &mut opts) })
 }
 
-/// Attaches a program to what it was loaded for, a function or a tracepoint: kernels before 5.19 know this call only.
+/// Attaches a program to the function or tracepoint for which it was loaded. Kernels before 5.19 have only this call.
 fn to_target(program: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no name
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program) })
@@ -446,7 +447,7 @@ fn failure(site: &AttachSite, why: &io::Error, sys: &dyn TargetInfo) -> AttachFa
     AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why, sys) }
 }
 
-/// What an errno means for a mechanism; perf_event_open and bpf have many causes for one number.
+/// The meaning of an errno for a mechanism; perf_event_open and bpf return one number for many causes.
 fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
     let text = without_os_error(&why.to_string());
     let Some(errno) = why.raw_os_error() else { return text };
@@ -461,13 +462,13 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
         (_, libc::EACCES) if denied.is_some() => denied.unwrap_or_default(),
         (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
-        // what it runs is a kprobe's or a uprobe's handler, which takes programs of that type alone (kernel/events/core.c)
+        // it runs the handler of a kprobe or uprobe, which accepts only programs of that type (kernel/events/core.c)
         (Attach::Tracepoint { category, event }, libc::EINVAL) if sys.is_dynamic_tracepoint(category, event) => {
             "an event created at run time does not support tracepoint programs: trace the function itself (kprobe, uprobe)".into()
         }
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads beyond the end of the tracepoint's record".into(),
         (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} does not exist", path.display()),
-        // a machine without such a counter says that there is no such event
+        // a machine without such a counter reports that there is no such event
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
@@ -505,7 +506,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
     format!("{means} ({text})")
 }
 
-/// Which mechanism serves a program, for `-v`, and why it is not the usual one.
+/// The mechanism of a program, for `-v`, and why it is not the usual one.
 pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> String {
     let Some(attach) = program.sites.first().map(|s| &s.attach) else { return "nothing".into() };
     if matches!(attach, Attach::Usdt { .. }) && optimized_uprobe::serves(attach, settings) {

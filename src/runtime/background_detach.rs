@@ -15,13 +15,13 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;
     }
-    // The sweeper learns from this pipe's end that the parent is done, by whatever way.
-    // Without one there is no sweeper: the drop of `fds` takes its time.
+    // The sweeper learns from the end of this pipe that the parent is done, however it ended. Without a pipe there is
+    // no sweeper: dropping `fds` then takes its time.
     let Ok((wait, done)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
     // Made before the fork: the child may allocate nothing (signal-safety(7)).
     let mut keep: Vec<RawFd> = fds.iter().chain([&wait]).map(AsRawFd::as_raw_fd).collect();
     keep.sort_unstable();
-    // SAFETY: the child makes nothing but system calls.
+    // SAFETY: the child only makes system calls.
     unsafe {
         if libc::fork() == 0 {
             hold(&keep, wait.as_raw_fd());
@@ -31,16 +31,16 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
     drop(done);
 }
 
-/// The sweeper's life: keeps these descriptors open until the pipe ends.
+/// The sweeper process: keeps these descriptors open until the pipe ends.
 unsafe fn hold(keep: &[RawFd], pipe: RawFd) -> ! {
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"rbt-sweep".as_ptr());
-        // A signal meant for the run must not cut the sweep short, nor is there anything that it could tell us.
+        // A signal meant for the run must not interrupt the sweep, and no signal concerns the sweeper.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
             libc::signal(signal, libc::SIG_IGN);
         }
-        // A directory that is to be unmounted or removed shall not be held.
+        // Do not hold a directory that may be unmounted or removed.
         libc::chdir(c"/".as_ptr());
         let mut from = 0;
         for fd in keep {

@@ -31,7 +31,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// What a shell has in `$?`: the status, or 128 + the signal.
+    /// The value of a shell's `$?`: the status, or 128 + the signal.
     pub fn status(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -40,17 +40,17 @@ impl Exit {
     }
 }
 
-/// A child process. Dropped before [`Child::start`], it is killed and reaped, and its program never ran; dropped after,
-/// it gets SIGTERM unless it has exited.
+/// A child process. If it is dropped before [`Child::start`], it is killed and reaped, and its program never runs; if
+/// it is dropped after, it gets SIGTERM unless it has exited.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
     pidfd: OwnedFd,
-    /// Opened, it lets the child exec; gone once it was.
+    /// Lets the child exec when opened; `None` after that.
     gate: Option<Gate>,
-    /// A failed exec sends its errno here; a successful one closes it.
+    /// Receives the errno of a failed exec; a successful exec closes it.
     failed: File,
-    /// For messages.
+    /// The name for messages.
     program: String,
     exit: Option<Exit>,
 }
@@ -59,8 +59,8 @@ impl Child {
     /// Splits `command` as a shell splits words (quotes and backslashes, no expansions), looks its program up on PATH and
     /// forks. The child waits before its exec, so that probes can be attached to [`Child::pid`] first.
     ///
-    /// Call it on a thread that lives as long as the run: the child's SIGTERM at our death (`PR_SET_PDEATHSIG`) comes at
-    /// the death of the thread that forked.
+    /// Call it on a thread that lives as long as the run: the child gets SIGTERM (`PR_SET_PDEATHSIG`) when the thread
+    /// that forked it ends.
     ///
     /// Errors name the command: empty, unbalanced quotes, not found, not executable.
     pub fn prepare(command: &str) -> anyhow::Result<Self> {
@@ -75,7 +75,7 @@ impl Child {
         let gate = Gate::new()?;
         let (failed_read, failed_write) = pipe_with(PipeFlags::CLOEXEC).context("-c: pipe")?;
         let parent = rustix::process::getpid().as_raw_pid();
-        // SAFETY: the child runs nothing but `become_program`, which keeps to async-signal-safe calls.
+        // SAFETY: the child runs nothing but `become_program`, which makes only async-signal-safe calls.
         let pid = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()).context("-c: cannot fork"),
             0 => unsafe { become_program(&image, parent, &gate, failed_write.as_raw_fd()) },
@@ -83,7 +83,7 @@ impl Child {
         };
         let Some(pid) = Pid::from_raw(pid) else { bail!("-c: fork gave no process") };
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // our own child, not reaped yet, so that the pid is still its
+            // our own child, not reaped yet, so the pid still belongs to it
             let _ = kill_process(pid, Signal::KILL).and_then(|()| waitpid(Some(pid), WaitOptions::empty()).map(drop));
         });
         Ok(Self {
@@ -120,7 +120,7 @@ impl Child {
 
     /// Lets the child exec, and returns when it has. Further calls do nothing.
     ///
-    /// Errors: those of `execve`, with the program's name; the child is gone then.
+    /// Errors: those of `execve`, with the program's name; the child is then gone.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         gate.open();
@@ -150,14 +150,14 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// Asks a running child to end: SIGTERM. Of one that has exited, nothing.
+    /// Sends SIGTERM to a running child; does nothing if it has exited.
     pub fn stop(&mut self) {
         if self.exit.is_none() {
             self.signal(Signal::TERM);
         }
     }
 
-    /// Waits for our own child, whose pid cannot be reused until this has reaped it.
+    /// Waits for our own child, whose pid cannot be reused until it is reaped here.
     fn wait(&self, how: WaitOptions) -> io::Result<Option<Exit>> {
         loop {
             let status = match waitpid(Some(self.pid), how) {
@@ -169,7 +169,7 @@ impl Child {
             match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => return Ok(Some(Exit::Code(code))),
                 (None, Some(signal)) => return Ok(Some(Exit::Signal(signal))),
-                // Not asked for (no UNTRACED), so it cannot be; wait on.
+                // A stopped child is not reported without UNTRACED; wait again.
                 (None, None) if how.contains(WaitOptions::NOHANG) => return Ok(None),
                 (None, None) => {}
             }
@@ -224,7 +224,7 @@ unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
 
-/// The child's whole life until its program's. Never returns.
+/// The child's life up to the exec of its program. Never returns.
 ///
 /// SAFETY: for the child of a fork only. All calls are on signal-safety(7)'s list or bare system calls.
 unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed: RawFd) -> ! {
@@ -234,8 +234,8 @@ unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed
         if libc::getppid() != parent {
             libc::_exit(127);
         }
-        // The handlers we have are reset by the exec, but what is ignored stays so, and Rust ignores SIGPIPE; the signals
-        // blocked for our signalfd stay blocked too. What was ignored before us (nohup's SIGHUP) is rightly inherited.
+        // Exec resets our handlers, but ignored signals stay ignored, and Rust ignores SIGPIPE; blocked signals stay
+        // blocked, too. Signals that were ignored before rbt started (nohup's SIGHUP) are rightly inherited.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -244,7 +244,7 @@ unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed
         libc::sigaddset(&mut death, libc::SIGTERM);
         libc::sigprocmask(libc::SIG_UNBLOCK, &death, std::ptr::null_mut());
         gate.wait();
-        // Only now: until it is let go, the terminal's SIGINT is the parent's to judge.
+        // Only now: until the child is released, the terminal's SIGINT is for the parent to handle.
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::execve(image.path().as_ptr(), image.argv.as_ptr(), environ);
         let errno = *libc::__errno_location();
@@ -288,7 +288,7 @@ impl Gate {
         self.set(Self::OPEN);
     }
 
-    /// Returns once the child is there, or should have been.
+    /// Returns once the child waits, or should have by now.
     fn wait_for_child(&self) {
         if self.word().load(Ordering::Acquire) == Self::EMPTY {
             let limit = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -296,7 +296,7 @@ impl Gate {
         }
     }
 
-    /// Returns once it is open. Safe after a fork: bare system calls.
+    /// Returns once the gate is open. Safe after a fork: it only makes system calls.
     fn wait(&self) {
         self.set(Self::WAITING);
         while self.word().load(Ordering::Acquire) == Self::WAITING {
@@ -305,13 +305,14 @@ impl Gate {
     }
 
     fn set(&self, value: u32) {
-        // Never back: the parent may have opened it before the child came.
+        // The value never decreases: the parent may have opened the gate before the child arrived.
         self.word().fetch_max(value, Ordering::AcqRel);
         self.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
     }
 
     fn futex(&self, op: libc::c_int, value: u32, limit: *const libc::timespec) {
-        // SAFETY: the word is mapped; errors (futex(2): it is another value, a signal came) are seen by looking again.
+        // SAFETY: the word is mapped; errors (futex(2): it is another value, a signal came) are noticed by reading the
+        // word again.
         unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), op, value, limit) };
     }
 }
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn signals_are_as_at_login() {
-        // SIGPIPE is 13 (bit 12); blocked and ignored sets are empty for what rbt touches.
+        // SIGPIPE is 13 (bit 12); the blocked and ignored sets do not contain the signals that rbt handles.
         let script = r#"sh -c 'while read k v; do case $k in SigBlk:) b=$v;; SigIgn:) i=$v;; esac; done < /proc/self/status; test $b = 0000000000000000 && test $((0x$i & 0x1000)) = 0'"#;
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();

@@ -28,7 +28,7 @@ const TAKE: u64 = 256 << 10;
 const TIMES: u64 = 4;
 /// A record follows its length.
 const HEAD: usize = size_of::<u32>();
-/// Memory that is kept to be used again.
+/// Number of buffers that are kept for reuse.
 const SPARE: usize = 2;
 
 /// Consecutive records.
@@ -57,7 +57,7 @@ impl Batch {
         }
     }
 
-    /// Bytes that are left.
+    /// Bytes of unprocessed records.
     pub fn left(&self) -> u64 {
         self.bytes.len().saturating_sub(self.at) as u64
     }
@@ -87,20 +87,20 @@ struct Channel {
     queue: Mutex<Queue>,
     /// There is room again, or it is to stop.
     room: Condvar,
-    /// Tells the reader.
+    /// Wakes the reader.
     reader: OwnedFd,
-    /// Tells the thread that it is to stop.
+    /// Tells the thread to stop.
     thread: OwnedFd,
 }
 
 impl Channel {
-    /// A thread that panicked in the midst has left nothing half done.
+    /// A thread that panicked while it held the lock has left the queue consistent.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread, and the records that it has read.
+/// The reading thread, and the records that it has read.
 pub(super) struct Collector {
     channel: Arc<Channel>,
     thread: Option<JoinHandle<Ring>>,
@@ -173,7 +173,7 @@ impl Collector {
         clear(&self.channel.reader);
     }
 
-    /// Stops it; the ring, and what waits in memory. None where the thread has panicked.
+    /// Stops the thread; returns the ring, unless the thread has panicked, and the pending records.
     pub fn stop(mut self) -> (Option<Ring>, VecDeque<Batch>) {
         let ring = self.end();
         let waiting = std::mem::take(&mut self.channel.lock().waiting);
@@ -194,7 +194,7 @@ impl Drop for Collector {
     }
 }
 
-/// What the thread does.
+/// The thread's main loop.
 fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     let limit = ring.size().saturating_mul(TIMES);
     let brim = ring.size() / 16;

@@ -31,12 +31,12 @@ use crate::state::{self, Printed};
 use crate::timeline::Spans;
 use crate::value::{Counts, Frame, MapView, Pos, Value};
 
-/// Bytes of output that are written at once in full buffering, and at the latest in all.
+/// Bytes of pending output that cause a write in every buffering mode.
 const ENOUGH: usize = 64 * 1024;
-/// A record that took so long was slow.
+/// A record that takes this long is slow.
 pub(super) const LONG: Duration = Duration::from_millis(5);
 
-/// What handlers may use while they run: all of the session but the handlers.
+/// The state that handlers may use: all of the session except for the handlers.
 pub(super) struct RunContext<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) manifest: &'a Manifest,
@@ -53,9 +53,9 @@ pub(super) struct RunContext<'a> {
     pub(super) exit: Option<u8>,
     /// No program will run after this: the rest is printed, with or without an `exit()`.
     pub(super) ending: bool,
-    /// A record was slow to be done: look after the rest before the next one.
+    /// A record was processed slowly: do the other work before the next one.
     pub(super) slow: bool,
-    /// Since when records have been done that may have been slow.
+    /// Since when possibly slow records have been processed.
     pub(super) since: Instant,
     /// No program runs any longer, or will.
     pub(super) over: bool,
@@ -66,7 +66,7 @@ pub(super) struct RunContext<'a> {
     pub(super) counted_at: Option<Instant>,
     /// Errors that were reported.
     pub(super) errors: u64,
-    /// What programs may fail to do.
+    /// The places where programs may fail.
     pub(super) problems: Problems,
     /// Something was lost.
     pub(super) incomplete: bool,
@@ -88,7 +88,7 @@ pub(super) struct RunContext<'a> {
     pub(super) in_end: bool,
     /// Maps that `end` printed.
     pub(super) printed: Vec<Printed>,
-    /// All is said that the script says.
+    /// All output of the script has been printed.
     pub(super) silent: bool,
     /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
@@ -97,7 +97,7 @@ pub(super) struct RunContext<'a> {
     pub(super) timed: Option<(OwnedFd, Instant)>,
     /// Other runs continue to use the output.
     pub(super) shares_output: bool,
-    /// Once the loop is over.
+    /// Set after the loop.
     pub(super) throttle: Option<Throttle>,
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
@@ -165,12 +165,12 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Called after names were looked up, which may have taken long.
+    /// Called after name lookups, which may have taken long.
     pub(super) fn look_up(&mut self) {
         self.slow |= self.since.elapsed() >= LONG;
     }
 
-    /// Writes what is rendered, if it is time to (or `now`): output before messages.
+    /// Writes the rendered text, if it is time to (or `now`): output before messages.
     pub(super) fn flush(&mut self, now: bool) {
         if let Some(watch) = &mut self.watch {
             watch.keep(&mut self.rendered);
@@ -207,14 +207,14 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Tells what programs have failed to do since the last time.
+    /// Reports failures of programs since the last call.
     pub(super) fn report_problems(&mut self) {
         let mut problems = std::mem::take(&mut self.problems);
         problems.report(&self.loaded.state, self);
         self.problems = problems;
     }
 
-    /// The run is over, and so much is still to be printed.
+    /// The run is over, and this much is still to be printed.
     pub(super) fn still(&mut self, bytes: u64) {
         // less is printed before a user could read the note
         if self.settings.warning_level > 0 && bytes >= 64 << 10 {
@@ -224,7 +224,7 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Tells the renderer when a record was made, where records say so.
+    /// Passes the time of a record to the renderer, if the record has one.
     pub(super) fn date(&mut self, record: &[u8]) {
         if self.settings.invocation.stamps
             && let Some(stamp) = record.get(4..8).and_then(|bytes| bytes.try_into().ok())
@@ -239,7 +239,7 @@ impl<'a> RunContext<'a> {
         i128::from(load::clock(DynamicClockId::Known(ClockId::Boottime))) + i128::from(self.boot_to_unix_ns)
     }
 
-    /// What each probe has done and has not.
+    /// The counters of each probe: what it did and what it lost.
     pub(super) fn counts(&self) -> Vec<Counts> {
         let of = |(program, fd): (&Program, &Option<RawFd>)| {
             let probe = program.name();
@@ -266,7 +266,7 @@ impl<'a> RunContext<'a> {
         self.rendered.err.extend_from_slice(format!("{}\n", plain(line)).as_bytes());
     }
 
-    /// The end of the output: what failed, the maps, then what each probe could not do.
+    /// The end of the output: failures, the maps, then the losses of each probe.
     pub(super) fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
         std::mem::take(&mut self.problems).finish(self);
@@ -278,7 +278,7 @@ impl<'a> RunContext<'a> {
         self.silent = true;
         let counts = self.counts();
         self.telling.over();
-        // a script that shows none, such as one with len(ustack), did not ask
+        // a script that prints none, such as one with len(ustack), does not need the note
         let shows_stacks = self.manifest.types().any(builtins::contains_user_stack);
         let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| shows_stacks);
         let complete = counts.iter().all(Counts::complete);
@@ -325,7 +325,7 @@ impl<'a> RunContext<'a> {
         self.flush(true);
     }
 
-    /// A map is about to be emptied.
+    /// Called before a map is cleared.
     pub(super) fn keep(&mut self, map: usize) -> anyhow::Result<()> {
         let (mut kept, in_end) = (std::mem::take(&mut self.kept), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
@@ -335,7 +335,7 @@ impl<'a> RunContext<'a> {
         self.save(map, at)
     }
 
-    /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
+    /// Clears a map. Clearing a large map takes the kernel a while, so at the end it is only marked.
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
         if self.in_end && !self.settings.invocation.shares_maps && !at.array {
@@ -354,7 +354,7 @@ impl<'a> RunContext<'a> {
         Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
     }
 
-    /// Of a map that is there twice: was the one set that is not written to now? A zeroed one stays so.
+    /// For a double-buffered map: was the copy set that programs no longer write to? A zeroed one stays set.
     pub(super) fn other_is_set(&self, map: usize) -> bool {
         self.manifest.maps.get(map).is_some_and(|m| m.key.is_none() && m.double.is_some())
             && [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied().flatten()].into_iter().flatten().any(maps::is_set)
@@ -382,7 +382,7 @@ impl Host for RunContext<'_> {
         }
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
-            self.flush(true); // where both are the same terminal, they come in order
+            self.flush(true); // in order if both are the same terminal
         }
     }
 
@@ -420,7 +420,7 @@ impl Host for RunContext<'_> {
         let mut apart = false;
         if let Some(bit) = row.double {
             self.slow = true;
-            // once programs have been told to stop, those that run are waited for once
+            // once programs have been stopped, wait only once for those that are running
             if !self.over {
                 double_buffer::switch(&self.loaded.state, bit)?;
                 self.over = self.loaded.state.stopped();
@@ -434,7 +434,7 @@ impl Host for RunContext<'_> {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;
                 maps::keep_keys(row, at, now)?;
-                // that a scalar is set, only this one knows
+                // only this function knows that a scalar is set
                 if at.array { maps::zero(row, at)? } else { maps::clear(row, at)? }
             }
             (true, false) => maps::zero(row, at)?,

@@ -26,19 +26,19 @@ pub fn memory_of_all_maps() -> u64 {
     maps.values().sum()
 }
 
-/// The ID of a map and its bytes; none if the descriptor is of something else.
+/// The ID of a map and its bytes; none if the descriptor does not belong to a map.
 fn map_of(fd: &str) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     Some((value("map_id:")?, value("memlock:")?))
 }
 
-/// What a program has cost while it was measured.
+/// The measured cost of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Nanoseconds in all.
+    /// Total nanoseconds.
     pub ns: u64,
-    /// Runs in all.
+    /// Total runs.
     pub runs: u64,
 }
 

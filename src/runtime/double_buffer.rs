@@ -7,8 +7,7 @@ use anyhow::Context;
 use super::grace_period;
 use super::shared::Shared;
 
-/// How long a program that sleeps in the midst of a change is waited for. (Nothing in a change sleeps, but it may have
-/// lost its CPU.)
+/// How long to wait for a program that is preempted during a change. (A change itself does not sleep.)
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 

@@ -18,17 +18,17 @@ pub(super) struct EmptyResult {
 }
 
 impl EmptyResult {
-    /// A record is about to be done.
+    /// Called before a record is processed.
     pub fn record(&mut self) {
         self.records += 1;
     }
 
-    /// All records are done.
+    /// Called when all records are processed.
     pub fn over(&mut self) {
         self.over = true;
     }
 
-    /// The note has been printed.
+    /// Called when something is printed.
     pub fn printed(&mut self, output: &Output) {
         if output.is_result() {
             self.last = self.records;

@@ -16,22 +16,22 @@ const TURNS: u32 = 1000;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;
 
-/// Nanoseconds by mechanism, where nothing could be measured: of a machine of 2023 without mitigations.
+/// Nanoseconds by mechanism if they cannot be measured: those of a machine of 2023 without mitigations.
 const TYPICAL: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
-/// Of a trampoline, which rbt's own processes do not trigger.
+/// The cost of a trampoline, which rbt's own processes do not trigger.
 const TRAMPOLINE: f64 = 30.0;
-/// Of a function of the kernel, by a breakpoint that is optimized to a jump, or by the function tracer.
+/// The cost of a probe on a kernel function, by a breakpoint that is optimized to a jump, or by the function tracer.
 const KPROBE: f64 = 120.0;
-/// Of an event's interrupt.
+/// The cost of an event's interrupt.
 const INTERRUPT: f64 = 1500.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Costs {
-    /// A place in a process's code.
+    /// A breakpoint in a process's code.
     trap: f64,
     /// A tracepoint with its record.
     tracepoint: f64,
-    /// A tracepoint without.
+    /// A tracepoint without a record.
     raw: f64,
 }
 
@@ -93,12 +93,12 @@ fn measure() -> io::Result<Costs> {
         nanoseconds(enter_kernel) - plain
     };
     let least = |ns: f64, least: f64| ns.clamp(least, 1e5);
-    // The record of a tracepoint is made in addition.
+    // The record of a tracepoint costs this in addition.
     let tracepoint = least(raw, 10.0) + TYPICAL.tracepoint - TYPICAL.raw;
     Ok(Costs { trap: least(trap, 100.0), tracepoint, raw: least(raw, 10.0) })
 }
 
-/// Of one turn, at best: processor time, since other processes may have the CPU in the meantime.
+/// The nanoseconds of one call, at best: processor time, since other processes may use the CPU in the meantime.
 fn nanoseconds(turn: fn()) -> f64 {
     let trial = || {
         let since = processor_time();
@@ -108,14 +108,14 @@ fn nanoseconds(turn: fn()) -> f64 {
     (0..TRIALS).map(|_| trial()).fold(f64::INFINITY, f64::min)
 }
 
-/// Of this thread.
+/// The processor time of this thread.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Starts with an instruction that the kernel steps over by a second trap. (It emulates others, such as `push`, which is several
-/// times cheaper: the dearer case keeps the limit in both.)
+/// Starts with an instruction that the kernel steps over by a second trap. (It emulates others, such as `push`, which
+/// is several times cheaper. With the cost of the more expensive case, the limit holds for both.)
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn target() {
@@ -137,7 +137,7 @@ fn enter_kernel() {
     let _ = rustix::process::getppid();
 }
 
-/// The file of this process's code, and where in it [`target`] is.
+/// The executable of this process, and the offset of [`target`] in it.
 fn place() -> io::Result<(std::ffi::CString, u64)> {
     let addr = target as extern "C" fn() as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps")?;

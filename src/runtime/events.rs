@@ -15,7 +15,7 @@ use crate::value::{Pos, Value};
 /// Number of failures of a call that are reported; further ones are only counted.
 const SAID_OFTEN: u64 = 10;
 
-/// Where the [`Origin`] is in a record that has one.
+/// The offset of the [`Origin`] in a record that has one.
 const ORIGIN: usize = 8;
 
 /// The call sites of a script, ready to take records.
@@ -37,7 +37,7 @@ struct Row {
 }
 
 impl Events {
-    /// Prepares each call site. Errors: a manifest that this program did not write, or what a row has against a call.
+    /// Prepares each call site. Errors: a manifest that this program did not write, or a call that its row rejects.
     pub fn prepare(manifest: &Manifest) -> anyhow::Result<Self> {
         Ok(Self { rows: manifest.events.iter().map(row).collect::<anyhow::Result<_>>()? })
     }
@@ -126,7 +126,7 @@ fn type_of(arg: &EventArg) -> Type {
     }
 }
 
-/// The value of an argument that no record changes; of others, something to be written over.
+/// The value of an argument that no record changes, or a placeholder that each record overwrites.
 fn constant(arg: &EventArg) -> Arg {
     match arg {
         EventArg::Int(n) => Arg::Value(Value::Int(*n)),
@@ -148,7 +148,7 @@ fn read(value: &mut Arg, arg: &EventArg, record: &[u8], host: &mut dyn Host) {
             *value = Arg::Value(decoded(ty, bytes(record, start, len), host));
         }
         EventArg::Element { offset, .. } => {
-            // The key's size is the map's to know: it takes what it needs.
+            // The map knows the key's size, and takes as many bytes as it needs.
             if let Arg::Element(_, key) = value {
                 key.clear();
                 key.extend_from_slice(bytes(record, *offset, u32::MAX));
@@ -157,7 +157,7 @@ fn read(value: &mut Arg, arg: &EventArg, record: &[u8], host: &mut dyn Host) {
     }
 }
 
-/// A value, tags decoded by their rows.
+/// A decoded value; deferred values are decoded by their rows.
 pub(super) fn decoded(ty: &Type, bytes: &[u8], host: &mut dyn Host) -> Value {
     decode(ty, bytes, &mut |tagged, bytes| match builtins::find_tag(&tagged.tag) {
         Some(tag) => (tag.decode)(tagged, bytes, host),

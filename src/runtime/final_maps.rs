@@ -7,10 +7,10 @@ use anyhow::Context;
 use crate::codegen::artifact::Manifest;
 use crate::state::Entry;
 
-/// What was in maps when they were emptied, by map and key, so that counters do not go back.
+/// The values of maps when they were cleared, by map and key, so that counters do not go back.
 pub(super) type ClearedTotals = BTreeMap<usize, BTreeMap<String, Entry>>;
 
-/// What is kept of them.
+/// The contents that are kept of each map.
 pub(super) struct FinalMaps<T> {
     rows: Vec<Row<T>>,
 }
@@ -18,9 +18,9 @@ pub(super) struct FinalMaps<T> {
 struct Row<T> {
     /// Index in the manifest.
     map: usize,
-    /// How often it was emptied before the end.
+    /// How often it was cleared before the end.
     times: u64,
-    /// As it was before `end` emptied it.
+    /// Its contents before `end` cleared it.
     contents: Option<T>,
 }
 
@@ -31,32 +31,32 @@ impl<T> Default for FinalMaps<T> {
 }
 
 impl<T> FinalMaps<T> {
-    /// The contents of these maps, in this order.
+    /// Keeps the contents of these maps, in this order.
     pub fn new(manifest: &Manifest, names: &[String]) -> Self {
         let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);
         let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, contents: None }).collect();
         Self { rows }
     }
 
-    /// Keeps the contents of a map that is about to be emptied; `read` returns them. When the run is `ending`, `end` has run: what
-    /// is emptied then was only shown before.
+    /// Keeps the contents of a map that is about to be cleared; `read` returns them. If the run is `ending`, `end` has
+    /// run, and maps that are cleared then were only shown before.
     pub fn emptied(&mut self, map: usize, ending: bool, read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(row) = self.rows.iter_mut().find(|row| row.map == map) else { return Ok(()) };
         if !ending {
             row.times += 1;
         } else if row.contents.is_none() {
-            // the first time: later there is nothing left in it
+            // only the first time: later the map is already empty
             row.contents = Some(read().context("keeping a map")?);
         }
         Ok(())
     }
 
-    /// Was each emptied at the end?
+    /// Was each map cleared at the end?
     pub fn cleared(&self) -> Vec<bool> {
         self.rows.iter().map(|row| row.contents.is_some()).collect()
     }
 
-    /// How often each was emptied before the end.
+    /// How often each map was cleared before the end.
     pub fn times(&self) -> Vec<u64> {
         self.rows.iter().map(|row| row.times).collect()
     }

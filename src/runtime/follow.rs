@@ -21,7 +21,7 @@ impl Session<'_> {
         if self.cx.loaded.followers.is_empty() {
             anyhow::bail!("processes cannot be followed: the kernel has no description of its types (BTF)");
         }
-        // the numbers of the kernel's are not to be known there
+        // in a PID namespace, the kernel's numbers are unknown
         let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | OF_NAMESPACE } else { pid };
         let child = self.options.child_pid;
         if child > 0 {
@@ -47,7 +47,7 @@ impl Session<'_> {
 
 fn add(map: MapFd, pid: u32) -> anyhow::Result<()> {
     let value = 1u64;
-    // SAFETY: the key and the value are of the map's sizes
+    // SAFETY: the key and the value have the map's sizes
     match unsafe { libbpf_sys::bpf_map_update_elem(map.fd, (&raw const pid).cast(), (&raw const value).cast(), 0) } {
         error if error < 0 => Err(io::Error::from_raw_os_error(-error)).context("cannot follow a process"),
         _ => Ok(()),
@@ -59,7 +59,7 @@ fn parents() -> BTreeMap<u32, u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let parent = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // the name may have anything in it, and stands in parentheses
+        // the name is in parentheses, and may contain any character
         stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
     };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(|pid| Some((pid, parent(pid)?))).collect()

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::shared::Shared;
 
-/// How long programs that sleep are waited for.
+/// How long to wait for sleepable programs.
 const PATIENCE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// Stops the programs. When this returns, none is running except for those that sleep long.
+/// Stops the programs. When this returns, none is running except for those that sleep for long.
 pub(super) fn stop(state: &Shared) -> io::Result<()> {
     state.stop();
     let waited = wait_for_programs();
@@ -29,7 +29,7 @@ pub(super) fn wait_for_programs() -> io::Result<()> {
     let inner = map(libbpf_sys::BPF_MAP_TYPE_ARRAY, 0)?;
     let outer = map(libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd() as u32)?;
     let (key, value) = (0u32, inner.as_raw_fd());
-    // SAFETY: the key and the value are four bytes each, as the map has them
+    // SAFETY: the key and the value are four bytes each, as in the map's definition
     match unsafe { libbpf_sys::bpf_map_update_elem(outer.as_raw_fd(), (&raw const key).cast(), (&raw const value).cast(), 0) } {
         error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
         _ => Ok(()),

@@ -15,7 +15,7 @@ use super::proc_maps::{Line, hold, is_at};
 /// Maximum number of files that are kept open because their paths do not lead to them (deleted, replaced, in a container).
 const HELD: usize = 256;
 
-/// What one process had mapped executable.
+/// The executable mappings of one process.
 #[derive(Debug)]
 pub(super) struct ProcessMappings {
     /// These lines of its `/proc/PID/maps`.
@@ -23,7 +23,7 @@ pub(super) struct ProcessMappings {
     pub(super) seen: SystemTime,
 }
 
-/// What was found.
+/// The result of the scan.
 #[derive(Debug, Default)]
 pub(super) struct InitialMappings {
     pub(super) processes: HashMap<u32, ProcessMappings>,
@@ -83,7 +83,7 @@ fn look() -> InitialMappings {
                 files.insert(key);
             }
         }
-        // threads of the kernel have none
+        // kernel threads have no mappings
         if !maps.is_empty() {
             found.processes.insert(pid, ProcessMappings { maps, seen });
         }

@@ -50,7 +50,7 @@ pub(super) fn reader(link: &OwnedFd) -> io::Result<File> {
     owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
 }
 
-/// Goes through some objects more; false at the end.
+/// Visits further objects; false at the end.
 pub(super) fn go_on(reader: &mut File) -> io::Result<bool> {
     let mut bytes = [0; OBJECTS];
     loop {

@@ -12,12 +12,12 @@ const PREFIX: u64 = 16;
 /// Kinds of records: `JIT_CODE_LOAD`, `JIT_CODE_MOVE`.
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
-/// Bytes of these before the name, and of all of it.
+/// Size of the fixed part of these records before the name, and of the whole fixed part.
 const LOAD_SIZE: u64 = PREFIX + 40;
 const MOVE_SIZE: u64 = PREFIX + 48;
 /// Longer names are cut.
 const NAME: u64 = 4096;
-/// Records that are read at a time.
+/// Maximum number of records per read.
 const MOST: usize = 1 << 20;
 
 /// A file, as far as it was read.
@@ -27,7 +27,7 @@ pub(super) struct JitDump {
 }
 
 impl JitDump {
-    /// Is a file with this name one?
+    /// Is a file with this name a jitdump file?
     pub(super) fn is_one(path: &Path) -> bool {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))
     }
@@ -44,7 +44,7 @@ impl JitDump {
         }
         for _ in 0..MOST {
             file.seek(SeekFrom::Start(self.read))?;
-            // the last record may be in the midst of being written
+            // the last record may be incomplete
             let Ok((kind, size)) = number(&mut file).and_then(|kind| Ok((kind, u64::from(number(&mut file)?)))) else { break };
             let end = self.read.saturating_add(size);
             if size < PREFIX || end > file.get_ref().metadata()?.len() {
@@ -121,7 +121,7 @@ mod tests {
         found.clear();
         dump.read(&path, &mut |addr, size, name, from| found.push((addr, size, name, from))).unwrap();
         assert_eq!(found, [(32, 8, "second".to_owned(), None), (64, 8, String::new(), Some(32))]);
-        // wherever it is cut or damaged, it ends
+        // a file that is cut or damaged at any place ends there
         for n in 0..bytes.len() {
             let mut odd = bytes.clone();
             odd[n] ^= 0xff;

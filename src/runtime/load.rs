@@ -36,33 +36,33 @@ pub(super) struct Loaded {
     _object: Object,
     /// By index in the manifest; none for programs in `left_out`.
     pub programs: Vec<Option<RawFd>>,
-    /// Programs that the kernel does not take, and why.
+    /// Programs that the kernel rejects, and why.
     pub left_out: BTreeMap<usize, String>,
     /// By index in the manifest.
     pub maps: Vec<MapFd>,
-    /// The second ones of those maps that are there twice.
+    /// The second copies of double-buffered maps.
     pub seconds: Vec<Option<MapFd>>,
-    /// Calls under way whose entry has passed: see [`CALL_MARKS`].
+    /// Unfinished calls whose entry passed its filter: see [`CALL_MARKS`].
     pub marks: Option<MapFd>,
-    /// By their limit.
+    /// Stack maps by their limit.
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
     pub ring: Option<(RawFd, u64)>,
-    /// Bytes that say which probes were hit.
+    /// Bytes that record which probes were hit.
     pub hits: Option<MapFd>,
     /// Followed processes, and the programs that follow them, with their raw tracepoints.
     pub followed: Option<MapFd>,
     pub followers: Vec<(RawFd, String)>,
     /// Processes with a Python interpreter.
     pub pythons: Option<MapFd>,
-    /// What the programs share with us.
+    /// The memory that programs share with rbt.
     pub state: Shared,
-    /// The tables by which they unwind stacks, and the program that tells which files they are for.
+    /// The tables by which programs unwind stacks, and the program that identifies the files of the tables.
     pub unwinder: Option<Arc<Unwinder>>,
     pub identify: Option<RawFd>,
 }
 
-/// A map as the kernel has it.
+/// A map and its properties in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapFd {
     pub fd: RawFd,
@@ -78,7 +78,7 @@ pub(super) struct MapFd {
 }
 
 impl MapFd {
-    /// Bytes that a look-up writes.
+    /// Size in bytes of a lookup's result.
     pub fn room(&self) -> usize {
         self.cpus.map_or(self.value_size, |cpus| self.value_size.next_multiple_of(8) * cpus)
     }
@@ -102,7 +102,7 @@ pub(super) struct LoadContext<'a> {
     pub maps: &'a [(String, Arc<OwnedFd>)],
 }
 
-/// The tables by which the object's programs unwind stacks, if any does.
+/// The tables by which the object's programs unwind stacks, if any program needs them.
 fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<Arc<Unwinder>>> {
     if !object.maps().any(|map| map.name().to_str() == Some(unwind::POOLS)) {
         return Ok(None);
@@ -116,7 +116,7 @@ fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<A
 pub(super) struct LogSelection {
     /// libbpf's messages.
     pub libbpf: bool,
-    /// The verifier's log of each program, also of those that it accepts.
+    /// The verifier's log of each program, including accepted ones.
     pub verifier: bool,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn load(
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
-    // An event and a link per site; of a clock on all CPUs, per CPU.
+    // An event and a link per site; for a clock on all CPUs, one of each per CPU.
     let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| {
         if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
     });
@@ -146,7 +146,7 @@ pub(super) fn load(
         let wanted = if selected.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
         let loaded = open_and_load(artifact, settings, sys, context, wanted, &left_out);
         let loaded = loaded.or_else(|why| match why.downcast::<VerifierError>() {
-            // before Linux 6.4 the log's end is what is cut off, with the reason
+            // before Linux 6.4 the end of the log is cut off, which contains the reason
             Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
                 match open_and_load(artifact, settings, sys, context, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
                     Ok(loaded) => Ok(loaded),
@@ -169,8 +169,8 @@ pub(super) fn load(
         };
         let known = left_out.len();
         let mut targets = unloadable::targets(&why, &said, manifest);
-        // such a one has another mechanism to fall back on: the script is compiled again. What policy forbids of a program that
-        // is for a function of the kernel, it forbids of the other mechanisms too.
+        // such a program can use another mechanism: the script is compiled again. If policy forbids a program on a
+        // kernel function, it forbids the other mechanisms too.
         if !unloadable::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();
         }
@@ -194,11 +194,11 @@ pub(super) fn load(
 
 /// Programs whose verifier log is needed.
 enum Logs<'a> {
-    /// Of the program that it refuses.
+    /// Of the rejected program.
     OfRefused,
     /// The same without the instructions.
     Brief,
-    /// Of each program, its name first.
+    /// Of each program, with its name first.
     OfAll(&'a mut Vec<String>),
 }
 
@@ -212,14 +212,14 @@ fn open_and_load(
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
-    // a map that is taken over gets the name that the kernel has for it (bpf_map__reuse_fd): the order stays
+    // a reused map gets its name in the kernel (bpf_map__reuse_fd); the order of maps stays the same
     let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
     let unwinder = unwinder(&object, settings)?;
     let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, context, unwinder.as_deref())?;
 
-    // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
-    // kernel keeps the log's end (since Linux 6.4).
-    // BPF_LOG_LEVEL1, BPF_LOG_STATS of include/linux/bpf_verifier.h
+    // One buffer serves all programs if only a rejection is of interest: libbpf stops at the first rejected program,
+    // and the kernel keeps the end of the log (since Linux 6.4). BPF_LOG_LEVEL1, BPF_LOG_STATS of
+    // include/linux/bpf_verifier.h
     let level = match wanted {
         Logs::OfRefused => 0,
         Logs::Brief => 4,
@@ -239,7 +239,8 @@ fn open_and_load(
         }
         let Some((_, log)) = logs.last_mut() else { continue };
         let raw = program.as_libbpf_object().as_ptr();
-        // SAFETY: the buffers outlive the load below (the vectors' contents do not move with them); nothing reads them after
+        // SAFETY: the buffers outlive the load below (moving the vectors does not move their contents); nothing reads
+        // the buffers after it
         unsafe {
             libbpf_sys::bpf_program__set_log_buf(raw, log.as_mut_ptr().cast(), size as u64);
             libbpf_sys::bpf_program__set_log_level(raw, level);
@@ -281,8 +282,8 @@ fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -
     Ok(kept)
 }
 
-/// Sets what depends on this machine: constants, and sizes of maps. The result is the size of the ring buffer in bytes, if
-/// there is one.
+/// Sets the values that depend on this machine: constants, and sizes of maps. Returns the size of the ring buffer in
+/// bytes, if there is one.
 fn prepare_maps(
     object: &mut OpenObject,
     manifest: &Manifest,
@@ -322,7 +323,7 @@ fn prepare_maps(
                     }
                 }
             }
-            // libbpf asks for this itself only where BTF describes a variable of the section.
+            // libbpf sets this flag only if BTF describes a variable of the section
             Some(STATE_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
@@ -373,7 +374,7 @@ fn prepare_maps(
     Ok(ring_bytes)
 }
 
-/// A random number, the same for all that this process loads: at the prompt, scripts share maps.
+/// A random number, the same for all objects that this process loads, because scripts at the prompt share maps.
 fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| RandomState::new().build_hasher().finish())
@@ -414,7 +415,7 @@ fn available_memory() -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// Is a map that is allocated beforehand too large for this machine?
+/// Is a preallocated map too large for this machine?
 fn is_too_much(map: &OpenMapMut<'_>) -> bool {
     const SMALL: u64 = 16 << 20;
     let bytes = u64::from(map.max_entries()).saturating_mul(u64::from(map.key_size()) + u64::from(map.value_size()));
@@ -495,7 +496,7 @@ fn collect(
     })
 }
 
-/// A failed load: the verifier's word where it has spoken.
+/// The error of a failed load: the verifier's reason if it gave one.
 fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
     let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
     let failure = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
@@ -520,7 +521,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
     if denied {
         let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
-        // what it was lowered to may be forbidden, but there is nothing else to go by
+        // the mechanism that it was lowered to may be forbidden, but nothing else is known
         let unavailable = |site: &AttachSite| probes::unavailable(site.name.split(':').next()?, sys);
         if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
@@ -531,7 +532,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
         });
         return NotPermitted { what: "load the programs".into(), missing }.into();
     }
-    // A log of many lines (of the types, say) is the verifier's kind of thing: not for a message.
+    // A log of many lines (of types, for example) is the verifier's, and too long for a message.
     let words: Vec<&str> =
         said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
     if let Some(failure) = said.iter().find_map(|line| map_failure(line, &manifest.maps, &manifest.stacks)) {
@@ -543,7 +544,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
     }
 }
 
-/// Says of a map that was not created what it is in the script. libbpf's line: `map 'map_0': failed to create: -ENOMEM`.
+/// The script's name for a map that was not created. libbpf's line: `map 'map_0': failed to create: -ENOMEM`.
 pub(super) fn map_failure(line: &str, maps: &[Map], stacks: &[u32]) -> Option<String> {
     let (name, rest) = line.split_once("map '")?.1.split_once('\'')?;
     let reason = rest.split_once("failed to create: ")?.1.trim().trim_start_matches('-');
@@ -567,7 +568,7 @@ pub(super) fn map_failure(line: &str, maps: &[Map], stacks: &[u32]) -> Option<St
 pub(super) fn left_out(program: RawFd) -> u64 {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
-    // SAFETY: the structure is zero, which asks for no arrays, and as large as it is said to be
+    // SAFETY: the structure is zero, so no arrays are requested, and it has the given size
     let failed = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program, &mut info, &mut size) };
     if failed == 0 { info.recursion_misses } else { 0 }
 }

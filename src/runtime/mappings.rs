@@ -24,17 +24,17 @@ use crate::input;
 pub(super) struct Object {
     /// A small number that identifies it.
     pub(super) id: usize,
-    /// As the process named it.
+    /// The path as the process named it.
     pub(super) path: PathBuf,
     inode: u64,
-    /// When it was mapped, or seen to be.
+    /// When it was mapped, or first seen as mapped.
     seen: SystemTime,
     /// Keeps a file open whose path may not lead to it: deleted, replaced, or in a container.
     held: Option<File>,
 }
 
 impl Object {
-    /// Made up by a program rather than on a disk, as some just-in-time compilers do to map code twice.
+    /// Is it created in memory rather than on a disk? Some just-in-time compilers do that to map code twice.
     pub(super) fn is_made_up(&self) -> bool {
         self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
     }
@@ -47,7 +47,7 @@ impl Object {
         self.held_path()
     }
 
-    /// The same as [`Object::reach`] of a file that grows.
+    /// The same as [`Object::reach`], for a file that grows.
     fn reach_changed(&self) -> Option<PathBuf> {
         self.held_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
     }
@@ -99,14 +99,15 @@ impl Mapping {
 
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// In order of time: the latest that holds an address is the one. Those of before an exec stay, since stacks of then
-    /// may not have been printed yet. Shared with children until either maps something.
+    /// In order of time: the latest mapping that holds an address applies. Those from before an exec stay, because
+    /// stacks from that time may not have been printed yet. Shared with children until either maps something.
     mappings: Rc<Vec<Mapping>>,
     /// When /proc/PID/maps was last read.
     read: Option<Instant>,
-    /// What it had mapped before recording began is among its mappings, or it began after.
+    /// The mappings are complete: either those from before the recording are included, or the process began after its
+    /// start.
     whole: bool,
-    /// Records were lost that may have been of it.
+    /// Lost records may have been of this process.
     doubtful: bool,
 }
 
@@ -132,19 +133,20 @@ impl Process {
 const ELSEWHERE: u32 = 0;
 /// Maximum per process; a just-in-time compiler that keeps mapping its output would otherwise use unlimited memory.
 const MAPPINGS: usize = 8192;
-/// Processes that have exited and are still remembered, and how many mappings of theirs at most. Watched ones and what
-/// they started have as much again.
+/// Maximum number of exited processes that are remembered, and of their mappings. Watched processes and their
+/// descendants have separate limits of the same size.
 const EXITED: usize = 16 << 10;
 const EXITED_MAPPINGS: usize = 1 << 20;
-/// Files that we know. Beyond that, those that no process has mapped are forgotten.
+/// Maximum number of known files. Beyond that, files that no process has mapped are forgotten.
 const OBJECTS: usize = 16 << 10;
-/// Files held open.
+/// Maximum number of files held open.
 const HELD: usize = 256;
-/// Processes whose just-in-time compilers' files are held open.
+/// Maximum number of processes whose just-in-time compilers' files are held open.
 const COMPILERS: usize = 256;
-/// An address that no mapping holds makes us look into /proc again, but stacks without frame pointers have many of those.
+/// The minimum interval between reads of /proc for addresses without a mapping; stacks without frame pointers have many
+/// of those.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Without records, what we know of a living process is good for so long.
+/// How long the known mappings of a living process are valid if there are no records.
 const STALE: Duration = Duration::from_secs(1);
 
 /// Processes in the order in which they ended, each with the number of its mappings.
@@ -176,12 +178,12 @@ impl ExitedProcesses {
 pub(super) struct Mappings {
     processes: HashMap<u32, Process>,
     objects: HashMap<(PathBuf, u64), Rc<Object>>,
-    /// Number of objects from which on unused ones are discarded.
+    /// The number of objects at which unused ones are discarded.
     many: usize,
-    /// Those of the watched ones' families, and the others.
+    /// Exited processes: those of the watched families, and the others.
     exited: [ExitedProcesses; 2],
     watched: BTreeSet<u32>,
-    /// What watched processes started, and so on.
+    /// Descendants of watched processes.
     family: HashSet<u32>,
     /// Running processes with code that has no file.
     compilers: BTreeSet<u32>,
@@ -194,16 +196,16 @@ pub(super) struct Mappings {
     earlier: HashMap<u32, ProcessMappings>,
     held: usize,
     ids: usize,
-    /// Records that were lost, processes that were forgotten, and addresses that have no name for either.
+    /// Lost records, forgotten processes, and addresses without a name for either reason.
     lost: u64,
     forgotten: u64,
     unnamed: u64,
-    /// Files that were wanted for names, and were deleted or replaced before they were held.
+    /// Files whose symbols were needed, but which were deleted or replaced before they were held.
     gone: BTreeSet<PathBuf>,
 }
 
 impl Mappings {
-    /// Records from now on, if the kernel lets us.
+    /// Starts recording, if the kernel allows it.
     pub(super) fn record(&mut self) {
         if !self.asked {
             self.asked = true;
@@ -217,7 +219,7 @@ impl Mappings {
         self.look = Scan::begin();
     }
 
-    /// The same as [`Mappings::record`], and reads what this process has mapped already.
+    /// The same as [`Mappings::record`], and reads the existing mappings of this process.
     pub(super) fn watch(&mut self, pid: u32) {
         self.record();
         if let Some(reader) = &self.reader {
@@ -300,7 +302,7 @@ impl Mappings {
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
     }
 
-    /// Running processes that have executable memory without a file, as just-in-time compilers have.
+    /// Running processes that have executable memory without a file, as with just-in-time compilers.
     pub(super) fn compilers(&self) -> impl Iterator<Item = u32> {
         self.compilers.iter().copied()
     }
@@ -356,7 +358,7 @@ impl Mappings {
         (count > 0).then(|| format!("warning: {addresses} cannot be resolved: {why}"))
     }
 
-    /// Takes in what all processes had mapped before recording began.
+    /// Adds the mappings that existed before recording began.
     fn end_look(&mut self) {
         if let Some(look) = self.look.take() {
             let found = look.end();
@@ -367,7 +369,7 @@ impl Mappings {
         }
     }
 
-    /// Puts what a process had mapped before recording began before all that it mapped since.
+    /// Inserts a process's mappings from before the recording in front of those that it created since.
     fn complete(&mut self, pid: u32) {
         self.end_look();
         let process = self.processes.entry(pid).or_default();
@@ -383,7 +385,7 @@ impl Mappings {
         since.iter().for_each(|mapping| process.add(mapping.clone()));
     }
 
-    /// Where the vdso is in our own memory.
+    /// The address of the vdso in this process.
     pub(super) fn vdso_of_ourselves(&mut self) -> Option<u64> {
         let pid = std::process::id();
         self.read(pid);
@@ -403,7 +405,7 @@ impl Mappings {
                     self.map(pid, &line, time);
                 }
                 Event::Forked { pid, parent } => {
-                    // One that is older than the recording.
+                    // A parent that is older than the recording.
                     if !self.processes.get(&parent).is_some_and(|p| p.whole) {
                         self.complete(parent);
                         self.read(parent);
@@ -423,7 +425,7 @@ impl Mappings {
                     self.exited[usize::from(!self.family.contains(&pid))].push(pid, mappings);
                     self.forget();
                 }
-                // What is alive is read from /proc as soon as an address is not found.
+                // Running processes are read from /proc as soon as an address is not found.
                 Event::Lost { count } => {
                     self.lost += count;
                     self.processes.values_mut().for_each(|p| (p.read, p.doubtful) = (None, true));
@@ -432,11 +434,11 @@ impl Mappings {
         }
     }
 
-    /// Keeps the number of processes in bounds, but the watched ones always.
+    /// Limits the number of processes; watched ones always stay.
     fn forget(&mut self) {
         for exited in &mut self.exited {
             while let Some(pid) = exited.pop() {
-                // The pid may have been given out again.
+                // A process that has the pid again keeps its entry.
                 if !self.watched.contains(&pid) && !Path::new(&format!("/proc/{pid}")).exists() {
                     self.processes.remove(&pid);
                     self.family.remove(&pid);
@@ -466,7 +468,7 @@ impl Mappings {
         if matches!(backing, Backing::Anonymous) && self.compilers.len() < COMPILERS {
             self.compilers.insert(pid);
         }
-        // Memory of a device or of the kernel has no offset that means anything.
+        // The offset of device or kernel memory has no meaning.
         let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
         let doubtful = self.lost > 0;
         self.processes.entry(pid).or_insert_with(|| Process { doubtful, ..Process::default() }).add(Mapping {
@@ -480,10 +482,10 @@ impl Mappings {
     fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
         let (path, deleted) = line.file().unwrap_or_default();
         let key = (path, line.inode);
-        // What is at a deleted file's path by now is certainly another.
+        // The file that is now at a deleted file's path is another one.
         let seen = if deleted { SystemTime::UNIX_EPOCH } else { seen };
         let watched = self.watched.contains(&pid);
-        // The inode of a file that is held is not used again.
+        // The inode of an open file is not reused.
         let known = self.objects.get(&key).filter(|known| known.held.is_some() || is_at(&key.0, key.1, known.seen));
         if let Some(known) = known
             && (known.held.is_some() || !watched)

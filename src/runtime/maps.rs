@@ -93,7 +93,7 @@ pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> 
     }
 }
 
-/// What an element is that is not there.
+/// The value of a missing element.
 pub(super) fn no_element(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<Value> {
     value(map, at, &vec![0u8; at.room()], host)
 }
@@ -114,7 +114,7 @@ pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
     if remove_all(at).is_ok() {
         return Ok(());
     }
-    // no batches here (before Linux 5.6)
+    // the kernel has no batch operations (before Linux 5.6)
     let keys = keys(at).with_context(|| format!("clearing {}", map.name))?;
     for key in keys.chunks_exact(at.key_size.max(1)) {
         // SAFETY: a key of the map's size
@@ -126,9 +126,9 @@ pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets all elements to zero; a scalar that was not set stays so.
+/// Sets all elements to zero; an unset scalar stays unset.
 pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
-    const EXIST: u64 = 2; // BPF_EXIST: what a program has removed in between stays away
+    const EXIST: u64 = 2; // BPF_EXIST: an element that a program removed meanwhile stays removed
     let mut zeros = vec![0u8; at.room()];
     if at.array && is_set(at) {
         zeros.iter_mut().nth_back(IS_SET as usize - 1).into_iter().for_each(|b| *b = 1);
@@ -144,9 +144,9 @@ pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives a map the keys of another of its kind, with zeros, where it has them not.
+/// Copies the keys of one map to another of the same kind, with zeros, unless they exist there.
 pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()> {
-    const NOEXIST: u64 = 1; // BPF_NOEXIST: what a program has written since stays
+    const NOEXIST: u64 = 1; // BPF_NOEXIST: an element that a program wrote meanwhile stays
     if to.array {
         return Ok(());
     }
@@ -154,7 +154,7 @@ pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()>
     for key in keys(from).with_context(|| format!("zeroing {}", map.name))?.chunks_exact(from.key_size.max(1)) {
         // SAFETY: a key and values of the map's sizes
         match check(unsafe { libbpf_sys::bpf_map_update_elem(to.fd, ptr(key), ptr(&zeros), NOEXIST) }) {
-            // there already, or no room left by new keys
+            // it exists already, or new keys have left no room
             Err(why) if !matches!(why.raw_os_error(), Some(libc::EEXIST | libc::E2BIG)) => {
                 return Err(why).with_context(|| format!("zeroing {}", map.name));
             }
@@ -169,7 +169,7 @@ pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
     Some(frames(&lookup(at, &id.to_ne_bytes()).ok()??))
 }
 
-/// Takes all stacks out of a stack map: `each` gets id and addresses.
+/// Takes all stacks out of a stack map, and passes the id and addresses of each to `each`.
 pub(super) fn take_stacks(at: MapFd, mut each: impl FnMut(u64, Vec<u64>)) -> io::Result<()> {
     batches(at, true, &mut |keys, values| {
         for (key, value) in keys.as_chunks::<8>().0.iter().zip(values.chunks_exact(at.room().max(1))) {
@@ -178,7 +178,7 @@ pub(super) fn take_stacks(at: MapFd, mut each: impl FnMut(u64, Vec<u64>)) -> io:
     })
 }
 
-/// Gives `each` the bytes of all keys and of all values, some at a time.
+/// Passes the bytes of all keys and all values to `each`, in pieces.
 pub(super) fn scan(at: MapFd, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     batches(at, false, &mut |keys, values| [keys, values].into_iter().for_each(&mut each))
 }
@@ -224,7 +224,7 @@ fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
 fn read_all(at: MapFd) -> io::Result<Entries> {
     match read_batches(at) {
         Ok(entries) => Ok(entries),
-        // EINVAL before Linux 5.6, ENOTSUPP (524) for kinds of map that have no batches
+        // EINVAL before Linux 5.6, ENOTSUPP (524) for kinds of maps without batch operations
         Err(_) => read_singly(at),
     }
 }
@@ -238,9 +238,9 @@ fn read_batches(at: MapFd) -> io::Result<Entries> {
     Ok((keys, values))
 }
 
-/// Removes all elements. Of a large map each is a miss of the cache or two, so several threads go through it.
+/// Removes all elements. In a large map each removal costs one or two cache misses, so several threads share the work.
 pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
-    /// A thread's own at least: a tenth of a second.
+    /// The minimum number of elements per thread, which take a tenth of a second.
     const EACH: u32 = 1 << 17;
     const THREADS: u32 = 8;
     let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(THREADS));
@@ -262,16 +262,17 @@ pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
     })
 }
 
-/// Gives `each` all keys and values, some at a time; with `remove`, they are removed as they are read.
+/// Passes all keys and values to `each`, in pieces; with `remove`, removes them as they are read.
 fn batches(at: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
     batches_of(at, remove, 0..u32::MAX, each)
 }
 
-/// The same of some of a hash map's buckets at least, of which there are a power of two: their numbers are the places where the
-/// kernel's batches begin and end.
+/// The same for a range of a hash map's buckets, whose number is a power of two: the kernel's batches begin and end at
+/// bucket numbers.
 fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
     let call = if remove { libbpf_sys::bpf_map_lookup_and_delete_batch } else { libbpf_sys::bpf_map_lookup_batch };
-    // A bucket must fit in a batch, and most have an element or two. Elements are copied while their bucket is locked.
+    // A bucket must fit in a batch, and most have one or two elements. Elements are copied while their bucket is
+    // locked.
     let mut batch = at.max_entries.clamp(1, ((4 << 20) / (at.room() + at.key_size).max(1)).clamp(64, 65536) as u32);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut place = vec![0u8; at.key_size.max(8)];
@@ -285,7 +286,7 @@ fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
         keys.resize(batch as usize * at.key_size, 0);
         values.resize(batch as usize * at.room(), 0);
         let mut count = batch;
-        // SAFETY: room for `batch` keys and values; the place is a u32 or a key
+        // SAFETY: room for `batch` keys and values; the position is a u32 or a key
         let result = check(unsafe {
             call(
                 at.fd,

@@ -10,38 +10,38 @@ use super::{SessionCx, entry_cost};
 use crate::probes::Attach;
 use crate::settings::Overhead;
 
-/// The shortest time whose cost can be the peak.
+/// The shortest period over which a peak is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What a run has cost.
+/// The cost of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// How long it was measured.
+    /// The duration of the measurement.
     pub seconds: f64,
     /// Processors of the machine.
     pub cpus: usize,
-    /// By program, in the order of the script.
+    /// The cost of each program, in the order of the script.
     pub probes: Vec<ProbeCost>,
     /// Bytes that the kernel has allocated for each of the script's maps.
     pub maps: Vec<(String, u64)>,
-    /// The same for all maps, with the ring buffer and those that rbt needs.
+    /// The same for all maps, including the ring buffer and rbt's own maps.
     pub bytes: u64,
-    /// What the limit would have done, in order.
+    /// The steps that the limit would have taken, in order.
     pub steps: Vec<(String, Remedy)>,
 }
 
-/// What a program has cost, for all its sites.
+/// The cost of a program at all its sites.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeCost {
-    /// The name of its first site, and how many more it has.
+    /// The name of its first site, and the number of others.
     pub probe: String,
     /// How often it ran.
     pub runs: u64,
-    /// Nanoseconds that it ran.
+    /// Total run time in nanoseconds.
     pub ns: u64,
-    /// Nanoseconds to enter and to leave it once, measured on this machine or estimated.
+    /// Nanoseconds to enter and leave it once, measured on this machine or estimated.
     pub entry: f64,
-    /// The greatest share of a CPU in a tenth of a second.
+    /// The greatest share of a CPU within a tenth of a second.
     pub peak: f64,
 }
 
@@ -72,7 +72,7 @@ impl Costs {
 /// Measures while it lives.
 pub(super) struct Meter {
     _statistics: OwnedFd,
-    /// Of entering each program.
+    /// The cost of entering each program.
     entries: Vec<f64>,
     limit: Overhead,
     cpus: usize,
@@ -91,7 +91,7 @@ impl Meter {
         Ok(Self { _statistics: statistics, entries, limit, cpus: cpus.max(1), begun: now, window: (now, before.clone()), before, peaks })
     }
 
-    /// Looks for a peak, if it is time to.
+    /// Measures the current costs, if it is time to, to find a peak.
     pub fn update(&mut self, cx: &SessionCx) {
         let took = self.window.0.elapsed();
         if took < WINDOW {
@@ -133,7 +133,7 @@ impl Meter {
         Costs { seconds, cpus: self.cpus, probes, maps, bytes, steps }
     }
 
-    /// What the limit would have done if each second had been like the average.
+    /// The steps that the limit would have taken if each second had been like the average.
     fn steps(&self, cx: &SessionCx, measured: &[ProbeCost], seconds: f64) -> Vec<(String, Remedy)> {
         let budget = throttle::budget(self.limit, self.cpus);
         let mut groups: Vec<ProbeGroup> = Vec::new();
@@ -177,14 +177,14 @@ impl Meter {
 struct ProbeGroup {
     of: usize,
     names: Vec<String>,
-    /// Single runs can be dropped.
+    /// Can single runs be dropped?
     sampled: bool,
     one_in: u64,
     share: f64,
     entries: f64,
 }
 
-/// What each program has cost while that was measured.
+/// The cost of each program while it was measured.
 pub(super) fn read(loaded: &Loaded) -> Vec<Cost> {
     let of = |fd: &Option<_>| {
         // SAFETY: the loaded object owns the descriptor
@@ -195,7 +195,7 @@ pub(super) fn read(loaded: &Loaded) -> Vec<Cost> {
     loaded.programs.iter().map(of).collect()
 }
 
-/// Of the script's maps, and of all.
+/// The memory of the script's maps, and of all maps.
 fn memory(cx: &SessionCx) -> (Vec<(String, u64)>, u64) {
     let loaded = &cx.loaded;
     let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0);

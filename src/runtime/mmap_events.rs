@@ -28,7 +28,7 @@ pub(super) enum Event {
         pid: u32,
         start: u64,
         len: u64,
-        /// Of the first byte, in the file.
+        /// The file offset of the first byte.
         offset: u64,
         inode: u64,
         /// A path, or a name such as `//anon` or `[vdso]`.
@@ -54,7 +54,7 @@ impl Event {
         }
     }
 
-    /// Apart from the time.
+    /// Equality apart from the time.
     fn eq_without_time(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -70,34 +70,35 @@ impl Event {
 #[derive(Debug)]
 pub(super) struct Recorder {
     rings: Vec<Ring>,
-    /// Taken from them.
+    /// Events that were read from the rings.
     kept: Vec<(u64, Event)>,
-    /// Bytes of it.
+    /// Their size in bytes.
     size: usize,
-    /// Where in it each process's latest mapping is.
+    /// The index in `kept` of each process's latest mapping.
     latest: HashMap<u32, usize>,
     /// Processes whose events have precedence, and their descendants.
     watched: HashSet<u32>,
 }
 
-/// Maximum bytes of pending events, each of 130 bytes and a path. Watched processes have the same amount again.
+/// Maximum bytes of pending events, each of 130 bytes and a path. Watched processes have a separate limit of the same
+/// size.
 const KEPT: usize = 32 << 20;
 
 impl Recorder {
-    /// Starts recording; 0.1 ms. (For one process and its children it would be 12 ms: events of tasks make the kernel
-    /// patch its context switch.) Errors: EACCES without CAP_PERFMON.
+    /// Starts recording; 0.1 ms. (For one process and its children it would take 12 ms, because task events make the
+    /// kernel patch its context switch.) Errors: EACCES without CAP_PERFMON.
     pub(super) fn open() -> io::Result<Self> {
         Self::open_with(FLAGS, None)
     }
 
-    /// The same of mappings alone, each of which makes a descriptor readable at once.
+    /// The same for mappings only, each of which makes a descriptor readable immediately.
     pub(super) fn open_prompt() -> io::Result<Self> {
         const TASK: u64 = 1 << 13;
         Self::open_with(FLAGS & !TASK, Some(1))
     }
 
     fn open_with(flags: u64, watermark: Option<usize>) -> io::Result<Self> {
-        // SAFETY: a plain question.
+        // SAFETY: only queries a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let (cpus, page) = (cpus.max(1) as usize, rustix::param::page_size());
         // 64 pages hold some 2500 mappings. Together at most about 4 MiB, whatever the machine.
@@ -107,7 +108,7 @@ impl Recorder {
         for cpu in 0..cpus {
             match Ring::open(cpu, page, pages, (flags, watermark)) {
                 Ok(ring) => rings.push(ring),
-                // An offline CPU; one that comes online later is not recorded, and /proc has to do.
+                // An offline CPU; one that comes online later is not recorded, so /proc must suffice.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(why) => return Err(why),
             }
@@ -115,7 +116,7 @@ impl Recorder {
         Ok(Self { rings, kept: Vec::new(), size: 0, latest: HashMap::new(), watched: HashSet::new() })
     }
 
-    /// Gives the events of a process and its descendants precedence, however many others the machine has.
+    /// Gives the events of a process and its descendants precedence over those of other processes.
     pub(super) fn watch(&mut self, pid: u32) {
         self.watched.insert(pid);
     }
@@ -185,13 +186,13 @@ impl Recorder {
         }
     }
 
-    /// All that happened since the last call; 1 µs when nothing did.
+    /// All events since the last call; 1 µs if there are none.
     pub(super) fn drain(&mut self) -> Vec<Event> {
         self.take_in();
         let mut events = std::mem::take(&mut self.kept);
         self.size = 0;
         self.latest.clear();
-        // A process may move between CPUs, so that only all rings together are its history.
+        // A process may move between CPUs, so its history is spread over all rings.
         events.sort_by_key(|(time, _)| *time);
         events.into_iter().map(|(_, event)| event).collect()
     }
@@ -213,7 +214,7 @@ struct Ring {
     fd: OwnedFd,
     base: *mut u8,
     page: usize,
-    /// Of data, a power of two.
+    /// Size of the data in bytes, a power of two.
     size: usize,
 }
 
@@ -224,7 +225,7 @@ impl Ring {
         attr._bitfield_1 = libbpf_sys::__BindgenBitfieldUnit::new(flags.to_ne_bytes());
         attr.__bindgen_anon_2.wakeup_watermark = watermark.unwrap_or(page * pages / 4) as u32;
         let fd = syscalls::perf_event_open(&attr, -1, cpu as i32)?;
-        // SAFETY: the mapping is ours alone until `drop`.
+        // SAFETY: only this object uses the mapping until `drop`.
         unsafe {
             let (len, access) = (page * (pages + 1), libc::PROT_READ | libc::PROT_WRITE);
             let base = libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
@@ -240,7 +241,7 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    /// Bytes that wait to be read.
+    /// Bytes that are not read yet.
     fn used(&self) -> usize {
         let head = self.position(HEAD).load(Ordering::Acquire);
         (head.wrapping_sub(self.position(TAIL).load(Ordering::Relaxed)) as usize).min(self.size)
@@ -256,7 +257,7 @@ impl Ring {
         let mut bytes = vec![0u8; len];
         let from = tail as usize & (self.size - 1);
         let first = len.min(self.size - from);
-        // SAFETY: the kernel does not write between tail and head; both parts lie within the data pages.
+        // SAFETY: the kernel does not write between tail and head; both parts are within the data pages.
         unsafe {
             let data = self.base.add(self.page);
             std::ptr::copy_nonoverlapping(data.add(from), bytes.as_mut_ptr(), first);
@@ -267,7 +268,7 @@ impl Ring {
     }
 }
 
-// SAFETY: the memory is the process's, not a thread's, and nothing but the one that has it uses it
+// SAFETY: the memory belongs to the process, not to a thread, and only the owner of the ring uses it
 unsafe impl Send for Ring {}
 
 impl Drop for Ring {

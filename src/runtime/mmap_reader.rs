@@ -37,13 +37,13 @@ impl Drop for MmapReader {
     fn drop(&mut self) {
         if let Some((thread, stop)) = self.thread.take() {
             wake(&stop);
-            // a thread that panicked has nothing more to say
+            // a thread that panicked has nothing to report
             let _ = thread.join();
         }
     }
 }
 
-/// A thread that panicked in the midst has left nothing half done.
+/// A thread that panicked while it held the lock has left the recorder consistent.
 fn of(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
     recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,8 +53,8 @@ fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
     let stop_reader = stop.try_clone().ok()?;
     let recorder = Arc::clone(recorder);
     let take = move || {
-        // Its turn must come before the rings are full, and it takes little time. Without the right to it, so be it.
-        // Linux takes "this process" as this thread.
+        // It must run before the rings are full, and needs little time. If raising its priority is not permitted, it
+        // runs without. Linux takes "this process" as this thread.
         let _ = rustix::process::setpriority_process(None, -20);
         let mut fds = vec![stop_reader.as_raw_fd()];
         fds.extend(of(&recorder).fds());

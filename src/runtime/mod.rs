@@ -122,14 +122,14 @@ pub enum Buffering {
     None,
 }
 
-/// Takes lines.
+/// Receives lines.
 pub type Log = Box<dyn FnMut(&str)>;
 
 /// Names of maps, and the receiver of their contents.
 pub struct OnEnd {
     /// With their `@`.
     pub maps: Vec<String>,
-    /// Called when the run is over, once; not where its output could not be written.
+    /// Called once when the run is over, unless its output could not be written.
     pub report: Box<dyn FnOnce(FinalResults)>,
 }
 
@@ -138,11 +138,11 @@ pub struct OnEnd {
 pub struct Options {
     /// The process of the `-c` command before it starts; 0 for none. The session must [`adopt`](Session::adopt) it.
     pub child_pid: u32,
-    /// Gets `attached\n` when all probes are attached, and is closed then.
+    /// Receives `attached\n` when all probes are attached, and is then closed.
     pub notify_fd: Option<RawFd>,
-    /// Say nothing of how many probes were attached.
+    /// Do not report the number of attached probes.
     pub quiet: bool,
-    /// End when all is attached.
+    /// End when everything is attached.
     pub dry_run: bool,
     /// The status is 1 if anything was lost.
     pub strict: bool,
@@ -156,28 +156,28 @@ pub struct Options {
     pub waits: bool,
     /// The controller that ends the run instead of signals; none if signals do.
     pub managed_by: Option<Arc<Remote>>,
-    /// Called when all probes are attached and none counts yet.
+    /// Called when all probes are attached but do not count yet.
     pub replaces: Option<PredecessorFn>,
-    /// Gets the number of probes once all are attached.
+    /// Receives the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
     /// Receives the final contents of these maps, by name.
     pub on_end: Option<OnEnd>,
-    /// The state to complete and to say at the end, where the format asks for it.
+    /// The state to complete and print at the end, if the format needs it.
     pub state: Option<Box<State>>,
-    /// Gets what the script says, and where it comes from.
+    /// Receives the script's output with its source.
     pub listener: Option<Listener>,
-    /// Measures what the run costs.
+    /// Measures the cost of the run.
     pub costs: Option<Measure>,
     /// Another thread requests the state during the run.
     pub scrapes: Option<Arc<Scrapes>>,
     /// Shows the maps full-screen during the run.
     pub watched: Option<WatchView>,
-    /// Maps that are there already, by name: those of the script that are called so are these.
+    /// Existing maps by name, which replace the script's maps of the same name.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is
     /// `ignore`.
     pub blocks: Vec<Vec<String>>,
-    /// The user's filters in the user's words, for a note at the end if nothing matched.
+    /// The user's filters as typed, for a note at the end if nothing matched.
     pub asked: Option<String>,
     /// The destination of `-v`, one line at a time without its newline; none for no output.
     pub log: Option<Log>,
@@ -188,13 +188,13 @@ pub type PredecessorFn = Box<dyn FnOnce() -> Option<Box<State>>>;
 
 /// How the cost of a run is judged, and the receiver of the result.
 pub struct Measure {
-    /// The limit whose effect is of interest.
+    /// The limit whose effect is to be computed.
     pub limit: Overhead,
     /// Called at the end, before `end` runs.
     pub report: Box<dyn FnOnce(Costs)>,
 }
 
-/// Gets the output of a script.
+/// Receives the output of a script.
 pub type Listener = Box<dyn FnMut(&Output, Option<&crate::output::Source>)>;
 
 /// How a run ended.
@@ -206,7 +206,7 @@ pub struct Exit {
     pub child: Option<child::Exit>,
 }
 
-/// Every probe failed to attach, and `missing_probes` did not make that an error of the first.
+/// Every probe failed to attach, although `missing_probes` does not make the first failure an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no probe could be attached")]
 pub struct NothingAttached;
@@ -215,7 +215,7 @@ pub struct NothingAttached;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct AttachRefused {
-    /// What to compile the script without.
+    /// The mechanism to avoid when the script is compiled again.
     pub mechanism: Mechanism,
     /// The kernel's message.
     pub why: String,
@@ -226,9 +226,9 @@ pub struct AttachRefused {
 #[error("cannot write the output: {0}")]
 pub struct NotWritten(pub std::io::Error);
 
-/// A loaded program, ready to run. Dropped, it detaches, and kills a child that was not let go.
+/// A loaded program, ready to run. When dropped, it detaches, and kills a child that was not started.
 pub struct Session<'a> {
-    /// Before what it is attached with: fields are dropped in order.
+    /// Declared before the object that the links belong to: fields are dropped in order.
     links: attach::Links,
     source: source::Source,
     cx: SessionCx<'a>,
@@ -329,7 +329,7 @@ pub fn load<'a>(
         files: replaced_files::Files::of(manifest),
         python: None,
     };
-    // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
+    // Before anything runs, since the script is compiled again if this fails. The programs do nothing yet.
     session.cx.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
     session.follow()?;
@@ -340,7 +340,7 @@ pub fn load<'a>(
     Ok(session)
 }
 
-/// Has the kernel load a compiled script, verifier and all, and lets go of it. Nothing is attached.
+/// Loads a compiled script into the kernel, including verification, and unloads it. Nothing is attached.
 ///
 /// Errors: as for [`load()`].
 pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> anyhow::Result<()> {
@@ -349,7 +349,7 @@ pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) 
 }
 
 impl Session<'_> {
-    /// Takes the `-c` program, which is let go when all is attached.
+    /// Sets the `-c` program, which starts when everything is attached.
     pub fn set_child(&mut self, child: Option<Child>) {
         if let (Some(unwinder), Some(child)) = (&self.cx.loaded.unwinder, &child) {
             unwinder.preload_program(child.program());
@@ -422,7 +422,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What to say of blocks that nothing serves, once for each reason.
+    /// The messages about blocks without an attached probe, one for each reason.
     fn unattached_blocks(&self, ignored: &[AttachFailed]) -> Vec<Output> {
         let of = |name: &String| ignored.iter().find(|f| f.probe == *name);
         let lost = self.options.blocks.iter().filter(|names| names.iter().all(|name| of(name).is_some()));
@@ -442,7 +442,7 @@ impl Session<'_> {
         told.into_iter().map(message).collect()
     }
 
-    /// Is there a probe that something may fire?
+    /// Is there a probe that an event may fire?
     fn waits(&self) -> bool {
         let for_end = |attach: &Attach| self.options.waits && matches!(attach, Attach::End);
         let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
@@ -450,7 +450,7 @@ impl Session<'_> {
     }
 }
 
-/// Is it run by us, at its time, rather than by what happens?
+/// Does rbt itself run it at a certain time, rather than an event?
 fn run_by_hand(attach: &Attach) -> bool {
     matches!(attach, Attach::Begin | Attach::End | Attach::Test { .. })
 }
@@ -458,7 +458,7 @@ fn run_by_hand(attach: &Attach) -> bool {
 /// Reports once that everything is attached, to `--notify-fd`.
 fn notify(fd: &mut Option<RawFd>) -> anyhow::Result<()> {
     if let Some(fd) = fd.take() {
-        // SAFETY: handed to us to write to and to close
+        // SAFETY: passed to us for writing and closing
         #[allow(unsafe_code)]
         let mut to = unsafe { File::from_raw_fd(fd) };
         to.write_all(b"attached\n").context("--notify-fd")?;
@@ -476,7 +476,7 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
     })
 }
 
-/// Is a value that may be printed of one of these types, or does it contain one?
+/// Does the script print a value of one of these types, or one that contains such a value?
 fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
     fn has(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
         match ty {
@@ -508,7 +508,7 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
     sent || manifest.maps.iter().any(|m| has(&m.value, these) || m.key.as_ref().is_some_and(|ty| has(ty, these)))
 }
 
-/// Is something in it decoded late, as symbols and stacks are?
+/// Does it contain values that are decoded late, such as symbols and stacks?
 fn tagged(ty: &Type) -> bool {
     match ty {
         Type::Deferred(_) => true,

@@ -9,7 +9,8 @@ use crate::probes::{Attach, FileLocation};
 use crate::settings::{Mechanism, Settings};
 use crate::system::machine::arch::HERE;
 
-/// Where a probe in a file is attached: for a marker that offers it, at the instruction that the kernel turns into a call.
+/// Where a probe in a file is attached: for a marker that supports it, at the instruction that the kernel turns into a
+/// call.
 pub(super) fn place<'a>(attach: &'a Attach, settings: &Settings) -> Option<FileLocation<'a>> {
     let place = attach.in_file()?;
     Some(FileLocation { offset: place.offset + distance(attach, settings), ..place })

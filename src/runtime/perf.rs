@@ -20,7 +20,7 @@ const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 /// `HW_BREAKPOINT_X` of include/uapi/linux/hw_breakpoint.h
 const BREAKPOINT_X: u32 = 4;
 
-/// Whose event, and where it counts: perf_event_open's `pid` and `cpu`.
+/// The process and the CPU of an event: perf_event_open's `pid` and `cpu`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     /// A thread's id, or -1 for all.
@@ -45,7 +45,7 @@ pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
 }
 
 /// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
-/// raises while the probe is there, or 0. `pid`: in that process only.
+/// increments while the probe is attached, or 0. `pid`: only in that process.
 pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
     const DEVICE: &str = "/sys/bus/event_source/devices/uprobe";
     let unreadable = || io::Error::other(format!("{DEVICE}: not as expected"));
@@ -68,7 +68,7 @@ pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: O
     open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
 }
 
-/// A function of the kernel and bytes from its start, or an address; or the return of the function.
+/// A kernel function with an offset, or an address; or the return of the function.
 pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Result<OwnedFd> {
     const DEVICE: &str = "/sys/bus/event_source/devices/kprobe";
     if !std::path::Path::new(DEVICE).exists() {
@@ -81,7 +81,7 @@ pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Resu
     open(&attr, Scope::ANYWHERE)
 }
 
-/// Of a PMU of dynamic probes: its type, and the flag for returns.
+/// The type of a PMU for dynamic probes, and the flag for returns.
 fn dynamic(device: &str) -> io::Result<(u32, u64)> {
     let number = |name: &str| -> io::Result<String> { Ok(fs::read_to_string(format!("{device}/{name}"))?.trim().to_owned()) };
     let unreadable = || io::Error::other(format!("{device}: not as expected"));
@@ -90,8 +90,8 @@ fn dynamic(device: &str) -> io::Result<(u32, u64)> {
     Ok((ty, 1u64.checked_shl(bit).ok_or_else(unreadable)?))
 }
 
-/// An event that fires as it counts: the CPU clock counts CPU time or, on a CPU and for all threads, wall time. Threads
-/// that a traced thread starts are traced too.
+/// An event that fires as it counts: the CPU clock counts CPU time or, on one CPU and for all threads, wall time.
+/// Threads that a traced thread creates are traced too.
 pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -> io::Result<OwnedFd> {
     let mut attr = event(ty, config);
     match every {
@@ -104,7 +104,8 @@ pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -
     if scope.cpu < 0 {
         attr.set_inherit(1);
         attr.set_inherit_thread(1);
-        // until Linux 5.12 there are children processes or no threads; the program leaves out the former
+        // until Linux 5.12, either child processes are included or new threads are not; the program filters out the
+        // former
         match open(&attr, scope) {
             Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::E2BIG)) => attr.set_inherit_thread(0),
             done => return done,
@@ -113,13 +114,13 @@ pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -
     open(&attr, scope)
 }
 
-/// An event that fires each time that memory is touched so; threads that a traced thread starts are traced too.
+/// An event that fires on each such access to memory; threads that a traced thread creates are traced too.
 pub(super) fn breakpoint(address: u64, length: u64, mode: u32, scope: Scope) -> io::Result<OwnedFd> {
     let mut attr = event(libbpf_sys::PERF_TYPE_BREAKPOINT, 0);
     attr.bp_type = mode;
     attr.__bindgen_anon_1.sample_period = 1;
     attr.__bindgen_anon_3.bp_addr = address;
-    // an instruction's own length does not count: the kernel wants that of a word
+    // the length of an instruction does not matter: the kernel expects that of a word
     attr.__bindgen_anon_4.bp_len = if mode == BREAKPOINT_X { size_of::<usize>() as u64 } else { length };
     if scope.cpu < 0 {
         attr.set_inherit(1);
@@ -143,6 +144,6 @@ pub(super) fn set_program(event: &OwnedFd, program: i32) -> io::Result<()> {
 
 /// Disables the event.
 pub(super) fn disable(event: &OwnedFd) {
-    // An event that will not be silenced finds the program stopped; its end comes with the descriptor's.
+    // If an event cannot be disabled, its program is stopped anyway; the event ends with its descriptor.
     let _ = ioctl(event, IOC_DISABLE, 0);
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 use super::jit_dump::JitDump;
 use crate::input;
 
-/// How long what was read is good for: a compiler that frees code has other functions at the same addresses later.
+/// How long the contents are valid: a compiler that frees code may later put other functions at the same addresses.
 const GOOD: Duration = Duration::from_millis(100);
 /// The same for an address that has no function yet.
 const AGAIN: Duration = Duration::from_millis(2);
-/// Bytes before the end of what was read that tell whether the file is still the same.
+/// Number of bytes before the end of the contents that identify the file.
 const TAIL: usize = 256;
 
 /// The contents of one map file.
@@ -25,13 +25,13 @@ pub(super) struct PerfMap {
     read: Option<FileState>,
     /// When it was last checked.
     looked: Option<Instant>,
-    /// The user whose process it is of.
+    /// The user of the process.
     owner: Option<u32>,
     /// Keeps the file open in case it or its directory can no longer be reached, as after a container has ended.
     held: Option<File>,
-    /// What was read of a file of the other form.
+    /// The contents of the process's jitdump file.
     dump: JitDump,
-    /// Sizes and names by start. They do not overlap: the last one written is the one.
+    /// Sizes and names by start. They do not overlap: the last one written applies.
     symbols: BTreeMap<u64, (u64, String)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct PerfMap {
 struct FileState {
     inode: (u64, u64),
     modified: Option<SystemTime>,
-    /// Its length then, and up to where it was whole lines.
+    /// Its length at that time, and the end of its last complete line.
     len: u64,
     lines: u64,
     /// The last of those bytes.
@@ -75,7 +75,7 @@ impl PerfMap {
 
     fn read_dump(&mut self, path: &Path) {
         let mut dump = std::mem::take(&mut self.dump);
-        // errors: what was read before them is good
+        // after an error, the functions before it are valid
         let _ = dump.read(path, &mut |start, size, name, from| {
             let name = from.map_or(Some(name), |from| self.symbols.get(&from).map(|(_, name)| name.clone()));
             name.into_iter().for_each(|name| self.add(start, size, name));
@@ -83,7 +83,7 @@ impl PerfMap {
         self.dump = dump;
     }
 
-    /// Opens the file of a running process, to read it when an address is to be named, which may be after the process ended.
+    /// Opens the file of a running process, because its addresses may be resolved after the process has ended.
     pub(super) fn hold(&mut self, pid: u32) {
         if self.held.is_none() {
             self.held = self.open(pid).map(|(file, _)| file);
@@ -93,7 +93,7 @@ impl PerfMap {
     fn open(&mut self, pid: u32) -> Option<(File, Metadata)> {
         // the user of a process is known while the process exists; a file that was trusted once remains trusted
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        // its effective one: /proc/PID itself is root's where a process has changed its user
+        // its effective user: /proc/PID belongs to root if a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
         let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
         places.into_iter().flatten().find_map(|path| open(&path, self.owner))
@@ -116,7 +116,7 @@ impl PerfMap {
         if file.seek(SeekFrom::Start(seen.lines)).is_err() || file.take(input::LIST).read_to_end(&mut bytes).is_err() {
             return;
         }
-        // a line may be in the midst of being written
+        // the last line may be incomplete
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         bytes.truncate(whole);
         for (start, size, name) in String::from_utf8_lossy(&bytes).lines().filter_map(line) {
@@ -129,7 +129,7 @@ impl PerfMap {
         self.read = Some(seen);
     }
 
-    /// Adds a function, in place of what was there.
+    /// Adds a function, which replaces any at the same addresses.
     fn add(&mut self, start: u64, size: u64, name: String) {
         let end = start.saturating_add(size);
         if let Some((before, (len, _))) = self.symbols.range_mut(..start).next_back() {
@@ -148,7 +148,7 @@ impl PerfMap {
 }
 
 impl FileState {
-    /// Does the file have the same bytes where reading ended?
+    /// Does the file still have the same bytes where reading ended?
     fn is_same_file(&self, file: &mut File) -> bool {
         let mut now = vec![0; self.tail.len()];
         let at = self.lines.saturating_sub(self.tail.len() as u64);
@@ -220,7 +220,7 @@ mod tests {
         map.add(16, 4, "a".into());
         map.add(32, 64, "b".into());
         assert_eq!((map.find(15), map.find(19), map.find(20), map.find(32)), (None, Some((16, "a")), None, Some((32, "b"))));
-        // what is written later is in place of what was there
+        // what is written later replaces earlier functions
         map.add(40, 8, "c".into());
         assert_eq!((map.find(39), map.find(40), map.find(48)), (Some((32, "b")), Some((40, "c")), None));
         map.add(16, 4096, "d".into());
@@ -236,7 +236,7 @@ mod tests {
         let mut map = PerfMap::default();
         std::fs::write(&path, "10 10 one\n20 10 tw").unwrap();
         take(&mut map, &path);
-        // a line without its end is not read yet
+        // an incomplete line is not read yet
         assert_eq!((map.find(0x10), map.find(0x20)), (Some((0x10, "one")), None));
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         write!(file, "o\n30 10 three\n").unwrap();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((map.find(0x2f), map.find(0x30)), (Some((0x20, "two")), Some((0x30, "three"))));
         let lines = map.read.as_ref().unwrap().lines;
         assert_eq!(lines, std::fs::metadata(&path).unwrap().len());
-        // longer than before, and of other functions
+        // longer than before, and with other functions
         std::fs::write(&path, "10 10 four\n20 10 five\n30 10 six\n40 10 seven\n").unwrap();
         take(&mut map, &path);
         assert_eq!((map.find(0x10), map.find(0x40)), (Some((0x10, "four")), Some((0x40, "seven"))));

@@ -34,7 +34,7 @@ pub(super) fn eventfd() -> io::Result<OwnedFd> {
 
 /// Makes it readable.
 pub(super) fn wake(fd: &OwnedFd) {
-    // fails only where it has been told 2^64 - 2 times
+    // fails only after 2^64 - 2 calls
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 

@@ -5,17 +5,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::system::TargetInfo;
 use crate::system::machine::rights::{self, CAPABILITIES};
 
-/// The kernel did not permit something.
+/// The kernel did not permit an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not permitted to {what}: {missing}")]
 pub struct NotPermitted {
-    /// What was tried: `load the programs`.
+    /// The operation: `load the programs`.
     pub what: String,
     /// What is missing, and the remedy.
     pub missing: String,
 }
 
-/// What this process lacks to trace; none when it should be allowed to.
+/// The privileges for tracing that this process lacks; none if it should be allowed to trace.
 pub fn missing() -> Option<String> {
     explain(&lacking(rights::effective()), rights::lockdown().as_deref(), rustix::process::geteuid().as_raw())
 }
@@ -67,10 +67,10 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
         .then(|| "the kernel is locked down for confidentiality, which forbids tracing; see kernel_lockdown(7)".into())
 }
 
-/// Raises what limits us, as far as we may: locked memory (kernels before 5.11 count maps as such) without bound, open
-/// files to three per site, one per map and some.
+/// Raises the limits as far as permitted: locked memory (kernels before 5.11 count maps as such) without bound, open
+/// files to three per site, one per map and some more.
 pub(super) fn raise_limits(sites: usize, maps: usize) {
-    // Where one fails the old limit holds, and what then runs into it says so.
+    // If this fails, the old limit applies, and the operation that exceeds it reports an error.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     let wanted = (3 * sites + maps + 50) as u64;
     let files = getrlimit(Resource::Nofile);

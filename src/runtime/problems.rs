@@ -21,14 +21,14 @@ struct Row {
     problem: Problem,
     /// Earlier failures by CPU, which are not reported.
     before: Vec<u64>,
-    /// Failures that were seen, those of before left out.
+    /// Failures seen so far, without the earlier ones.
     seen: u64,
     /// Error numbers that were reported.
     reported: BTreeSet<i64>,
 }
 
 impl Problems {
-    /// None has come about yet.
+    /// No failure has occurred yet.
     pub fn of(manifest: &Manifest) -> Self {
         Self { rows: manifest.problems.iter().map(|p| Row { problem: p.clone(), ..Row::default() }).collect() }
     }

@@ -22,9 +22,9 @@ pub(super) fn own_files() -> BTreeSet<(u64, u64)> {
     code.filter_map(|line| line.file()).filter_map(|(path, _)| identity(&path)).collect()
 }
 
-/// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
-/// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
-/// ext4 at once).
+/// Is the file at a path the one that was mapped under that name at that time? Compares the inode, because the same
+/// path may be another file in a container, and the time of the last change, because inode numbers are reused (by ext4
+/// at once).
 pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
     fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
 }

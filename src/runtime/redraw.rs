@@ -20,7 +20,7 @@ pub(super) fn redraw(context: &mut RunContext) -> bool {
     false
 }
 
-/// Gives the terminal back, and prints what was printed meanwhile.
+/// Restores the terminal, and prints the output of the meantime.
 pub(super) fn end(context: &mut RunContext) {
     let Some(watch) = context.watch.take() else { return };
     let (lines, dropped) = watch.end();

@@ -18,7 +18,7 @@ pub struct Remote {
     end: AtomicBool,
     /// One of the three below.
     pause: AtomicU8,
-    /// Of the program that runs just now on behalf of the run.
+    /// The flags of the program that is running on behalf of the run.
     flags: Mutex<Option<Flags>>,
 }
 
@@ -27,7 +27,7 @@ const PAUSE: u8 = 1;
 const GO: u8 = 2;
 
 impl Remote {
-    /// Asks nothing yet.
+    /// Makes no request yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self { wake: poll::eventfd()?, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), flags: Mutex::new(None) })
     }
@@ -75,16 +75,16 @@ impl Remote {
     }
 }
 
-/// What of a run others may hold.
+/// The parts of a run that others may hold.
 #[derive(Debug, Default)]
 pub struct Parts {
     /// The script's maps by name. They live as long as a descriptor is open.
     pub maps: Vec<(String, OwnedFd)>,
-    /// The maps that keep stacks, by the names that they have in the object: the script's maps hold keys of theirs.
+    /// The maps that store stacks, by their names in the object: the script's maps hold keys of them.
     pub stacks: Vec<(String, OwnedFd)>,
     /// Programs, by the name of their first site, for [`super::cost`].
     pub programs: Vec<(String, OwnedFd)>,
-    /// Probes attached or to be: a name in a binary counts as one.
+    /// Number of probes attached or to be attached: a name in a binary counts as one.
     pub sites: usize,
 }
 

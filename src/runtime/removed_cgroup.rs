@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::settings::{CgroupFilter, Settings};
 use crate::system::machine::cgroup;
 
-/// Time between two looks.
+/// The interval between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The cgroup to watch, until its removal is reported.
@@ -21,7 +21,7 @@ impl Watch {
         Self { of: settings.invocation.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
     }
 
-    /// The warning, once; looks only now and then.
+    /// The warning, once; checks only at intervals.
     pub(super) fn warning(&mut self, at_end: bool) -> Option<String> {
         if !at_end && self.looked.elapsed() < PAUSE {
             return None;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::codegen::artifact::Manifest;
 
-/// Files that probes are in, as they were.
+/// The traced files in their original state.
 pub(super) struct Files(Vec<(PathBuf, State)>);
 
-/// Which file it is, and when it was written last: stat(2).
+/// The identity of a file, and the time of its last change: stat(2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     file: (u64, u64),
@@ -24,7 +24,7 @@ fn state(path: &Path) -> Option<State> {
 }
 
 impl Files {
-    /// As they are now.
+    /// The files in their current state.
     pub(super) fn of(manifest: &Manifest) -> Self {
         let paths: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         Self(paths.into_iter().filter_map(|path| Some((path.to_owned(), state(path)?))).collect())

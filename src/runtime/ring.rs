@@ -23,10 +23,10 @@ const HEADER: u64 = 8;
 /// Bytes after which space is returned to the producers, because each time costs them a cache line.
 const GIVE_BACK: u64 = 64 * 1024;
 
-/// What a drain found.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drained {
-    /// Records seen, discarded ones left out.
+    /// Number of records without discarded ones.
     pub records: u64,
     /// Bytes freed.
     pub bytes: u64,
@@ -59,7 +59,7 @@ impl Ring {
         self.fd
     }
 
-    /// Bytes of room.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.mask + 1
     }
@@ -74,7 +74,7 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.producer.start.cast()) }
     }
 
-    /// Throws away what is there.
+    /// Discards all records.
     pub fn skip(&mut self) {
         self.drain(u64::MAX, &mut |_| true);
     }
@@ -134,12 +134,12 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the memory is the process's, not a thread's, and nothing but the one that has the mapping uses it
+// SAFETY: the memory belongs to the process, not to a thread, and only the owner of the mapping uses it
 unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(fd: RawFd, offset: usize, len: usize, protection: i32) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place of the kernel's choice
+        // SAFETY: a new mapping at an address that the kernel chooses
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

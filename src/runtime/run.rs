@@ -45,7 +45,7 @@ impl Session<'_> {
         if let Some(attached) = self.options.on_attached.take() {
             attached(self.links.sites);
         }
-        // before the command starts, whose load is to be measured
+        // before the command starts, whose load is measured
         let mut meter = match &self.options.costs {
             Some(measure) => {
                 let meter = Meter::begin(&self.cx, measure.limit, self.sys.online_cpus().len());
@@ -55,7 +55,7 @@ impl Session<'_> {
         };
         let mut child = self.child.take();
         let source = &mut self.source;
-        // What begin says comes before what the child does; where it says exit(), the child never runs.
+        // The output of `begin` precedes the effects of the child; if it calls exit(), the child never runs.
         source.drain_once(&mut context);
         context.flush(true);
         if let Some(child) = child.as_mut().filter(|_| context.is_running()) {
@@ -159,7 +159,7 @@ impl Session<'_> {
         exit
     }
 
-    /// Runs `begin`, attaches, and lets the programs go.
+    /// Runs `begin`, attaches the probes, and enables the programs.
     fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<BeginResult> {
         load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::Begin, &self.cx.signals)?;
         let mut first = Vec::new();
@@ -167,12 +167,12 @@ impl Session<'_> {
         if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
             let mut rendered = Rendered::default();
             first.iter().for_each(|warning| renderer.render(warning, &mut rendered));
-            // what cannot be written here is the lesser evil
+            // a write error is ignored here, because the failure is more important
             let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
             return Err(why);
         }
         let earlier = self.options.replaces.take().and_then(|replaces| replaces());
-        // what `begin` has ended stays ended
+        // a run that `begin` ended stays ended
         let ran = self.cx.loaded.state.ended().is_none();
         if ran {
             self.cx.loaded.state.go();
@@ -205,7 +205,7 @@ impl Session<'_> {
     }
 }
 
-/// Prepares the context for what the options ask of the run.
+/// Prepares the context for the options of the run.
 fn configure(context: &mut RunContext, options: &mut Options) {
     context.buffering = options.buffering;
     context.verbose = options.verbose;
@@ -224,8 +224,8 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     context.listener = options.listener.take();
 }
 
-/// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations. `status` is
-/// the script's, from before `end`.
+/// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations.
+/// `status` is that of the script before `end`.
 fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeSet<String>, status: Option<u8>) -> anyhow::Result<()> {
     let asked = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
     if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
@@ -247,9 +247,9 @@ fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeS
 struct BeginResult {
     /// `begin` did not end the run.
     ran: bool,
-    /// What is rendered first.
+    /// The output to render first.
     first: Vec<Output>,
-    /// What the run has counted that this one replaces.
+    /// The counts of the run that this one replaces.
     earlier: Option<Box<State>>,
 }
 
@@ -266,7 +266,7 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
     }
 }
 
-/// Does what the latest signals ask for, other than the end of the run.
+/// Handles the latest signals, except for requests to end the run.
 fn handle_signals(cx: &SessionCx) -> anyhow::Result<()> {
     for _ in 0..cx.signals.acknowledge() {
         load::run_all(cx.manifest, &cx.loaded, &Attach::Signal, &cx.signals)?;

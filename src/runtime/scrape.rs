@@ -17,31 +17,31 @@ use crate::types::Type;
 /// How long a run may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long run times are measured after a question.
+/// How long run times are measured after a request.
 const INTEREST: Duration = Duration::from_secs(300);
 
-/// Questions to a run, one at a time.
+/// Requests to a run, one at a time.
 #[derive(Debug)]
 pub struct Scrapes {
     wake: OwnedFd,
     asked: AtomicBool,
     /// The run is over, with or without a last state.
     over: AtomicBool,
-    /// What is known before the run begins.
+    /// The state before the run begins.
     blank: State,
     answer: Mutex<Option<Box<State>>>,
     answered: Condvar,
     /// Held by a requester until the answer is there.
     turn: Mutex<()>,
-    /// What the run had counted at its end.
+    /// The state of the run at its end.
     last: Mutex<Option<Box<State>>>,
 }
 
 impl Scrapes {
-    /// No question yet.
+    /// No request yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors: those of the system.
     pub fn new(blank: State) -> io::Result<Self> {
         let (wake, asked) = (poll::eventfd()?, AtomicBool::new(false));
         let over = AtomicBool::new(false);
@@ -57,7 +57,7 @@ impl Scrapes {
         })
     }
 
-    /// Asks the run, and waits for its answer; none if it does not answer in time.
+    /// Requests the state, and waits for it; none if the run does not answer in time.
     pub fn ask(&self) -> Option<Box<State>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.last();
@@ -80,17 +80,17 @@ impl Scrapes {
         self.answered.notify_all();
     }
 
-    /// What the run had counted at its end, before `end` emptied its maps.
+    /// The state of the run at its end, before `end` cleared its maps.
     pub fn last(&self) -> Option<Box<State>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is known before the run begins.
+    /// The state before the run begins.
     pub fn blank(&self) -> &State {
         &self.blank
     }
 
-    /// Answers all questions from now on.
+    /// Answers all later requests with the final state.
     pub(super) fn finish(&self, context: &mut RunContext) -> anyhow::Result<()> {
         let state = Box::new(context.state_now(&self.blank)?);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
@@ -99,12 +99,12 @@ impl Scrapes {
         Ok(())
     }
 
-    /// Readable when there is a question.
+    /// Readable when there is a request.
     pub(super) fn fd(&self) -> RawFd {
         self.wake.as_raw_fd()
     }
 
-    /// Answers the question, if there is one.
+    /// Answers the request, if there is one.
     pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
         if !self.asked.swap(false, Ordering::SeqCst) {
             // measuring costs each run of a program some nanoseconds
@@ -139,9 +139,9 @@ impl RunContext<'_> {
         Ok(State { maps, probes: self.counts(), run_times: self.run_times(), ..blank.clone() })
     }
 
-    /// How long the programs have run while that was measured.
+    /// How long the programs have run while run times were measured.
     fn run_times(&self) -> Vec<RunTime> {
-        // without CAP_SYS_ADMIN nothing is measured
+        // without CAP_SYS_ADMIN run times are not measured
         if self.timed.is_none() {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ impl RunContext<'_> {
         }
     }
 
-    /// A map is about to be emptied.
+    /// Called before a map is cleared.
     pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
         if self.past.is_none() || self.in_end {
             return Ok(());

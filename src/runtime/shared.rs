@@ -12,13 +12,13 @@ use crate::codegen::artifact::{
 /// [`State`], [`ProbeCounters`]s and [`Failures`], mapped.
 pub(super) struct Shared {
     state: *mut State,
-    /// Used if the object has none, so that there is always memory to read.
+    /// Used if the object has no state, so that there is always memory to read.
     _own: Option<Box<State>>,
-    /// For each CPU those of all probes; how many in all, and of one CPU.
+    /// The counters of all probes, for each CPU; their total number, and the number per CPU.
     tallies: *const ProbeCounters,
     length: usize,
     of_cpu: usize,
-    /// For each problem those of all CPUs, and how many in all.
+    /// The failures on all CPUs, for each problem; their total number.
     failures: *const Failures,
     all_failures: usize,
     /// By probe.
@@ -43,11 +43,11 @@ impl Shared {
         }
     }
 
-    /// Takes the section of this name. False where it is not mapped, or too small.
+    /// Sets the section of this name. False if it is not mapped, or too small.
     ///
     /// # Safety
     ///
-    /// `mapped` is null, or leads to `size` bytes that outlive this.
+    /// `mapped` is null, or points to `size` bytes that outlive this object.
     pub unsafe fn set(&mut self, name: &str, mapped: *mut c_void, size: usize) -> bool {
         if mapped.is_null() {
             return false;
@@ -66,12 +66,12 @@ impl Shared {
         true
     }
 
-    /// The same to be used by another thread, for as long as this is there.
+    /// The same for use by another thread, as long as this object lives.
     pub fn flags(&self) -> Flags {
         Flags { state: self.state }
     }
 
-    /// What these probes have counted so far, on all CPUs together.
+    /// The sum of these probes' counters on all CPUs.
     pub fn tally(&self, probes: &[usize]) -> ProbeCounters {
         let cpus = self.length / self.of_cpu;
         let mut sum = ProbeCounters::default();
@@ -81,7 +81,7 @@ impl Shared {
         sum
     }
 
-    /// What all have.
+    /// The sum of all counters.
     pub fn tally_of_all(&self) -> ProbeCounters {
         let mut sum = ProbeCounters::default();
         (0..self.length).for_each(|at| self.add(&mut sum, at));
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// What the programs have reported at this place of the script, on each CPU. `problems`: of how many.
+    /// The failures at this place of the script, on each CPU. `problems` is the total number of places.
     pub fn failures(&self, problem: usize, problems: usize) -> Vec<Failures> {
         let cpus = self.all_failures / problems.max(1);
         let ours = (problem * cpus..(problem + 1) * cpus).filter(|at| *at < self.all_failures);
@@ -131,7 +131,7 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
 
-    /// Takes [`Shared::stop`] back.
+    /// Undoes [`Shared::stop`].
     pub fn go(&self) {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
     }
@@ -141,7 +141,7 @@ impl Shared {
         self.flags().interrupt(now);
     }
 
-    /// Has it been called?
+    /// Have the programs been stopped?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
     }
@@ -156,7 +156,7 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
     }
 
-    /// Which of the two of a map that is there twice is written to: 0 or 1.
+    /// Which copy of a double-buffered map is written to: 0 or 1.
     pub fn generation(&self, bit: u32) -> usize {
         (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
     }
@@ -178,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// How many more events may pass. Negative where several programs took the last at once.
+    /// How many more events may pass. Negative if several programs took the last one at the same time.
     pub fn event_tokens(&self) -> i64 {
         unsafe { AtomicI64::from_ptr((&raw mut (*self.state).event_tokens).cast()) }.load(Ordering::Relaxed)
     }
@@ -205,7 +205,7 @@ impl Shared {
         std::array::from_fn(|i| unsafe { AtomicU64::from_ptr(&raw mut (*self.state).cut_stacks[i]) }.load(Ordering::SeqCst))
     }
 
-    /// Changes under way, by programs that may sleep, to one of the two.
+    /// Number of unfinished changes by sleepable programs to one of the copies.
     pub fn changing(&self, bit: u32, generation: usize) -> u64 {
         let at = 2 * bit as usize + generation;
         if at >= 2 * MOMENTS {
@@ -227,7 +227,7 @@ unsafe impl Send for Flags {}
 unsafe impl Sync for Flags {}
 
 impl Flags {
-    /// Is the next record to wake the reader?
+    /// Should the next record wake the reader?
     pub fn set_sleeps(&self, sleeps: bool) {
         // SAFETY: as in `Shared`. SeqCst: programs must see the flag before the ring is read
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
@@ -239,7 +239,7 @@ impl Flags {
         unsafe { AtomicU64::from_ptr(self.interrupted()) }.store(now.into(), Ordering::SeqCst);
     }
 
-    /// Where [`State::interrupted`] is.
+    /// The address of [`State::interrupted`].
     pub fn interrupted(&self) -> *mut u64 {
         // SAFETY: as in `Shared`
         unsafe { &raw mut (*self.state).interrupted }

@@ -102,12 +102,12 @@ pub extern "C" fn keep_user_signals() {
 }
 
 impl Signals {
-    /// Takes them over.
+    /// Installs the handlers.
     pub fn catch() -> io::Result<Self> {
         Ok(Self::from(From::SignalHandlers(SignalHandlers::catch(&CAUGHT)?)))
     }
 
-    /// Leaves the process's signals alone.
+    /// Does not change the process's signal handlers.
     pub fn managed_by(remote: Arc<Remote>) -> Self {
         Self::from(From::Managed(remote))
     }
@@ -121,14 +121,14 @@ impl Signals {
         self.deadline.set(Instant::now().checked_add(time));
     }
 
-    /// How long to wait for one at most.
+    /// The maximum wait for an event.
     pub fn max_wait(&self, longest: Duration) -> Duration {
         let left = self.deadline.get().map(|at| at.saturating_duration_since(Instant::now()));
         // poll(2) counts milliseconds
         left.map_or(longest, |left| longest.min(left + Duration::from_millis(1)))
     }
 
-    /// Readable when one has come.
+    /// Readable when a signal has arrived.
     pub fn fd(&self) -> RawFd {
         self.wake().as_raw_fd()
     }
@@ -154,12 +154,12 @@ impl Signals {
                             std::thread::park();
                         }
                     };
-                    // without one, the run is as long as it is
+                    // without a thread, the run takes as long as it takes
                     let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, wait);
                     let before = other.is_ok().then(|| block(&CAUGHT));
                     let result = run();
                     if let Some(before) = before {
-                        // SAFETY: what was there before
+                        // SAFETY: restores the previous mask
                         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
                     }
                     over.store(true, Ordering::SeqCst);
@@ -224,7 +224,7 @@ impl Signals {
 
 /// Leaves signals to other threads, and returns those that arrived on this one before.
 fn block(signals: &[libc::c_int]) -> libc::sigset_t {
-    // SAFETY: writes to sets of ours
+    // SAFETY: writes to our own signal sets
     unsafe {
         let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut ours);
@@ -268,7 +268,7 @@ impl ProcessSignals {
     /// Handles them while it lives. A second SIGINT or SIGTERM ends the process immediately.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors: those of the system.
     pub fn catch() -> io::Result<Self> {
         SignalHandlers::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]).map(Self)
     }
@@ -297,7 +297,8 @@ impl SignalHandlers {
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
         let mut before = Vec::new();
         for signal in signals {
-            // SAFETY: `caught` keeps to what a handler may do. SA_RESTART, since the wake-up comes through the descriptor.
+            // SAFETY: `caught` only makes calls that a handler may make. SA_RESTART, since the wake-up comes through
+            // the descriptor.
             unsafe {
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = caught as extern "C" fn(libc::c_int) as usize;
@@ -316,7 +317,7 @@ impl SignalHandlers {
 impl Drop for SignalHandlers {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
-            // SAFETY: what was there before
+            // SAFETY: restores the previous handler
             unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
         }
         WAKE.store(-1, Ordering::Relaxed);

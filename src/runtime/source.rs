@@ -16,13 +16,13 @@ use super::shared::Shared;
 const BATCH: u64 = 256 * 1024;
 /// If the end takes this long, rbt reports why.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the end waits for programs that are in the midst of a record.
+/// How long the end waits for programs that are writing a record.
 pub(super) const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The source of records, and their reader.
 pub(super) struct Source {
     pub events: Events,
-    /// Before the loop and after it; in it, the collector has it.
+    /// Owned here before and after the loop, and by the collector during the loop.
     ring: Option<Ring>,
     collector: Option<Collector>,
     /// Records of the collector: the current ones, and after the loop the remaining ones.
@@ -52,7 +52,7 @@ impl Source {
         }
     }
 
-    /// Has some records done: a batch at most.
+    /// Processes some records: at most a batch.
     pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> DrainResult {
         let Some(collector) = &self.collector else {
             // read before the drain, which then sees every record that was written before it
@@ -89,14 +89,14 @@ impl Source {
         }
     }
 
-    /// Takes the ring back.
+    /// Takes the ring back from the collector.
     fn collected(&mut self) {
         if let Some(collector) = self.collector.take() {
             (self.ring, self.left) = collector.stop();
         }
     }
 
-    /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
+    /// Processes some `limit` bytes of records at most, until one calls `exit()` or the output fails.
     fn drain(&mut self, context: &mut RunContext, limit: u64) -> Drained {
         let Some(ring) = &mut self.ring else { return Drained::default() };
         let events = &mut self.events;
@@ -104,7 +104,7 @@ impl Source {
         ring.drain(limit, &mut |record| do_record(record, events, context))
     }
 
-    /// Has the records done that are there now: those that come meanwhile may be more than that.
+    /// Processes the records that are present now; more than that may arrive in the meantime.
     pub fn drain_once(&mut self, context: &mut RunContext) {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let mut done = 0;
@@ -117,8 +117,8 @@ impl Source {
         }
     }
 
-    /// Processes all pending records, including those that other programs sent during a call of `exit()`. Programs have been
-    /// stopped.
+    /// Processes all pending records, including those that other programs sent during a call of `exit()`. The programs
+    /// have been stopped.
     pub fn finish(&mut self, context: &mut RunContext) {
         context.ending = true;
         self.collected();
@@ -146,7 +146,8 @@ impl Source {
             let found = self.drain(context, BATCH);
             done += found.bytes;
             context.flush(false);
-            // The ring once over is all that can have been there, should a program not stop.
+            // After the programs stopped, the ring can have held at most its size; a program that does not stop may
+            // send more.
             if done > room {
                 break;
             }
@@ -162,7 +163,7 @@ impl Source {
     }
 }
 
-/// Has records done, until one calls `exit()`, the output breaks, or one was slow.
+/// Processes records, until one calls `exit()`, the output fails, or one was slow.
 fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
     context.since = Instant::now();
     batch.each(|record| do_record(record, events, context));

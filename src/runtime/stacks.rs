@@ -13,9 +13,9 @@ use crate::codegen::artifact::Manifest;
 
 /// Number of stacks in memory before unused ones are discarded.
 const ENOUGH: usize = 1 << 16;
-/// Between two looks while a table fills up.
+/// The interval between two checks while a table fills up.
 const WAIT_WHILE_FILLING: Duration = Duration::from_millis(10);
-/// A program that has just found a stack in its table may take so long to put its id into a map or a record.
+/// The maximum time that a program may take from finding a stack in its table to storing its id in a map or a record.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A stack in memory.
@@ -26,14 +26,14 @@ struct StoredStack {
 
 /// The stacks of a run.
 pub(super) struct Stacks {
-    /// By limit.
+    /// Tables by limit.
     tables: BTreeMap<u32, MapFd>,
-    /// The script's maps that may hold ids.
+    /// Maps of the script that may hold stack ids.
     holders: Vec<MapFd>,
-    /// By limit and id.
+    /// Stacks by limit and id.
     taken: HashMap<(u32, u64), StoredStack>,
-    /// The counters of [`Shared::stacks`] when the tables were last emptied, and how many more may follow until the next
-    /// time.
+    /// The counters of [`Shared::stacks`] when the tables were last emptied, and the number of further stacks until the
+    /// next time.
     at: u64,
     room: u64,
     /// See [`ENOUGH`].
@@ -73,7 +73,7 @@ impl Stacks {
         if filling { WAIT_WHILE_FILLING } else { MAX_WAIT }
     }
 
-    /// Makes room in the tables if it is time to. `idle`: all records have been done that there were.
+    /// Makes room in the tables if it is time to. `idle`: all existing records have been processed.
     pub fn make_room(&mut self, state: &Shared, idle: bool) {
         let now = state.stacks();
         if now.wrapping_sub(self.at) < self.room {
@@ -82,7 +82,7 @@ impl Stacks {
         self.at = now;
         let when = Instant::now();
         for (limit, table) in &self.tables {
-            // what cannot be taken out stays, and new ones are counted as not kept
+            // stacks that cannot be taken out stay, and new ones are counted as not kept
             let _ = maps::take_stacks(*table, |id, frames| {
                 self.taken.insert((*limit, id), StoredStack { frames: frames.into(), when });
             });

@@ -31,7 +31,7 @@ impl RunContext<'_> {
         Ok(state)
     }
 
-    /// A map, of which this is the copy in use, is about to be emptied: keeps what a state or a scrape needs.
+    /// Called before a map is cleared, of which this is the copy in use: keeps what a state or a scrape needs.
     pub(super) fn save(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
         let (mut saved, in_end) = (std::mem::take(&mut self.saved), self.in_end);
         let done = saved.emptied(map, in_end, || self.saved_at(map, at));

@@ -28,7 +28,7 @@ pub struct Options {
     pub demangle: bool,
     /// Source lines and inlined functions, from debug information (`show_debug_info`).
     pub lines: bool,
-    /// Keep what was found (`cache_user_symbols`).
+    /// Cache the results (`cache_user_symbols`).
     pub keep: bool,
 }
 
@@ -46,7 +46,8 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// Looks for separate debug information in these folders before the usual ones: see [`debug_files::debug_file`].
+    /// Looks for separate debug information in these directories before the usual ones: see
+    /// [`debug_files::debug_file`].
     pub fn debug_dirs(self, dirs: &[String]) -> Self {
         self.state.borrow_mut().debug_dirs = dirs.to_vec();
         self
@@ -63,8 +64,8 @@ impl Symbols {
         self.state.borrow_mut().mappings.record_all();
     }
 
-    /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
-    /// deleted. Call it before the process runs: after [`super::child::Child::prepare`]; or for `-p`.
+    /// [`Symbols::record`], and keeps the existing mappings of this process, with the files themselves in case they are
+    /// deleted. Call it before the process runs: after [`super::child::Child::prepare`], or for `-p`.
     pub fn watch(&self, pid: u32) {
         self.state.borrow_mut().mappings.watch(pid);
     }
@@ -74,9 +75,9 @@ impl Symbols {
         self.state.borrow_mut().mappings.keep(path);
     }
 
-    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
-    /// not too much of it waits. For a child it need not be called before its exit, unless the kernel did not
-    /// let us record: then what was mapped after the last call is not known.
+    /// Processes the new mappings. Call it regularly (every 100 ms to 1 s; it takes 1 µs if there are none), so that
+    /// not too many are pending. For a child it need not be called before the exit, unless recording is not permitted:
+    /// then mappings after the last call are unknown.
     pub fn refresh(&self) {
         let state = &mut *self.state.borrow_mut();
         state.mappings.refresh();
@@ -91,8 +92,9 @@ impl Symbols {
     }
 
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
-    /// itself. Addresses after the first are treated as return addresses: the function is the caller's, even if the call is
-    /// its last instruction, while `offset` is that of the address, as usual. An unknown address is a frame without a symbol.
+    /// itself. Addresses after the first are treated as return addresses: the function is that of the call, even if the
+    /// call is its last instruction, while `offset` belongs to the address, as usual. An unknown address is a frame
+    /// without a symbol.
     pub fn kernel(&self, addrs: &[u64]) -> Vec<Vec<Frame>> {
         let state = &mut *self.state.borrow_mut();
         addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
@@ -124,38 +126,38 @@ fn named(frames: Vec<Vec<Frame>>) -> Option<Frame> {
     frames.into_iter().flatten().next_back().filter(|frame| frame.symbol.is_some() || frame.within.is_some())
 }
 
-/// Addresses remembered before all are forgotten.
+/// Maximum number of cached addresses; all are discarded at once.
 const REMEMBERED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 struct State {
     symbolizer: Option<Symbolizer>,
     debug_dirs: Vec<String>,
-    /// Objects' separate debug files.
+    /// Separate debug files by object.
     separate: HashMap<usize, Option<DebugFile>>,
-    /// Names that several functions of an object have.
+    /// Names that several functions of an object share.
     several: HashMap<usize, HashSet<String>>,
-    /// Objects' functions of Go, by address, for those without symbols.
+    /// Go functions by object, in order of address, for objects without symbols.
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
-    /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
+    /// Results by object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
     /// Objects on which blazesym panicked. They are not tried again.
     broken: HashSet<usize>,
-    /// Objects' segments, where functions of theirs were not found.
+    /// Segments of objects in which a function was not found.
     segments: HashMap<usize, Option<Vec<Segment>>>,
-    /// Objects' build ids, in hexadecimal.
+    /// Build IDs by object, in hexadecimal.
     build_ids: HashMap<usize, Option<String>>,
     perf_maps: HashMap<u32, PerfMap>,
-    /// Where the vdso is mapped in ourselves; it is the same everywhere.
+    /// The address of the vdso in this process; its contents are the same everywhere.
     vdso: Option<Option<u64>>,
 }
 
-/// A file with what was stripped from an object.
+/// A file with the debug information that was stripped from an object.
 #[derive(Debug)]
 struct DebugFile {
     path: PathBuf,
-    /// The object's own: the debug file's offsets are others.
+    /// The segments of the object itself: offsets in the debug file differ.
     segments: Vec<Segment>,
 }
 
@@ -165,7 +167,8 @@ const VDSO: usize = usize::MAX;
 
 impl State {
     fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
-        // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
+        // Code is in the upper half. In the lower half kallsyms lists offsets of per-CPU variables as if they were
+        // addresses.
         if addr >> 63 == 0 {
             return placed(&[], addr, None);
         }
@@ -180,7 +183,7 @@ impl State {
     }
 
     fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Vec<Frame> {
-        // The call is what is mapped: its return address may be past the end.
+        // The call itself is mapped; its return address may be past the end.
         let at = if call { addr.wrapping_sub(1) } else { addr };
         let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None) };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
@@ -215,7 +218,7 @@ impl State {
         }
     }
 
-    /// With names as in the source in place of symbols.
+    /// Replaces symbols by names as in the source.
     fn named(&mut self, options: Options, object: Option<&Object>, mut frames: Vec<Frame>) -> Vec<Frame> {
         for symbol in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| options.demangle) {
             let instance = demangle::before_hash(symbol).filter(|before| object.is_some_and(|o| self.several(o).contains(*before)));
@@ -225,7 +228,7 @@ impl State {
         frames
     }
 
-    /// The names, as far as the hash, that several functions of an object share.
+    /// The names (without the hash) that several functions of an object share.
     fn several(&mut self, object: &Object) -> &HashSet<String> {
         let dirs = &self.debug_dirs;
         self.several.entry(object.id).or_insert_with(|| {
@@ -249,7 +252,7 @@ impl State {
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
         if let Some((debug, addr)) = separate {
-            // of the names that a function has, those that were left in the binary are the ones that others call it by
+            // if a function has several names, callers use those that remain in the stripped binary
             let own = Source::Elf(Elf { debug_syms: false, ..Elf::new(&path) });
             let own = self.frames(options, object.id, &own, Input::FileOffset(offset), call);
             if let Some(frames) = self.elf(options, object, &debug, Input::VirtOffset(addr), call, own) {
@@ -260,7 +263,8 @@ impl State {
         frames.unwrap_or_else(|| self.of_go(object, &path, offset, call).into_iter().collect())
     }
 
-    /// The frames at an address of an ELF file; none if it does not say. `named`: the function, if its name is known already.
+    /// The frames at an address of an ELF file; none if it has no symbol there. `named`: the function, if its name is
+    /// known already.
     fn elf(
         &mut self,
         options: Options,
@@ -271,8 +275,8 @@ impl State {
         named: Option<Vec<Frame>>,
     ) -> Option<Vec<Frame>> {
         let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(path) });
-        // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
-        // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
+        // The symbol table answers ten times faster than debug information. Its name is also better, even with lines:
+        // debug information gives all parts of a function that the compiler split (`f.cold`) the same start.
         let table = named.or_else(|| self.frames(options, object.id, &elf(false), at, call));
         if table.is_some() && !options.lines {
             return table;
@@ -302,7 +306,7 @@ impl State {
         self.frames(options, VDSO, &source, Input::AbsAddr(start.wrapping_add(offset)), call).unwrap_or_default()
     }
 
-    /// Code without a file: if it has a name, its compiler wrote it down.
+    /// Code without a file: named if its compiler recorded it.
     fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Frame> {
         let map = self.perf_maps.entry(pid).or_default();
         let dump = self.mappings.jit_dump(pid);
@@ -328,8 +332,9 @@ impl State {
         made
     }
 
-    /// Asks blazesym. For a return address it looks up the byte before it, which is part of the call, and then the address
-    /// itself, because the return address of a signal handler (`__restore_rt`) follows no call. None if both are unknown.
+    /// Looks it up by blazesym. For a return address it looks up the byte before it, which is part of the call, and
+    /// then the address itself, because the return address of a signal handler (`__restore_rt`) follows no call. None
+    /// if both are unknown.
     fn frames(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, call: bool) -> Option<Vec<Frame>> {
         let before = if call { self.ask(options, object, source, at.map(|a| a.wrapping_sub(1)), 1) } else { None };
         before.or_else(|| self.ask(options, object, source, at, 0))
@@ -341,7 +346,7 @@ impl State {
         }
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
             Symbolizer::builder()
-                .enable_demangling(false) // it takes C names for C++ types: see `demangle`
+                .enable_demangling(false) // it interprets C names as C++ types: see `demangle`
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)
                 .build()
@@ -350,7 +355,7 @@ impl State {
         match quietly(found) {
             Ok(found) => found.flatten(),
             Err(Panicked) => {
-                // What it left behind cannot be trusted, not even to be dropped.
+                // A symbolizer that panicked cannot be trusted, not even to be dropped.
                 std::mem::forget(self.symbolizer.take());
                 self.broken.insert(object);
                 None
@@ -420,7 +425,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls what may panic on a file that is not as it should be, without a word on standard error.
+/// Makes a call that may panic on a malformed file, without a message on standard error.
 fn quietly<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -477,7 +482,7 @@ mod tests {
         assert!(file.ends_with("src/runtime/symbolize.rs") && line > 0, "{file}:{line}");
     }
 
-    /// A return address that is the next function's start belongs to the function before it.
+    /// A return address at the start of the next function belongs to the function before it.
     #[test]
     fn return_addresses() {
         let symbols = Symbols::new(PLAIN);
@@ -489,7 +494,7 @@ mod tests {
         assert!(names(&frames).iter().all(|name| name.ends_with("landmark")), "{frames:?}");
         assert_eq!(frames[1][0].offset, size);
         assert_eq!(frames[1][0].addr, end);
-        // As a leaf it is not.
+        // As a leaf it does not.
         assert!(!names(&symbols.user(us(), &[end]))[0].ends_with("landmark"));
     }
 
@@ -517,7 +522,7 @@ mod tests {
         assert_eq!(symbols.kernel_name(1), None);
     }
 
-    /// What the child of [`exited_child`] runs: a library that no one else has, loaded by a thread after exec.
+    /// The child of [`exited_child`]: a library that no other process has, loaded by a thread after exec.
     #[test]
     fn as_child() {
         let Ok(out) = std::env::var("RBT_TEST_CHILD") else { return };
@@ -576,7 +581,7 @@ mod tests {
         let run = |copy: &std::path::Path| {
             addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())))
         };
-        // Deleted and replaced after we saw it: held.
+        // Deleted and replaced after it was recorded: held.
         let path = copy("held");
         let (pid, symbols, addrs) = run(&path);
         symbols.refresh();
@@ -585,7 +590,7 @@ mod tests {
         let frame = symbols.user_name(pid, addrs[1]);
         std::fs::remove_file(&path).unwrap();
         assert!(frame.unwrap().symbol.unwrap().ends_with("landmark"));
-        // Before we did: lost, and what replaced it is not mistaken for it.
+        // Deleted and replaced before it was recorded: lost, and its replacement is not mistaken for it.
         let path = copy("lost");
         let (pid, symbols, addrs) = run(&path);
         std::fs::remove_file(&path).unwrap();
@@ -599,7 +604,7 @@ mod tests {
     fn inlined_functions() {
         #[inline(always)]
         fn inner(x: u64) -> u64 {
-            // An address inside what is inlined.
+            // An address within an inlined function.
             let here: u64;
             unsafe { std::arch::asm!("lea {}, [rip]", out(reg) here) };
             black_box(x);
@@ -630,7 +635,7 @@ mod tests {
         assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
         let map = format!("/tmp/perf-{pid}.map");
         std::fs::write(&map, format!("{memory:x} 20 jitted code\n")).unwrap();
-        // an address without a name is not looked for again at once: see `perf_map`
+        // an address without a name is not looked up again at once: see `perf_map`
         std::thread::sleep(std::time::Duration::from_millis(5));
         let frames = symbols.user(pid, &[memory + 4, memory + 0x20, memory + 0x21]);
         std::fs::remove_file(map).unwrap();

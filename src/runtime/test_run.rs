@@ -8,7 +8,7 @@ use std::ptr;
 pub(super) fn own_id() -> u64 {
     // bpf_get_current_pid_tgid(); r0 >>= 32; exit
     const GET: [u64; 3] = [0x0000_000e_0000_0085, 0x0000_0020_0000_0077, 0x0000_0000_0000_0095];
-    // SAFETY: the instructions and the license outlive the call, and are as many as is said
+    // SAFETY: the instructions and the license outlive the call, and have the given size
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,

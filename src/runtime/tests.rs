@@ -106,7 +106,7 @@ fn counts() -> Map {
     Map { name: "@c".into(), key: Some(Type::U64), value: Type::U64, double: None, slots: None }
 }
 
-/// Only for our own process: others may do as they like.
+/// Only for our own process: others are not affected.
 fn ours(e: &mut Builder, then: impl FnOnce(&mut Builder)) {
     let id = e.call(Helper::GetCurrentPidTgid, &[]);
     let tgid = e.shr(id, e.int(32), false);
@@ -143,7 +143,7 @@ fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (Heard, an
     (heard, result)
 }
 
-/// Links of this machine that are ours or a sweeper's, by number.
+/// Links on this machine that belong to us or to a sweeper, by number.
 fn links() -> Vec<u32> {
     let mut ids = Vec::new();
     let mut id = 0;
@@ -252,7 +252,7 @@ fn every_mechanism_counts_and_leaves() {
     let artifact = Artifact { elf, manifest };
 
     let before = links();
-    // The run's own attach, with the calls in between made by a thread of ours.
+    // The run's own attach, while a thread makes the calls.
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let caller = std::thread::spawn({
         let stop = stop.clone();
@@ -356,7 +356,7 @@ fn order_of_declaration() {
         exit.unwrap();
         let said = heard.problems();
         eprintln!("{ty:?}: {said:?}");
-        // calls that were made while only some of the programs were attached come first
+        // calls made while only some of the programs were attached come first
         let whole = said.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{ty:?}: {said:?}"));
         assert_eq!(said.get(whole.saturating_sub(2)..=whole), Some(["0", "1", "2"].map(String::from).as_slice()), "{ty:?}: {said:?}");
     }
@@ -431,7 +431,8 @@ fn failures_to_attach_name_the_probe() {
     let _ = heard;
 }
 
-/// Every record is seen or counted as lost, whether they come in floods or one by one; and a sleeper is woken at once.
+/// Every record is seen or counted as lost, whether they come in floods or one by one; and a sleeping reader is woken
+/// at once.
 #[test]
 fn nothing_is_lost_in_silence() {
     let _one = one();
@@ -502,7 +503,8 @@ impl Renderer for BlockingRenderer {
     }
 }
 
-/// Events that come while one is slow to be done are not lost, though the ring has no room for them; and they keep their order.
+/// Events that arrive while one is processed slowly are not lost, although the ring has no room for them; and they keep
+/// their order.
 #[test]
 fn a_slow_record_has_none_lost() {
     const BURSTS: u64 = 12;
@@ -527,7 +529,7 @@ fn a_slow_record_has_none_lost() {
     };
     let artifact = Artifact { elf, manifest };
     let sys = Live::new();
-    // 64 KiB: less than three bursts of 24 bytes a record; four times that wait in memory
+    // 64 KiB: less than three bursts of 24-byte records; four times that may wait in memory
     let settings = Settings { perf_rb_pages: 16, ..Settings::default() };
     let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
     let (go_on, wait) = std::sync::mpsc::channel();

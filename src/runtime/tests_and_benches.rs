@@ -13,7 +13,7 @@ use crate::output::{Output, TestEvent};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 
-/// A benchmark is run until it took so long in all.
+/// A benchmark is repeated until its total time reaches this.
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
 /// `BPF_MAX_LOOPS` of include/linux/bpf.h.
 const MOST_TIMES: u64 = 8 << 20;
@@ -29,14 +29,14 @@ struct ProgramRun {
     output: Vec<u8>,
 }
 
-/// What `begin` did before the first of them.
+/// The result of `begin` before the first of them.
 struct BeginOutput {
     output: Vec<u8>,
     failed: bool,
 }
 
 impl ProgramRun {
-    /// The same as a part of a longer one.
+    /// Adds the result of `begin` to that of the first test.
     fn after(mut self, first: Option<BeginOutput>) -> Self {
         if let Some(BeginOutput { mut output, failed }) = first {
             output.append(&mut self.output);
@@ -73,7 +73,7 @@ impl Session<'_> {
             self.all_of(&Attach::Begin, renderer, out, err)?;
             return self.end_tests(0, renderer, out, err);
         }
-        // what `begin` says is a part of what the first one says
+        // the output of `begin` is part of that of the first test
         let mut first = Some(self.begun(listener)?);
         let mut say = |output: Output| -> anyhow::Result<()> {
             let mut rendered = Rendered::default();
@@ -114,7 +114,7 @@ impl Session<'_> {
         self.end_tests(status, renderer, out, err)
     }
 
-    /// Runs `begin`; its result.
+    /// Runs `begin`, and returns its result.
     fn begun(&mut self, listener: &mut dyn Renderer) -> anyhow::Result<BeginOutput> {
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let failed = self.all_of(&Attach::Begin, listener, &mut output, &mut problems)?;
@@ -122,7 +122,7 @@ impl Session<'_> {
         Ok(BeginOutput { output, failed })
     }
 
-    /// Runs `end`, whose output is the run's.
+    /// Runs `end`, whose output belongs to the run.
     fn end_tests(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         self.all_of(&Attach::End, renderer, out, err)?;
         let mut context = RunContext::new(&self.cx, renderer, out, err);
@@ -142,7 +142,7 @@ impl Session<'_> {
         Ok(errors > 0 || asked.is_some_and(|status| status != 0))
     }
 
-    /// Processes the records of what ran; the number of errors.
+    /// Processes the records of a program's run; returns the number of errors.
     fn drain(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u64> {
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.problems = before;
@@ -155,7 +155,7 @@ impl Session<'_> {
         }
     }
 
-    /// Runs a benchmark more and more times, until it takes long enough.
+    /// Runs a benchmark with an increasing number of iterations, until it takes long enough.
     fn bench(&mut self, name: &str, fd: i32, widest: usize, listener: &mut dyn Renderer) -> anyhow::Result<TestEvent> {
         let name = name.to_owned();
         let mut times = 1;
@@ -167,7 +167,7 @@ impl Session<'_> {
             if ran.returned != 0 {
                 return Ok(TestEvent::BenchSkipped { name, widest });
             }
-            // the first run reads into the processor's memory what the others find there
+            // the first run warms the caches for the others
             if times > 1 && (ran.took >= LONG_ENOUGH || times >= MOST_TIMES) || ran.took > 10 * LONG_ENOUGH {
                 return Ok(TestEvent::Benched { name, widest, average: ran.took.as_nanos() as u64 / times, times });
             }
@@ -190,7 +190,7 @@ impl Session<'_> {
         let asked = self.cx.loaded.state.ended();
         let failed = self.drain(before, listener, &mut output, &mut problems)? > 0;
         output.append(&mut problems);
-        // its loops were left before their end
+        // its loops were interrupted
         let interrupted = self.cx.signals.end().is_some();
         if interrupted {
             output.extend_from_slice(b"interrupted\n");

@@ -19,20 +19,20 @@ use crate::system::TargetInfo;
 
 /// The interval between two measurements of the costs.
 const TICK: Duration = Duration::from_millis(50);
-/// Ticks without an excess before a step is taken back.
+/// Ticks without an excess before a step is undone.
 const CALM: u32 = 20;
 /// While the probes cost less than this share of the limit, the statistics are on in one tick of [`CALM`] only.
 const IDLE: f64 = 0.05;
-/// A run's cost in nanoseconds until it is measured.
+/// The assumed cost of a run in nanoseconds before it is measured.
 const UNKNOWN_RUN: f64 = 1000.0;
-/// What a run costs that does not pass: chance and counter.
+/// The cost of a dropped run: the random decision and the counter.
 const REFUSED: f64 = 30.0;
-/// More runs than a tick has.
+/// More runs than are possible in a tick.
 const UNLIMITED: f64 = 1e18;
 /// Sampling more rarely than one in this many is useless.
 const MOST: u64 = 1 << 16;
 
-/// What lowers the cost of a group of probes.
+/// A measure that lowers the cost of a group of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// One in this many runs passes.
@@ -60,7 +60,8 @@ pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<u
     }
 }
 
-/// How a group gets along with `room` that takes `share` of a CPU now, of which `entries` cannot be saved by dropping runs.
+/// The remedy for a group that has a budget of `room` and now takes `share` of a CPU, of which dropping runs cannot
+/// save `entries`.
 pub(super) fn remedy(share: f64, entries: f64, room: f64, sampled: bool, one_in: u64) -> Remedy {
     let factor = (share - entries) / (room * 0.7 - entries);
     if sampled && factor > 0.0 && (one_in as f64 * factor) < MOST as f64 {
@@ -69,16 +70,16 @@ pub(super) fn remedy(share: f64, entries: f64, room: f64, sampled: bool, one_in:
     Remedy::Detach
 }
 
-/// The limits of a run, and what was done to keep them.
+/// The limits of a run, and the steps that were taken to keep them.
 pub(super) struct Throttle {
     /// Nanoseconds per nanosecond that the probes may cost.
     budget: Option<f64>,
     events: u64,
-    /// Parts of an event that were not allowed yet.
+    /// Fractions of an event that have not been allowed yet.
     part: f64,
     groups: Vec<ProbeGroup>,
     looked: Instant,
-    /// Open while the kernel measures.
+    /// Open while the kernel measures run times.
     statistics: Option<OwnedFd>,
     /// Nanoseconds above the limit; negative below.
     debt: f64,
@@ -93,7 +94,7 @@ struct ProbeGroup {
     gate: Option<usize>,
     probes: Vec<usize>,
     programs: Vec<usize>,
-    /// Nanoseconds to enter its program and to leave it.
+    /// Nanoseconds to enter and leave its program.
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
@@ -101,7 +102,7 @@ struct ProbeGroup {
     /// Nanoseconds of a run that passes.
     run: f64,
     before: (Cost, u64, u64),
-    /// Nanoseconds per nanosecond in the last measured tick: in all, and for entries alone.
+    /// Nanoseconds per nanosecond in the last measured tick: in total, and for entries alone.
     share: f64,
     entries: f64,
 }
@@ -229,7 +230,7 @@ impl Throttle {
         }
     }
 
-    /// Turns the kernel's statistics on or off. Without them, a probe costs what it cost last.
+    /// Turns the kernel's statistics on or off. Without them, the last measured cost of a probe is used.
     fn measure(&mut self, share: f64, budget: f64) {
         self.idle = if share < budget * IDLE { self.idle + 1 } else { 0 };
         let wanted = self.idle < CALM || self.idle.is_multiple_of(CALM);
@@ -240,7 +241,7 @@ impl Throttle {
         }
     }
 
-    /// One step to a lower cost.
+    /// Takes one step to lower the cost.
     fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
         let room = budget - (share - group.share);
@@ -263,22 +264,22 @@ impl Throttle {
         Some(step)
     }
 
-    /// Takes one step back, if that is not expected to exceed the limit.
+    /// Undoes one step, if that is not expected to exceed the limit.
     fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm = 0;
-        // values that other probes have stored meanwhile are not those that a coupled probe looks for
+        // a coupled probe must not find values that other probes have stored meanwhile
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
             if let Some(marks) = cx.loaded.marks {
-                // what stays makes the return of a later call pass
+                // a remaining mark would let the return of a later call pass
                 let _ = maps::remove_all(marks);
             }
             let sites = links.sites;
             for index in &group.programs {
                 if let (Some(program), Some(Some(fd))) = (cx.manifest.programs.get(*index), cx.loaded.programs.get(*index)) {
                     links.of(*index);
-                    // what cannot be attached again stays detached, and is reported as such
+                    // a probe that cannot be attached again stays detached, and is reported as such
                     let _ = attach::attach(links, program, *fd, cx.settings, sys, &mut |_| Ok(()));
                 }
             }
@@ -310,7 +311,7 @@ impl ProbeGroup {
         (cost, tally.ran, tally.thinned)
     }
 
-    /// Computes its share of processor time in the last `ns` nanoseconds.
+    /// Computes the group's share of processor time in the last `ns` nanoseconds.
     fn look(&mut self, cx: &SessionCx, ns: f64, measured: bool) {
         if self.detached.is_some() {
             return;
@@ -328,7 +329,7 @@ impl ProbeGroup {
             self.share = self.entries + time / ns;
             return;
         }
-        // runs that no gate counted cost what they did when they were measured
+        // runs that no gate counted are assumed to cost the same as when they were measured
         let known = passed * (self.run + self.entry) + refused * (REFUSED + self.entry);
         self.share = self.share.max(known / ns);
         self.entries = self.entries.max((passed + refused) * self.entry / ns);

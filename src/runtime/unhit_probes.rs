@@ -15,7 +15,7 @@ use crate::system::{Function, TargetInfo, kernel::noreturn};
 pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn TargetInfo) -> Vec<String> {
     let Some(bytes) = maps::first(hits) else { return Vec::new() };
     let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
-    // by attach point, in the script's order: is one of its sites hit, and which are there
+    // for each attach point, in the script's order: whether one of its sites was hit, and the number of its sites
     let mut points: Vec<(&AttachSite, bool, usize)> = Vec::new();
     for of in &manifest.hits {
         let Some(program) = manifest.programs.get(of.program) else { continue };
@@ -33,7 +33,7 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
     }
     points.sort_by_key(|(site, ..)| (site.pos.file.clone(), site.pos.line, site.pos.col));
     let note = |(site, _, n): &(&AttachSite, bool, usize)| {
-        // a marker has a site for each place in which the compiler put it
+        // a marker has a site for each place at which the compiler inlined it
         let others = if *n > 1 && !matches!(site.attach, Attach::Usdt { .. }) { format!(" and {} more", n - 1) } else { String::new() };
         let verb = if others.is_empty() { "was" } else { "were" };
         format!("note: {}{others} {verb} never hit: {}", site.name, reason(&site.attach, pid, sys))
@@ -69,7 +69,7 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     "no event occurred".into()
 }
 
-/// Is it the end of something that does not end?
+/// Is it the return of a function that does not return?
 fn never_returns(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Kprobe { function, ret: true, .. } | Attach::Trampoline { function, exit: true, .. } = attach {
         return noreturn::of_kernel(function);
@@ -79,10 +79,10 @@ fn never_returns(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     sys.binary(path).is_ok_and(|binary| binary.functions.iter().any(|f| f.offset == *offset && never(f)))
 }
 
-/// Processes that have a file mapped, to run it.
+/// Processes that have mapped a file as code.
 struct Users {
     here: usize,
-    /// One that has another file, which had this name before.
+    /// A process that has mapped another file, which had this name before.
     replaced: Option<u32>,
 }
 

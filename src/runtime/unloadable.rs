@@ -12,7 +12,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
         return Vec::new();
     };
     if program.ty.row().of_kernel_functions && denied(why) && super::privileges::missing().is_none() {
-        // what it says of one it says of all, and again each time
+        // a rejection applies to all programs of the type, and repeats each time
         let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
         return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
     }
@@ -21,7 +21,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     }
     if let Some(refused) = why.downcast_ref::<VerifierError>() {
         let looked_at = refused.log.lines().any(is_instruction);
-        // kernels before 6.16 refuse some without a word: `btf_id_deny` of kernel/bpf/verifier.c
+        // kernels before 6.16 reject some without a message: `btf_id_deny` of kernel/bpf/verifier.c
         let told = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
         let reason = if told { refused.reason.clone() } else { NOT_THERE.into() };
         return if looked_at { Vec::new() } else { vec![(index, reason)] };
@@ -36,7 +36,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     Vec::new()
 }
 
-/// Does the machine forbid it, rather than the program's target?
+/// Does the machine forbid loading, rather than reject the program's target?
 pub(super) fn denied(why: &anyhow::Error) -> bool {
     why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied)
 }

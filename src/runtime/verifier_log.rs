@@ -2,7 +2,7 @@
 
 use crate::value::Pos;
 
-/// The kernel's verifier refused a program.
+/// A program that the kernel's verifier rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifierError {
     /// The probe's name.
@@ -54,7 +54,7 @@ impl std::fmt::Display for VerifierError {
 impl std::error::Error for VerifierError {}
 
 /// Reads a log. Two forms are known. Up to Linux 7.2 the reason is the last line before the summary; line information
-/// stands before the instructions that it holds for:
+/// precedes its instructions:
 ///
 /// ```text
 /// ; @x = *(arg0 + 8); @ script.bt:3
@@ -63,8 +63,8 @@ impl std::error::Error for VerifierError {}
 /// processed 12 insns (limit 1000000) …
 /// ```
 ///
-/// From 7.3 a report follows, of which `Verification failed:` gives the class, and the indented lines under `Reason:`,
-/// `At:` and `Suggestion:` the rest.
+/// From 7.3 on, a report follows: `Verification failed:` gives the class, and the indented lines under `Reason:`, `At:`
+/// and `Suggestion:` the details.
 ///
 /// `failure` is the error of the system call, in libbpf's words: `-E2BIG`.
 pub fn read(program: &str, log: &str, failure: Option<&str>) -> VerifierError {
@@ -95,11 +95,11 @@ pub fn read(program: &str, log: &str, failure: Option<&str>) -> VerifierError {
     }
 }
 
-/// The reason where the log has none.
+/// The reason if the log has none.
 fn by_failure(failure: Option<&str>) -> String {
     let is = |words: [&str; 2]| failure.is_some_and(|failure| words.iter().any(|word| failure.contains(word)));
     if is(["E2BIG", "Argument list too long"]) {
-        // `bpf_prog_load` of kernel/bpf/syscall.c compares the number before it runs the verifier
+        // `bpf_prog_load` of kernel/bpf/syscall.c compares the number of instructions before it runs the verifier
         "the program is too large: the kernel accepts 1000000 instructions".into()
     } else if is(["ENOMEM", "Cannot allocate memory"]) {
         "there is not enough memory".into()
@@ -108,7 +108,7 @@ fn by_failure(failure: Option<&str>) -> String {
     }
 }
 
-/// Remedies by words of the reason.
+/// Remedies by phrases of the reason.
 const REMEDIES: [(&str, &str); 17] = [
     ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
     ("number of maps per program", "use fewer maps in the probe, or one map with a key"),
@@ -117,7 +117,7 @@ const REMEDIES: [(&str, &str); 17] = [
     ("too large", "split the probe, use fewer iterations, or nest fewer loops and conditions"),
     ("too many", "use fewer iterations, or split the probe"),
     ("back-edge", "loops need Linux 5.3: use `unroll(n) { … }`"),
-    // of callbacks, which came with Linux 5.13, it does not know what they are
+    // kernels before Linux 5.13 do not know callbacks
     ("number of funcs in func_info", "loops over a map, including len(), need Linux 5.13"),
     ("unknown#195", "reading an aggregation within the script needs Linux 5.19"),
     ("bpf_map_lookup_percpu_elem#", "reading an aggregation within the script needs Linux 5.19"),
@@ -142,12 +142,12 @@ fn position(line: &str) -> Option<Pos> {
     Some(Pos { file: file.into(), line: line.trim().parse().ok()?, col: 1, ..Pos::default() })
 }
 
-/// What the verifier says when it gives up. It does so within a line, after the instruction that it has come to.
+/// The verifier's messages when it gives up. They are on the line of the current instruction, after it.
 const GIVES_UP: [&str; 2] = ["BPF program is too large", "The sequence of "];
-/// It says so within this many lines of the end; a state of registers, and the summary, may follow.
+/// The message is within this many lines of the end; a register state and the summary may follow it.
 const LAST_LINES: usize = 8;
 
-/// The last line that is neither summary, instruction, register state nor source; or the end of an instruction's line.
+/// The last line that is neither summary, instruction, register state nor source; or the text after an instruction.
 fn last_words(trace: &[&str]) -> Option<String> {
     let gives_up = |line: &str| GIVES_UP.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
     let speech = || trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned);
@@ -171,10 +171,10 @@ fn is_speech(line: &str) -> bool {
         "arg#",
         "max_states",
         "func#",
-        // a state of registers
+        // a register state
         "frame",
     ];
-    // of functions that it goes through by themselves, before and after the one with the reason
+    // about functions that it checks separately, before and after the one with the reason
     const ACCEPTS: [&str; 2] = ["is global and assumed valid", "is safe for any args"];
     let first = line.split([' ', ':']).next().unwrap_or("");
     let instruction = !first.is_empty() && first.bytes().all(|b| b.is_ascii_digit()) && line[first.len()..].starts_with(':');

@@ -16,16 +16,16 @@ use crate::terminal::screen::{Screen, key, shares};
 use crate::terminal::{self, Canvas};
 use crate::value::{MapView, PICTURES};
 
-/// Lines that are kept until the end; earlier ones were only seen.
+/// Maximum number of lines that are kept until the end; earlier ones are dropped.
 const MOST_LINES: usize = 10_000;
 
-/// What is to be shown, and how.
+/// What is shown, and how.
 pub struct WatchView {
     /// The interval between two reads of the maps.
     pub every: Duration,
-    /// The head of the screen.
+    /// The title of the screen.
     pub title: String,
-    /// How maps are rendered, but for the size of the screen.
+    /// How maps are rendered, except for the size of the screen.
     pub options: RenderOptions,
     /// Names of maps that are left out.
     pub hidden: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct Watch {
     since: Instant,
     due: Instant,
     size: (usize, usize),
-    /// Output and messages, whole lines but for the last.
+    /// Output and messages: complete lines, except for the last.
     lines: VecDeque<(Stream, String)>,
     dropped: u64,
 }
@@ -56,7 +56,7 @@ pub(super) enum Stream {
 }
 
 impl Watch {
-    /// None where standard output does not take it.
+    /// None if standard output is not a suitable terminal.
     pub fn begin(wanted: WatchView, manifest: &Manifest) -> Option<Self> {
         let hidden: BTreeSet<&str> = wanted.hidden.iter().map(String::as_str).collect();
         let mut maps: Vec<usize> = (0..manifest.maps.len()).collect();
@@ -73,7 +73,7 @@ impl Watch {
         if self.keys { io::stdin().as_raw_fd() } else { -1 }
     }
 
-    /// Takes what is rendered.
+    /// Takes the rendered text.
     pub fn keep(&mut self, rendered: &mut Rendered) {
         for (stream, bytes) in [(Stream::Output, &mut rendered.out), (Stream::Messages, &mut rendered.err)] {
             for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
@@ -114,7 +114,7 @@ impl Watch {
         Some(self.maps.clone())
     }
 
-    /// Gives the terminal back. Returns the lines that were printed meanwhile, and the number of those that were dropped.
+    /// Restores the terminal. Returns the lines that were printed meanwhile, and the number of those that were dropped.
     pub fn end(self) -> (VecDeque<(Stream, String)>, u64) {
         (self.lines, self.dropped)
     }
@@ -146,7 +146,7 @@ impl Watch {
     }
 }
 
-/// The lines of a map; an empty one after them. None if there is nothing to show.
+/// The lines of a map, followed by an empty line. None if there is nothing to show.
 fn block(mut view: MapView, room: usize, text: &mut dyn Renderer) -> Option<Vec<String>> {
     if !view.set || !view.is_result() {
         return None;

@@ -17,16 +17,16 @@ struct CodeObject {
     table: Vec<u8>,
 }
 
-/// All of them, and how many bytes they take.
+/// All code objects, and their size in bytes.
 #[derive(Default)]
 struct Codes {
     known: HashMap<u64, CodeObject>,
     bytes: usize,
 }
 
-/// Bytes that are kept at most: half a million functions.
+/// Maximum number of bytes that are kept: half a million functions.
 const MOST: usize = 256 << 20;
-/// Bytes of a line table that are kept at most.
+/// Maximum size of a line table in bytes.
 const MOST_TABLE: usize = 64 << 10;
 
 static CODES: LazyLock<Mutex<Codes>> = LazyLock::new(Mutex::default);
@@ -51,7 +51,7 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
         return;
     }
     if let Some(known) = codes.known.get_mut(&id) {
-        // another process has the same
+        // another process may send the same piece
         if piece_at == known.table.len() && piece_at + piece.len() <= MOST_TABLE {
             known.table.extend_from_slice(piece);
             codes.bytes += piece.len();
@@ -96,7 +96,7 @@ fn text(bytes: &[u8], shape: u32) -> String {
 pub(in crate::runtime) fn frame(id: u64, offset: u32) -> Option<Frame> {
     let codes = codes();
     let known = codes.known.get(&id)?;
-    // before the first instruction
+    // an offset before the first instruction
     let line = if offset > i32::MAX as u32 { Some(known.first) } else { lines::line(known.minor, &known.table, known.first, offset) };
     let source = Some((known.file.clone(), line.unwrap_or(0)));
     Some(Frame { symbol: Some(known.name.clone()), source, interpreted: true, ..Frame::default() })

@@ -42,8 +42,8 @@ fn by_range(table: &[u8], first: u32, offset: u32) -> Option<i64> {
     None
 }
 
-/// `co_linetable` of 3.11 and newer: entries of a byte with its highest bit set, a kind of four bits and the length in code
-/// units less one, and what the kind adds.
+/// `co_linetable` of 3.11 and newer: entries consist of a byte (highest bit set, a kind of four bits, and the length in
+/// code units minus one) and data that depend on the kind.
 fn by_location(table: &[u8], first: u32, offset: u32) -> Option<i64> {
     /// Bytes of a code unit.
     const UNIT: u64 = 2;

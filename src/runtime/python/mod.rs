@@ -27,22 +27,22 @@ use crate::system::binary::python::{self, Python};
 
 pub(super) use codes::{frame, is_code, keep};
 
-/// Looks for new interpreters until it is dropped.
+/// Finds new interpreters until it is dropped.
 pub(super) struct Processes {
     /// What was found at the start, for `-v`: a line for each file.
     pub found: Vec<String>,
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
-/// The thread is woken by the kernel; this is for nothing but a wake-up that got lost.
+/// The kernel wakes the thread; this timeout covers a lost wakeup only.
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Processes {
-    /// Fills the map with the processes there are (those of `pid`, if it is given), and starts the thread. None if no program
-    /// asks for Python frames. `in_namespace`: processes are known by their numbers in rbt's pid namespace.
+    /// Fills the map with the existing processes (those of `pid`, if it is given), and starts the thread. None if no
+    /// program needs Python frames. `in_namespace`: processes are identified by their numbers in rbt's PID namespace.
     pub fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
         let map = loaded.pythons?;
-        // before the search, so that nothing is missed between the two
+        // before the search, so that no mapping is missed in between
         let recorder = Recorder::open_prompt().ok();
         let of_namespace = if in_namespace { OF_NAMESPACE } else { 0 };
         let mut finder = Finder { map, of_namespace, files: HashMap::new(), found: BTreeMap::new() };
@@ -92,7 +92,7 @@ fn watch(mut finder: Finder, mut recorder: Recorder) -> Option<(JoinHandle<()>, 
 /// Finds the interpreter of a process.
 struct Finder {
     map: MapFd,
-    /// What is added to the number of a process.
+    /// The number that is added to a process ID.
     of_namespace: u32,
     /// By device, inode and time of change. None: no interpreter.
     files: HashMap<(u64, u64, i64), Option<Arc<Python>>>,
@@ -131,7 +131,7 @@ impl Finder {
         let Some(bias) = python.bias(start, offset) else { return };
         let version = python.layout.map_or_else(|why| why.to_string(), |layout| format!("Python 3.{}", layout.minor));
         *self.found.entry((name.to_owned(), version)).or_default() += 1;
-        // a process that has ended meanwhile leaves its entry to one of the same number
+        // an entry of a process that has ended meanwhile stays until another process has its number
         set(self.map, pid | self.of_namespace, &Process::of(&python, bias));
     }
 

@@ -17,9 +17,9 @@ use crate::codegen::artifact::{MapDef, Process};
 #[derive(Debug)]
 pub(super) struct Maps {
     maps: Vec<(&'static str, OwnedFd)>,
-    /// The maps within the map of pools.
+    /// The inner maps of the map of pools.
     pools: Vec<OwnedFd>,
-    /// A pool that is on its way into the map of pools: see [`Maps::add_pool_of`].
+    /// A pool that is being added to the map of pools: see [`Maps::add_pool_of`].
     entering: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -36,7 +36,8 @@ impl Maps {
         Ok(maps)
     }
 
-    /// Of a map that programs share. It lives as long as the process's tables do, which the loaded programs keep.
+    /// The descriptor of a map that programs share. It lives as long as the process's tables, which the loaded programs
+    /// keep.
     pub fn named(&self, name: &str) -> Option<BorrowedFd<'static>> {
         let (_, fd) = self.maps.iter().find(|(n, _)| *n == name)?;
         // SAFETY: used for bpf_map__reuse_fd at once, which duplicates it, while `self` is there
@@ -51,19 +52,19 @@ impl Maps {
         self.maps.iter().find(|(n, _)| *n == name).map_or(-1, |(_, fd)| fd.as_raw_fd())
     }
 
-    /// How many pools there are.
+    /// The number of pools.
     pub fn pools(&self) -> usize {
         self.pools.len()
     }
 
-    /// One more pool, all zero.
+    /// Adds a pool filled with zeros.
     pub fn add_pool(&mut self) -> io::Result<()> {
         let pool = create("unwind_pool", POOL, None)?;
         self.add_pool_of(pool)
     }
 
-    /// The kernel waits for a grace period of RCU before it says that a map is in a map of maps, 10 to 20 ms, in which
-    /// another thread waits and this one continues: tables are written directly to the pool.
+    /// The kernel waits for a grace period of RCU before the insertion of a map into a map of maps returns. That takes
+    /// 10 to 20 ms, so another thread waits and this one continues: tables are written directly to the pool.
     fn add_pool_of(&mut self, pool: OwnedFd) -> io::Result<()> {
         self.wait_for_pools()?;
         let key = self.pools.len() as u32;
@@ -92,7 +93,7 @@ impl Maps {
     fn set<T: Copy>(&self, index: u32, value: &T) -> io::Result<()> {
         const { assert!(size_of::<T>() <= size_of::<RuleEntry>()) };
         let mut element = [0u64; size_of::<RuleEntry>() / 8];
-        // SAFETY: as checked, it fits, and has nothing but numbers
+        // SAFETY: it fits, as checked, and consists of numbers only
         unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), element.as_mut_ptr().cast(), size_of::<T>()) };
         update(self.fd(TABLE), &index, &element)
     }
@@ -111,7 +112,7 @@ impl Maps {
         update(self.fd(INODES), key, &number)
     }
 
-    /// Has programs know the interpreter in a file.
+    /// Tells programs about the interpreter in a file.
     pub fn set_interpreter(&self, file: u32, process: &Process) -> io::Result<()> {
         update(self.fd(INTERPRETERS), &file, process)
     }
@@ -127,7 +128,7 @@ pub(super) fn miss(record: &[u8]) -> Option<Miss> {
     if record.len() < size_of::<Miss>() {
         return None;
     }
-    // SAFETY: as many bytes as it has, all of them numbers
+    // SAFETY: reads as many bytes as it has, all of them numbers
     Some(unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) })
 }
 
@@ -149,7 +150,7 @@ fn create(name: &str, def: MapDef, inner: Option<RawFd>) -> io::Result<OwnedFd> 
 }
 
 fn update<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
-    // SAFETY: callers give what the map's definition has as key and value
+    // SAFETY: callers pass keys and values of the sizes in the map's definition
     match unsafe { libbpf_sys::bpf_map_update_elem(map, std::ptr::from_ref(key).cast(), std::ptr::from_ref(value).cast(), 0) } {
         error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
         _ => Ok(()),

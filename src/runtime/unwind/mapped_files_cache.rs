@@ -7,20 +7,20 @@ use crate::input;
 use crate::system::cache::{CacheFile, Kind, digest};
 
 const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", most_bytes: 1 << 20, most_files: 1024 };
-/// Files of one program at most.
+/// Maximum number of files of one program.
 const MOST: usize = 512;
 
 /// The files of a program.
 #[derive(Debug)]
 pub(super) struct MappedFilesCache {
     file: CacheFile,
-    /// In the order in which they were mapped first.
+    /// In the order in which they were first mapped.
     pub files: Vec<PathBuf>,
     changed: bool,
 }
 
 impl MappedFilesCache {
-    /// What is known of a program; none if nothing is kept between runs.
+    /// The known files of a program; none if nothing is kept between runs.
     pub fn of(program: &Path) -> Option<Self> {
         let path = program.canonicalize().ok()?;
         let file = CacheFile::new(KIND, format!("{:016x}", digest(path.as_os_str().as_encoded_bytes())))?;
@@ -37,7 +37,7 @@ impl MappedFilesCache {
         }
     }
 
-    /// Keeps the files that are still there, if there are more than before.
+    /// Saves the files that still exist, if there are more than before.
     pub fn save(&mut self) {
         if std::mem::take(&mut self.changed) {
             let there = self.files.iter().filter(|path| input::open_regular(path).is_ok());

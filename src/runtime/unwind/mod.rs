@@ -41,7 +41,7 @@ use kernel::Maps;
 use mapped_files_cache::MappedFilesCache;
 use table_allocator::TableAllocator;
 
-/// Nothing to do: the longest sleep.
+/// The maximum sleep if there is nothing to do.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// How often rbt tries to identify a file. It also fails if the file's table exists already.
@@ -54,7 +54,7 @@ const ANCESTORS: usize = 16;
 /// The tables of this process.
 pub(super) struct Unwinder {
     state: Arc<Mutex<State>>,
-    /// Of the same name in the state.
+    /// The same as `child` in the state.
     child: SharedChild,
     stop: OwnedFd,
     wake: OwnedFd,
@@ -64,10 +64,10 @@ pub(super) struct Unwinder {
 /// state may be held for long.
 type SharedChild = Arc<Mutex<Option<(u32, MappedFilesCache)>>>;
 
-/// What tables are made with.
+/// The options for making tables.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
-    /// Bytes that they may take.
+    /// The maximum size of tables in bytes.
     pub memory: u64,
     /// See [`tables::table`].
     pub debug_dirs: Vec<String>,
@@ -77,26 +77,26 @@ struct State {
     maps: Maps,
     ring: Ring,
     placed: TableAllocator,
-    /// By the kernel's identity of files: their numbers.
+    /// Numbers of files by the kernel's identity of the files.
     files: HashMap<FileKey, u32>,
     /// Files that were read before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
     /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
     child: SharedChild,
-    /// Files whose tables are made next, in the thread.
+    /// Files whose tables the thread makes next.
     next: VecDeque<PathBuf>,
-    /// Has the thread make the tables of all that is mapped.
+    /// Makes the thread build the tables of all mapped files.
     all: bool,
     debug_dirs: Vec<String>,
-    /// What was loaded, for `-v`.
+    /// The loaded tables, for `-v`.
     loaded: Vec<String>,
 }
 
 impl Unwinder {
-    /// The tables of this process, which are made where there are none yet.
+    /// The tables of this process; created if there are none yet.
     ///
-    /// Errors: the kernel's, for the maps.
+    /// Errors: those of the kernel when it creates the maps.
     pub fn shared(options: &Options) -> io::Result<Arc<Self>> {
         static SHARED: Mutex<Weak<Unwinder>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +128,7 @@ impl Unwinder {
         let state = Arc::new(Mutex::new(state));
         of(&state).load_vdso();
         let (stop, wake) = (eventfd()?, eventfd()?);
-        // without the right to it, tables are made when programs miss them
+        // without permission, tables are made when programs miss them
         let recorder = Recorder::open_prompt().ok();
         spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, recorder)?;
         Ok(Self { state, child, stop, wake })
@@ -139,18 +139,17 @@ impl Unwinder {
         of(&self.state).maps.named(name)
     }
 
-    /// From now on, the program by which files are identified is this one: see
-    /// [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
+    /// Sets the program that identifies files: see [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     pub fn identify_by(&self, identify: RawFd) {
-        // SAFETY: open, since the caller has it
+        // SAFETY: the caller holds it open
         let own = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
         let mut state = of(&self.state);
         state.identify = own.ok();
-        // the programs are loaded: from now on they may look for rows; errors: they find none
+        // the programs are loaded, and may look up rows after this; on an error, they find none
         let _ = state.maps.wait_for_pools();
     }
 
-    /// Makes the tables of what a process has mapped.
+    /// Makes the tables of the files that a process has mapped.
     pub fn preload_process(&self, pid: u32) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
@@ -158,14 +157,15 @@ impl Unwinder {
         }
     }
 
-    /// Makes the tables of a program that is about to run, and of what it is linked with.
+    /// Makes the tables of a program that is about to run, and of its libraries.
     pub fn preload_program(&self, path: &Path) {
         let mut state = of(&self.state);
         state.preload(path);
         needed(path).iter().for_each(|needed| state.preload(needed));
     }
 
-    /// Has the thread make the tables of what a program, which rbt is about to run as this process, mapped in earlier runs.
+    /// Makes the thread build the tables of the files that a program mapped in earlier runs; rbt is about to run it as
+    /// this process.
     pub fn preload_earlier(&self, program: &Path, pid: u32) {
         let Some(earlier) = MappedFilesCache::of(program) else { return };
         of(&self.state).next.extend(earlier.files.iter().cloned());
@@ -173,13 +173,14 @@ impl Unwinder {
         wake(&self.wake);
     }
 
-    /// Has the thread make the tables of all that processes run now, in its own time: what programs miss comes first.
+    /// Makes the thread build the tables of all files that processes run now, at low priority: files that programs miss
+    /// come first.
     pub fn preload_all(&self) {
         of(&self.state).all = true;
         wake(&self.wake);
     }
 
-    /// What was loaded since the last call: a line each.
+    /// The tables loaded since the last call: a line each.
     pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut of(&self.state).loaded)
     }
@@ -195,7 +196,7 @@ impl Drop for Unwinder {
     }
 }
 
-/// A thread that panicked in the midst has at worst left a table out.
+/// A thread that panicked while it held the lock has at worst omitted a table.
 fn of<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -207,7 +208,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: O
         let mut seen = HashSet::new();
         let mut left: Vec<PathBuf> = Vec::new();
         let mut niceness = 0;
-        // what is traced goes first, unless it waits for a table; without the right to it, so be it
+        // traced processes have precedence, unless they wait for a table; if the priority cannot be changed, it stays
         let mut yields = |to: i32| {
             if std::mem::replace(&mut niceness, to) != to {
                 // Linux takes "this process" as this thread
@@ -245,7 +246,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: O
 }
 
 impl State {
-    /// Has programs find what they missed, and gives how much that was.
+    /// Supplies the tables that programs missed, and returns their number.
     fn supply(&mut self) -> usize {
         let mut misses = Vec::new();
         self.ring.drain(u64::MAX, &mut |record| {
@@ -260,13 +261,13 @@ impl State {
             let name = line.and_then(|line| Some(line.file()?.0));
             self.load(miss.file, pid, &mapping, name.as_deref());
             name.into_iter().for_each(|name| self.note_earlier(pid, &name));
-            // should it be forgotten there, or not have worked, it is reported again
+            // if it is forgotten there, or this failed, it is reported again
             self.maps.forget_miss(miss.key);
         }
         misses.len()
     }
 
-    /// Takes in what processes have mapped: tables of files that are new are made next, the latest first.
+    /// Processes the records of mappings: tables of new files are made next, the latest first.
     fn note_mapped(&mut self, events: Vec<Event>, seen: &mut HashSet<(PathBuf, u64)>) {
         for event in events {
             let Event::Mapped { pid, start, len, inode, path, .. } = event else { continue };
@@ -284,7 +285,7 @@ impl State {
         }
     }
 
-    /// Notes a file that the program that rbt runs, or one that it started, has mapped.
+    /// Notes a file mapped by the program that rbt runs, or by one of its descendants.
     fn note_earlier(&mut self, pid: u32, path: &Path) {
         if let Some((child, earlier)) = &mut *of(&self.child)
             && descends(pid, *child)
@@ -293,7 +294,7 @@ impl State {
         }
     }
 
-    /// Makes the table of a file that will be mapped: maps it here, and has a program report it.
+    /// Makes the table of a file that will be mapped: maps it here, and runs a program that reports it.
     fn preload(&mut self, at: &Path) {
         let Some(identify) = self.identify.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let Ok((file, meta)) = input::open_regular(at) else { return };
@@ -302,7 +303,7 @@ impl State {
         }
         // SAFETY: the memory is not read
         let Ok(mapped) = (unsafe { memmap2::MmapOptions::new().len(1).map(&file) }) else { return };
-        // the program looks without the lock, so it may overlook a mapping while another thread changes them
+        // the program reads without the lock, so it may overlook a mapping while another thread changes the mappings
         for _ in 0..IDENTIFY_TRIES {
             // errors: the table is made when a program misses it
             let _ = test_run::run_once(identify, mapped.as_ptr() as u64);
@@ -321,7 +322,7 @@ impl State {
         let is_it = |path: &&Path| input::open_regular(path).is_ok_and(|(_, meta)| meta.ino() == key.ino && meta.len() == key.size);
         let at = [Some(mapping), by_name.as_deref()].into_iter().flatten().find(is_it)?.to_owned();
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
-        // what is no program of 64 bits is gone through by frame pointers
+        // a file that is not a 64-bit program is unwound by frame pointers
         let table = tables::table(&name, &at, &self.debug_dirs).unwrap_or_default();
         let interpreter = table.rules.iter().any(|rule| rule.interpreter).then(|| interpreters::of_file(&at, &name)).flatten();
         self.put(key, &table, interpreter, &name.display().to_string())
@@ -349,7 +350,7 @@ fn mapping(pid: u32, start: u64, end: u64) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
 }
 
-/// Is a process this one, or did that start it, directly or not?
+/// Is a process this one or one of its descendants?
 fn descends(mut pid: u32, from: u32) -> bool {
     for _ in 0..ANCESTORS {
         if pid == from {
@@ -362,7 +363,7 @@ fn descends(mut pid: u32, from: u32) -> bool {
     false
 }
 
-/// The executable mappings of files of all processes, each file once; those that most processes have are last.
+/// The files that processes have mapped as code, each once; those that most processes have mapped come last.
 fn mapped_files() -> Vec<PathBuf> {
     let mut found: HashMap<(Vec<u8>, u64), (usize, PathBuf)> = HashMap::new();
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -378,7 +379,7 @@ fn mapped_files() -> Vec<PathBuf> {
     found.into_iter().map(|(_, mapping)| mapping).collect()
 }
 
-/// The vDSO's image, which is the same in all processes of 64 bits.
+/// The image of the vDSO, which is the same in all 64-bit processes.
 fn vdso() -> Option<Vec<u8>> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read("/proc/self/maps").ok()?;

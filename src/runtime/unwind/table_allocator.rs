@@ -11,16 +11,16 @@ use crate::system::binary::unwind::{Rule, Table};
 
 type Block = Box<[u64; BLOCK_WORDS as usize]>;
 
-/// The tables that were placed.
+/// The allocated tables.
 #[derive(Debug)]
 pub(super) struct TableAllocator {
     /// Words in use.
     words: u64,
-    /// Words that there may be.
+    /// Maximum number of words.
     most: u64,
     files: u32,
     rules: HashMap<RuleEntry, u32>,
-    /// The last block that was written to, which has room left.
+    /// The last block that was written to, which has free space.
     last: Option<(u64, Block)>,
 }
 
@@ -38,7 +38,7 @@ impl Writer {
         }
     }
 
-    /// The first of this many words, which do not cross the end of a block.
+    /// Reserves this many words, which do not cross the end of a block, and returns the first.
     fn reserve(&mut self, words: u64) -> u64 {
         let left = u64::from(BLOCK_WORDS) - self.words % u64::from(BLOCK_WORDS);
         if words > left {
@@ -51,16 +51,16 @@ impl Writer {
 }
 
 impl TableAllocator {
-    /// `memory`: bytes that tables may take.
+    /// `memory`: the maximum size of all tables in bytes.
     pub fn new(memory: u64) -> Self {
         let pool = u64::from(POOL_BLOCKS) * u64::from(BLOCK_WORDS);
         let pools = (memory / 8 / pool).clamp(1, MOST_POOLS.into());
         Self { words: 0, most: pools * pool, files: 0, rules: HashMap::new(), last: None }
     }
 
-    /// Puts a table into the kernel, and gives the number of its file.
+    /// Writes a table to the kernel, and returns the number of its file.
     ///
-    /// Errors: no room, or the kernel's.
+    /// Errors: no space, or an error of the kernel.
     pub fn add(&mut self, maps: &mut Maps, table: &Table) -> io::Result<u32> {
         if self.files >= MOST_FILES {
             return Err(io::ErrorKind::StorageFull.into());
