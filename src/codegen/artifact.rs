@@ -13,32 +13,32 @@ use crate::value::Pos;
 pub struct Artifact {
     /// A BPF ELF object with BTF-defined maps.
     pub elf: Vec<u8>,
-    /// What is in it.
+    /// Its description.
     pub manifest: Manifest,
 }
 
-/// What is in an object.
+/// The description of an object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// One per function in the object, in order of declaration.
     pub programs: Vec<Program>,
     /// The script's maps, in order of name. Map `i` is `map_i` in the object.
     pub maps: Vec<Map>,
-    /// What a record's index means.
+    /// The meaning of a record's index.
     pub events: Vec<Event>,
-    /// Each has its [`Failures`].
+    /// Reported problems, each with its [`Failures`].
     #[serde(default)]
     pub problems: Vec<Problem>,
-    /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
+    /// The programs that record whether they ran: bytes of the object's [`HITS_SECTION`].
     #[serde(default)]
     pub hits: Vec<Hits>,
-    /// Programs that keep the maps of followed processes and of Python interpreters, and the raw tracepoints that they are for.
+    /// Programs that maintain the maps of followed processes and of Python interpreters, with their raw tracepoints.
     #[serde(default)]
     pub followers: Vec<(String, String)>,
-    /// Which runs of each probe a limit may drop; empty where nothing limits the run.
+    /// Which runs of each probe a limit may drop; empty if nothing limits the run.
     #[serde(default)]
     pub sampling: Vec<Sampling>,
-    /// How many [`ProbeCounters`]s each CPU has.
+    /// Number of [`ProbeCounters`] per CPU.
     #[serde(default)]
     pub probes: usize,
     /// Limits (in frames) of the stack maps. The map with limit n is `stacks_n`: a hash from the ID of a stack (`u64`) to n
@@ -51,16 +51,16 @@ pub struct Manifest {
 pub enum Sampling {
     /// Not at all.
     Exempt,
-    /// By themselves.
+    /// Independently.
     Alone,
-    /// They decide for the return of the call.
+    /// The decision also applies to the return of the call.
     Entry,
-    /// They follow this probe's.
+    /// As decided for the entry.
     Return {
-        /// On the entry of the same function.
+        /// The probe on the entry of the same function.
         entry: usize,
     },
-    /// Not one by one: the probe can only be detached with those of its group.
+    /// Not individually: the probe can only be detached with those of its group.
     Coupled {
         /// The group's first probe.
         group: usize,
@@ -68,7 +68,7 @@ pub enum Sampling {
 }
 
 impl Manifest {
-    /// The types of what reaches user space: keys and values of maps, and fields of records.
+    /// The types of the data that reach user space: keys and values of maps, and fields of records.
     pub fn types(&self) -> impl Iterator<Item = &Type> {
         let fields = self.events.iter().flat_map(|event| &event.args).filter_map(|arg| match arg {
             EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => Some(ty),
@@ -83,18 +83,18 @@ impl Manifest {
     }
 }
 
-/// The most that a manifest has of anything: of probes, programs, frames.
+/// The maximum number of probes, programs, frames and other items in a manifest.
 const MOST: usize = 1 << 20;
 /// The largest value in bytes.
 const LARGEST: u32 = 1 << 26;
 
 impl Manifest {
-    /// Is it one that rbt may have written? It may come from elsewhere: its numbers decide how much memory is taken.
+    /// Can it have been written by rbt? It may be untrusted, and its numbers determine memory use.
     ///
     /// # Errors
-    /// What is not right.
+    /// Errors: the fault.
     pub fn check(&self) -> Result<(), &'static str> {
-        // the others ask for sizes
+        // the other checks need sizes
         if !self.types().all(|ty| ty.is_valid(LARGEST)) {
             return Err("the size of a type");
         }
@@ -123,7 +123,7 @@ impl Manifest {
         checks.iter().find(|(good, _)| !good).map_or(Ok(()), |(_, what)| Err(what))
     }
 
-    /// Forgets what is different in each kernel build and tells nothing about records: the IDs of structs.
+    /// Removes what differs between kernel builds and is irrelevant to records: the IDs of structs.
     pub fn forget_target(&mut self) {
         for map in &mut self.maps {
             map.key.iter_mut().chain([&mut map.value]).for_each(Type::forget_target);
@@ -152,7 +152,7 @@ pub use crate::emit::shared::{
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};
 
-/// Which bytes a program sets when it runs, filters passed.
+/// The bytes that a program sets when it runs, after the filters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hits {
     /// Index in [`Manifest::programs`].
@@ -161,7 +161,8 @@ pub struct Hits {
     pub first: u32,
     /// One for each site, or else one for all.
     pub each: bool,
-    /// The program's sites that these are about: the first, and how many. (A session's are those of two probes.)
+    /// The range of the program's sites that these are about: the first, and the number. (A session has those of two
+    /// probes.)
     pub sites: (usize, usize),
 }
 
@@ -170,26 +171,26 @@ pub struct Hits {
 pub struct Program {
     /// The function's name in the object.
     pub function: String,
-    /// What it is loaded as.
+    /// Its type.
     pub ty: ProgramType,
-    /// Where it is attached. With several sites, the link's cookie is the site's index (system calls: the program
-    /// finds the index by the call's number, and is attached once).
+    /// The places where it is attached. With several sites, the link's cookie is the site's index (system calls: the
+    /// program finds the index by the call's number, and is attached once).
     pub sites: Vec<AttachSite>,
-    /// What serves it in place of the mechanism that its kind is named after. Where the kernel will not have that, the script
-    /// is to be compiled without.
+    /// The mechanism that replaces the usual one of its kind. If the kernel rejects it, the script is compiled without
+    /// it.
     #[serde(default)]
     pub lowered: Option<Mechanism>,
-    /// Why, or why not, for `-v`; may be empty.
+    /// The reason for or against it, for `-v`; may be empty.
     #[serde(default)]
     pub why: String,
-    /// The script's probes that it is of, by number, from 0 in order: each has its [`ProbeCounters`]. Two where entries and returns
-    /// share a program.
+    /// The numbers of the script's probes that it serves, from 0 in order: each has its [`ProbeCounters`]. Two if
+    /// entries and returns share a program.
     #[serde(default)]
     pub probes: Vec<usize>,
 }
 
 impl Program {
-    /// The name of its site; of many, that of the first and how many more.
+    /// The name of its site; if there are several, the first with the number of others.
     pub fn name(&self) -> String {
         match self.sites.as_slice() {
             [] => self.function.clone(),
@@ -204,7 +205,7 @@ impl Program {
 pub struct AttachSite {
     /// The value of `probe`.
     pub name: String,
-    /// How.
+    /// The mechanism.
     pub attach: Attach,
     /// The attach point in the script.
     pub pos: Pos,
@@ -215,14 +216,14 @@ pub struct AttachSite {
 pub struct Map {
     /// With its `@`.
     pub name: String,
-    /// None for a scalar: an array of one.
+    /// None for a scalar, which is an array with one element.
     pub key: Option<Type>,
-    /// An [`Type::Agg`] is per CPU, unless it has slots or is too large for that.
+    /// A [`Type::Agg`] is per CPU, unless it has slots or is too large for that.
     pub value: Type,
-    /// The map is there twice (the second is `map_i_second` in the object): its bit in [`State::generations`].
+    /// For a double-buffered map (the second copy is `map_i_second` in the object): its bit in [`State::generations`].
     #[serde(default)]
     pub double: Option<u32>,
-    /// An aggregation in a plain map: where in its value the processors' slots are.
+    /// For an aggregation in a plain map: the processors' slots in its value.
     #[serde(default)]
     pub slots: Option<Slots>,
 }
@@ -230,38 +231,38 @@ pub struct Map {
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// The builtin that is called there.
+    /// The builtin that is called.
     pub builtin: String,
-    /// Where in the script.
+    /// Its place in the script.
     pub pos: Pos,
-    /// The script's line there.
+    /// The line of the script.
     pub line: String,
     /// Literals and words of the call, by position.
     pub literals: Vec<Option<Lit>>,
     /// See [`EventSpec::labels`](crate::builtins::EventSpec::labels).
     #[serde(default)]
     pub labels: Vec<String>,
-    /// What arrives, by position: the call's arguments, or what the row captured in their stead.
+    /// The values by position: the call's arguments, or what the row captured instead.
     pub args: Vec<EventArg>,
     /// Names of the sites that send it, if the record has an [`Origin`] after its first eight bytes.
     #[serde(default)]
     pub sites: Vec<String>,
 }
 
-/// A place of the script where programs report failures, and what fails there.
+/// A place in the script where programs report failures, and the operation that fails.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Problem {
     /// The helper that returns an error, without `bpf_`; or none.
     pub helper: Option<String>,
-    /// What went wrong where it is no helper (an array's bounds).
+    /// The failure, if it is not that of a helper (an array's bounds).
     pub text: String,
-    /// Where in the script.
+    /// Its place in the script.
     pub pos: Pos,
-    /// The script's line there.
+    /// The line of the script.
     pub line: String,
 }
 
-/// An argument of a call, as its record has it.
+/// An argument of a call in its record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EventArg {
     /// A literal integer.

@@ -11,18 +11,18 @@ use crate::emit::{Cmp, IntValue};
 use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::Int;
 
-/// Number of statements and expressions from which on a body is long.
+/// The number of statements and expressions at which a body is long.
 const LONG: u64 = 2000;
-/// Number of them from which on code that occurs in many places becomes a function. A call costs a nanosecond or two.
+/// The number at which code that occurs in many places is put into a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
 const PIECE: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MOST_PIECES: u64 = 128;
 
-/// Pieces are cut again where they hold a long block, but not more often than this.
+/// Maximum nesting of chunks: a chunk that contains a long block is split again.
 const DEEPEST: u32 = 2;
-/// Stack that temporaries may take in each: a program and all functions that it is in have 512 bytes together.
+/// Stack for the temporaries of each chunk: a program and all enclosing functions have 512 bytes together.
 const STACK: u32 = 96;
 
 /// The result of a chunk whose end is not where the body continues.
@@ -31,36 +31,38 @@ const RETURNED_VALUE: u64 = 2;
 const BREAK: u64 = 3;
 const CONTINUE: u64 = 4;
 
-/// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h, less the program's own and one for what reports faults.
+/// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h, minus the program's own and one for the function that reports
+/// failures.
 const FRAMES: u32 = 6;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// Is it to be cut?
+/// Should it be split?
 pub(super) fn is_long(body: &[Stmt]) -> bool {
     weight(body) >= LONG
 }
 
-/// Is it so long that code which occurs in many places becomes a function?
+/// Is it so long that code that occurs in many places is put into a function?
 pub(super) fn shares_code(body: &[Stmt]) -> bool {
     weight(body) >= SHARED
 }
 
-/// How the body under construction is cut.
+/// How the body under construction is split.
 pub(super) struct Chunks {
-    /// Weight of a piece.
+    /// Number of statements and expressions in a piece.
     piece: u64,
     /// Pieces so far.
     pub count: u32,
-    /// How deep in pieces, and how deep that may get: loops' bodies are functions, too, and the kernel calls eight deep.
+    /// The current nesting of pieces, and its maximum: bodies of loops are functions, too, and the kernel allows eight
+    /// nested calls.
     pub within: u32,
     deepest: u32,
-    /// Where in scratch memory the value of a `return` is left; made at the first.
+    /// The offset in scratch memory of the value of a `return`; allocated at the first.
     value: Option<u32>,
 }
 
 impl<'c> Gen<'_, 'c> {
-    /// Decides whether a probe's body is to be cut.
+    /// Decides whether a probe's body is split.
     pub(super) fn cut(&mut self, probe: &hir::Probe) {
         if !is_long(&probe.body) {
             return;
@@ -76,7 +78,7 @@ impl<'c> Gen<'_, 'c> {
         nesting(stmts, self.functions, &mut BTreeMap::new())
     }
 
-    /// Number of statements to combine: 1 if they need not be split, or if the first is long.
+    /// Number of statements to combine: 1 if they are not split, or if the first is long.
     pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
         let Some(chunks) = &self.body.chunks else { return 1 };
         if chunks.within >= chunks.deepest || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
@@ -96,7 +98,7 @@ impl<'c> Gen<'_, 'c> {
         stmts.len()
     }
 
-    /// Makes a function of these statements, and calls it.
+    /// Moves these statements into a function, and calls it.
     pub(super) fn chunk(&mut self, stmts: &[Stmt]) {
         let Some(chunks) = &mut self.body.chunks else { return self.statements(stmts) };
         chunks.count += 1;
@@ -117,7 +119,7 @@ impl<'c> Gen<'_, 'c> {
         self.act(stmts, how);
     }
 
-    /// Jumps where a chunk requires.
+    /// Performs the jump that a chunk's result requests.
     fn act(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
         let ways = ways(stmts);
         if !ways.any() {
@@ -180,7 +182,7 @@ impl<'c> Gen<'_, 'c> {
     }
 }
 
-/// Where control may go from some statements, other than to their end.
+/// The ways to leave some statements, other than at their end.
 struct FlowExits {
     returns: bool,
     breaks: bool,
@@ -193,7 +195,7 @@ impl FlowExits {
     }
 }
 
-/// An overestimate of the number of ways does no harm.
+/// Overestimating the exits is harmless.
 fn ways(stmts: &[Stmt]) -> FlowExits {
     let mut w = FlowExits { returns: false, breaks: false, continues: false };
     hir::visit(stmts, &mut |n| match n {

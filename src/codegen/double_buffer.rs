@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use crate::builtins::{self, Lower, MapAction, MapId};
 use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 
-/// Two statements of a list that are done as one.
+/// Two statements of a list that are performed as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PrintAndEmpty {
-    /// The statement that shows the map: the last before the other.
+    /// The statement that prints the map: the first of the two.
     pub shows: usize,
-    /// The statement that empties it, which has nothing left to do.
+    /// The statement that clears it, which then does nothing.
     pub ends: usize,
     /// Which map.
     pub map: MapId,
@@ -20,7 +20,7 @@ pub(super) struct PrintAndEmpty {
     pub keys: bool,
 }
 
-/// The maps that are printed and emptied at once somewhere.
+/// The maps that are printed and cleared in one step somewhere.
 pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     for probe in &script.probes {
@@ -54,7 +54,7 @@ fn map_action(s: &Stmt) -> Option<(MapId, MapAction)> {
     }
 }
 
-/// Do these always come to their end, without telling anything of the map?
+/// Do these statements always reach their end, without using the map?
 fn passes(stmts: &[Stmt], map: MapId) -> bool {
     let mut passes = true;
     hir::visit(stmts, &mut |node| {
@@ -65,7 +65,7 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
                 let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
                 !event.stops && !args.iter().any(tells)
             }
-            // What a function of the script does is not looked into.
+            // Functions of the script are not analyzed.
             Node::Expr(Expr { kind: ExprKind::CallFn(..), .. }) => false,
             Node::Stmt(_) | Node::Expr(_) => true,
         }

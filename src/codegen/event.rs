@@ -7,11 +7,12 @@ use crate::emit::{Operand, RecordField};
 use crate::sema::hir::{self, CallArg, Expr, ExprKind};
 use crate::types::Type;
 
-/// Strings up to this capacity travel whole; longer ones only as far as they go.
+/// Strings up to this capacity are sent whole; longer ones only up to their end.
 const WHOLE: u32 = 64;
-/// With more arguments than this, numbers wait in memory for the others: registers are few, and the stack is small.
+/// With more arguments than this, numbers are kept in memory until the others are computed: registers are few, and the
+/// stack is small.
 const MANY: usize = 8;
-/// With more strings than this, their lengths wait there, too.
+/// With more strings than this, their lengths are kept there, too.
 const SEVERAL: usize = 2;
 
 impl<'a, 'c> Gen<'a, 'c> {
@@ -36,7 +37,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let several = call.args.iter().filter(strings).count() > SEVERAL;
                 for a in &call.args {
                     match a {
-                        // what does not fit a signed word travels like any value, so that its type says its sign
+                        // a number that does not fit a signed word is sent like any value, so that its type determines
+                        // its sign
                         CallArg::Value(Expr { kind: ExprKind::Int(n), ty: Type::Int(int), .. }) if int.signed || *n as i64 >= 0 => {
                             layout.args.push(EventArg::Int(*n as i64))
                         }
@@ -70,7 +72,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let index = self.e.new_event();
         self.e.record(index, layout.size, &layout.fields);
         if event.stops {
-            // the first argument of what ends a run is its status
+            // the first argument of a builtin that ends the run is its status
             let status = match (layout.args.first(), layout.fields.first()) {
                 (Some(EventArg::Int(n)), _) => self.e.int(*n as u64),
                 (Some(EventArg::Field { .. }), Some(f)) => self.e.scalar(&f.value),
@@ -89,7 +91,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// What the arguments are called: by their last member, or else as they are written.
+    /// The names of the arguments: the last member, or else the expression as written.
     fn labels(&self, call: &hir::Call) -> Vec<String> {
         let label = |arg: &CallArg| match arg {
             CallArg::Value(e) | CallArg::Element(_, e) => {
@@ -108,7 +110,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 }
 
-/// `str(args.filename)` is `filename`, and `$n` is `n`; an expression of several words stays.
+/// `str(args.filename)` is `filename`, and `$n` is `n`; other expressions stay as written.
 fn label(written: &str) -> String {
     let called = |text: &str| -> Option<String> {
         let (function, inner) = text.strip_suffix(')')?.split_once('(')?;
@@ -125,7 +127,7 @@ fn travels_in_part(ty: &Type) -> bool {
     matches!(ty, Type::Str(cap) | Type::Buf(cap) if *cap > WHOLE)
 }
 
-/// A record's layout as it grows.
+/// A record's layout under construction.
 struct Layout<'c> {
     size: u32,
     args: Vec<EventArg>,

@@ -22,9 +22,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Evaluates an expression.
     pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
-        // a problem is reported at this expression, and not at the whole statement
+        // a problem is reported at this expression, not at the whole statement
         let span = if e.span.start < e.span.end { e.span } else { self.e.scope.span };
-        // only the call sees its arguments; other users also read the bytes after the NUL
+        // only the call uses its arguments; other users also read the bytes after the NUL
         let pads = !matches!(e.kind, ExprKind::Call(_));
         self.scoped(|s| (s.span, s.pad) = (span, s.pad || pads), |g| g.expr_here(e))
     }
@@ -42,7 +42,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::Context(which) => self.context(which, &e.ty),
             ExprKind::Field(base, field) => {
                 let base = self.expr(base);
-                // where what it points to is, the checker knows: the kernel's types do not
+                // the checker knows the type of its target, unlike the kernel's types
                 self.field(&base, &Field { ty: e.ty.clone(), ..(**field).clone() })
             }
             ExprKind::Deref(ptr, space) => {
@@ -148,7 +148,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn field(&mut self, base: &Operand<'c>, field: &Field) -> Operand<'c> {
         let holder = match field.ty.as_int() {
-            // a bit-field may start in one unit and end in the next: read eight bytes and cut it out
+            // a bit-field may start in one unit and end in the next: read eight bytes and extract it
             Some(int) if field.bits.is_some() => Some(Int { bytes: if int.bytes < 4 { 4 } else { 8 }, signed: false }),
             Some(int) => Some(int),
             None => None,
@@ -259,7 +259,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             return Operand::reg(ty.clone(), v);
         }
         let signed_of = |e: &Expr| e.ty.as_int().is_some_and(|i| i.signed);
-        // a literal takes the other side's sign
+        // a literal takes the sign of the other side
         let literal = |e: &Expr| matches!(&e.kind, ExprKind::Int(n) if *n as i64 >= 0);
         let signed = match (literal(a), literal(b)) {
             (true, false) => signed_of(b),
@@ -313,7 +313,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Are two values in memory equal? 0 or 1.
     fn same(&mut self, a: &Expr, b: &Expr) -> IntValue<'c> {
-        // a literal is compared word by word with what is there
+        // a literal is compared word by word with the memory
         for (literal, other) in [(a, b), (b, a)] {
             if let (ExprKind::Str(s), Type::Str(cap)) = (&literal.kind, &other.ty)
                 && s.len() <= 64
@@ -407,7 +407,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let v = self.e.scalar(&op);
                 Operand::reg(ty.clone(), self.e.cmp(Cmp::Ne, v, self.e.int(0)))
             }
-            // an array as the integer its bytes are
+            // an array as the integer of its bytes
             (t, Repr::At(..) | Repr::Mem(..)) if t.is_scalar() && matches!(op.ty, Type::Array(..)) => {
                 let ptr = self.e.in_memory(&op);
                 let int = t.as_int().unwrap_or(U64);

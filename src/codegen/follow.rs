@@ -32,7 +32,7 @@ impl ScriptCx<'_, '_> {
     }
 }
 
-/// None where the kernel has no BTF.
+/// None if the kernel has no BTF.
 fn offsets(sys: &dyn TargetInfo) -> Option<TaskOffsets> {
     let (task, signal) = (structure("task_struct", sys)?, structure("signal_struct", sys)?);
     Some(TaskOffsets {
@@ -42,7 +42,7 @@ fn offsets(sys: &dyn TargetInfo) -> Option<TaskOffsets> {
     })
 }
 
-/// None where the kernel has no BTF.
+/// None if the kernel has no BTF.
 pub(super) fn signal_offsets(sys: &dyn TargetInfo) -> Option<SignalOffsets> {
     let (task, signal, pending) = (structure("task_struct", sys)?, structure("signal_struct", sys)?, structure("sigpending", sys)?);
     let set = sys.member(&pending, "signal")?.offset;

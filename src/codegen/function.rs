@@ -10,7 +10,7 @@ use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// A function as a program has it.
+/// A function as compiled for a program.
 #[derive(Clone)]
 pub(super) struct CompiledFunction<'c> {
     code: Subprogram<'c>,
@@ -35,8 +35,8 @@ pub(super) struct CurrentFunction {
 pub(super) const MOST_FRAMES: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// How many functions deep what is under construction is at most. It is not known from where functions and pieces are
-    /// called: then as if all loops were nested in one another, and all functions called from one another.
+    /// The maximum depth of the function under construction. The callers of functions and pieces are unknown, so this
+    /// assumes that all loops are nested in one another, and that all functions call one another.
     pub(super) fn frames(&self) -> u32 {
         let pieces = self.body.chunks.as_ref().map_or(0, |c| c.within);
         if self.body.function.is_none() && pieces == 0 {
@@ -102,7 +102,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Makes a function's subprogram, in the middle of the one that calls it.
+    /// Builds a function's subprogram, while its caller is under construction.
     fn make(&mut self, id: hir::FunctionId, f: &'a hir::Function) -> CompiledFunction<'c> {
         let name = format!("fn_{}_{id}_{}", self.program, f.name);
         let mut registers = 0;
@@ -117,7 +117,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             })
             .collect();
         let (mut builder, numbers) = self.e.begin_subprogram(&name, registers);
-        // the function is for all calls, wherever the first of them is
+        // the function serves all calls, not only the first
         builder.scope = Scope::starting_at(builder.scope.span);
         let around = std::mem::take(&mut self.body);
         let (mut params, mut result) = (Vec::new(), None);
@@ -130,7 +130,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.body.function = Some(CurrentFunction { name, returns: f.returns.clone(), result });
             g.at(f.span);
             if g.stops(f) {
-                // the frame has the word that says so
+                // the frame has the word that requests the end
                 g.e.alloc_scratch(8);
             }
             g.home_vars(&f.vars, &f.body, &params);
@@ -160,7 +160,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         f.stops || self.nesting(&f.body) > 0
     }
 
-    /// Leaves the program, from within functions too.
+    /// Ends the program, including from within functions.
     pub(super) fn stop(&mut self) {
         if self.body.function.is_some() {
             let at = self.e.scratch_at(0);
@@ -171,7 +171,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 }
 
-/// How many functions a probe's loops and functions become.
+/// The number of functions that a probe's loops and functions become.
 pub(super) fn most_frames(probe: &hir::Probe) -> u32 {
     loops(&probe.body) + probe.functions.iter().map(|f| 1 + loops(&f.body)).sum::<u32>()
 }

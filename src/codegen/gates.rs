@@ -17,7 +17,7 @@ use crate::sema::hir::{self, ExprKind, StmtKind};
 use crate::settings::Settings;
 use crate::types::Type;
 
-/// By probe; empty where nothing limits the run, or asks what a limit would do.
+/// By probe; empty unless something limits the run, or computes the effect of a limit.
 pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Sampling> {
     if settings.max_events == 0 && settings.max_overhead.is_none() && !settings.invocation.is_measured {
         return Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Samplin
         _ => false,
     };
     let returns = |i: usize| matches!(calls.get(i), Some(Some((true, _))));
-    // the only one on the other side, if there is no other on this one
+    // the only probe on the other side, if there is no other on this side
     let partner = |i: usize| {
         let others: Vec<usize> = (0..probes.len()).filter(|j| *j != i && meets(i, *j)).collect();
         match others.as_slice() {
@@ -67,13 +67,13 @@ pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Samplin
     probes.iter().enumerate().map(of).collect()
 }
 
-/// Is it part of the run itself, or does the user say how often it fires?
+/// Does it belong to the run itself, or does the user choose its rate?
 fn exempt(attach: &Attach) -> bool {
     let properties = attach.properties();
     properties.rare || properties.runs_after || matches!(attach, Attach::Iter { .. } | Attach::Test { .. })
 }
 
-/// The calls on whose returns (or entries) all sites of a probe are.
+/// The calls whose returns (or entries) are the sites of a probe.
 fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
     let of = |site: &ProbeSite| match &site.attach {
         _ if syscall::of_site(site).is_some() => syscall::of_site(site).map(|call| (!call.enter, format!("syscall {}", call.name))),
@@ -91,7 +91,7 @@ fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
     same.then(|| (*returns, all.iter().map(|(_, name)| name.clone()).collect()))
 }
 
-/// Maps that a probe uses in which values stand by themselves: what another probe reads there must be the latest.
+/// Maps used by a probe whose values are not aggregated: a value that another probe reads there must be the latest.
 fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     let mut see = |node: hir::Node| match node {
@@ -126,7 +126,7 @@ impl Gen<'_, '_> {
         self.cx.sampling.get(self.program).copied().unwrap_or(Sampling::Exempt)
     }
 
-    /// Returns where the limit of the overhead drops the run.
+    /// Returns if the limit of the overhead drops the run.
     pub(super) fn pass_gate(&mut self) {
         let gate = self.program as u32;
         let limited = self.cx.env.settings.max_overhead.is_some();
@@ -144,7 +144,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Returns where the limit of the events drops the run: after the predicate.
+    /// Returns if the limit of the events drops the run: after the predicate.
     pub(super) fn pass_event(&mut self) {
         if self.cx.env.settings.max_events == 0 {
             return;

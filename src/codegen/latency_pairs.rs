@@ -23,9 +23,9 @@ use crate::sema::hir::{self, CallArg, ExprKind, StmtKind};
 use crate::settings::Settings;
 use crate::syntax::ast::BinOp;
 
-/// Indices of those probes.
+/// The indices of those probes.
 pub(super) fn exits(script: &hir::Script, settings: &Settings) -> BTreeSet<usize> {
-    // other scripts may write them too
+    // other scripts may write the maps too
     if settings.invocation.shares_maps {
         return BTreeSet::new();
     }
@@ -62,7 +62,7 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
     found
 }
 
-/// Maps whose element for this thread is all that the predicate tests, and that the body always deletes.
+/// Maps whose elements for this thread are all that the predicate tests, and that the body always deletes.
 fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
     let [hir::Stmt { kind: StmtKind::If { cond, then, otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
     let mut returns = false;
@@ -75,7 +75,7 @@ fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
         return Vec::new();
     }
     let deleted: BTreeSet<MapId> = then.iter().filter_map(deletes).collect();
-    // an element that stays would let the next call through
+    // a remaining element would let the next call through
     if asked.iter().all(|map| deleted.contains(map)) { asked } else { Vec::new() }
 }
 
@@ -100,7 +100,7 @@ fn is_thread(key: &hir::Expr) -> bool {
     }
 }
 
-/// Of which map a statement deletes the thread's element.
+/// The map from which a statement deletes the thread's element.
 fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
     let StmtKind::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return None };
     if !builtins::is_delete(call.row) {

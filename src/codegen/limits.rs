@@ -9,19 +9,20 @@ use crate::sema::hir::{self, Node, Stmt, StmtKind};
 use crate::system::kernel::object_limits::{LimitedProgram, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
 use crate::system::{Feature, TargetInfo};
 
-/// Maps of a program besides the script's, at least: constants, the state of the run, counters, and the ring buffer.
+/// Minimum number of a program's maps besides those of the script: constants, the state of the run, counters, and the
+/// ring buffer.
 const OWN_MAPS: usize = 4;
 
 /// How the kernel counts the stack.
 fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
     let private = sys.has(Feature::SharedStacks);
     if !sys.has(Feature::Btf) {
-        // the version is not known
+        // the version is unknown
         StackRule::SUMS
     } else if private && sys.arch().private_stacks {
         StackRule::PRIVATE
     } else if private || sys.enumerator("BPF_MAP_TYPE_ARENA").is_some() {
-        // that type of map came in the same version
+        // that type of map was added in the same version
         StackRule::SUMS
     } else {
         StackRule::OLD
@@ -39,7 +40,7 @@ pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedP
     if strictly.iter().all(|p| p.stack <= MOST_STACK) { strictly } else { by(stack_rule(sys)) }
 }
 
-/// Probes that need more stack, or more functions that call one another, than the kernel allows.
+/// Probes that need more stack, or deeper calls, than the kernel allows.
 pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn TargetInfo) -> Vec<Diagnostic> {
     let mut told: Vec<Diagnostic> = Vec::new();
     for program in analyze(&compiled.artifact, sys) {

@@ -15,7 +15,7 @@ use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 
-/// The script with its probes where they are cheapest.
+/// The script with its probes on the cheapest mechanisms.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     if env.settings.refuses(Mechanism::Unroll) {
         for probe in &mut script.probes {
@@ -85,7 +85,7 @@ fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lo
     }
 }
 
-/// A program with a target is for that one: the sites of a probe part.
+/// A program with a target serves only that target, so the sites of a probe are separated.
 fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
     if probe.sites.len() < 2
         || !probe.sites.iter().all(|s| matches!(s.attach, Attach::Trampoline { .. } | Attach::RawTracepoint { typed: true, .. }))
@@ -119,7 +119,7 @@ fn at_end(function: &str, ret: bool) -> String {
     format!("{function} {ret}")
 }
 
-/// Where probes of different mechanisms may meet.
+/// The place where probes of different mechanisms may meet.
 fn place(attach: &Attach) -> Option<String> {
     match attach {
         Attach::Kprobe { function, offset: 0, ret, .. } => Some(at_end(function, *ret)),

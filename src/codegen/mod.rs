@@ -46,21 +46,21 @@ use artifact::{Artifact, Event, Hits, Manifest, Program, Sampling};
 /// A compiled script, and the requested dumps.
 #[derive(Debug)]
 pub struct Compiled {
-    /// What is run.
+    /// The result.
     pub artifact: Artifact,
-    /// LLVM IR as generated.
+    /// LLVM IR before optimization.
     pub ir: Option<String>,
-    /// LLVM IR as optimized.
+    /// LLVM IR after optimization.
     pub optimized: Option<String>,
     /// BPF assembly.
     pub assembly: Option<String>,
     /// Number of compilations until the programs fit into their stack.
     pub compilations: u32,
-    /// Bytes of BPF stack that the program with the most needs, with all that it calls.
+    /// Maximum BPF stack of a program in bytes, including all functions that it calls.
     pub stack: u32,
-    /// Functions in the longest chain of calls.
+    /// Number of functions in the longest chain of calls.
     pub frames: u32,
-    /// How user stacks are unwound, and the limit of the kernel for which they are not unwound whole.
+    /// How user stacks are unwound, and the kernel's limit that prevents complete unwinding.
     pub reduced: Option<(Unwinding, Limit)>,
 }
 
@@ -71,7 +71,7 @@ const NEWER: [(Helper, Feature, &str); 3] = [
     (Helper::KtimeGetTaiNs, Feature::Tai, "Linux 6.1 has it; `nsecs(sw_tai)` works on every kernel"),
 ];
 
-/// The script that is compiled: what all of its programs are made from.
+/// The script that is compiled, from which all of its programs are built.
 struct ScriptCx<'a, 'c> {
     cx: CodegenCx<'c>,
     script: &'a hir::Script,
@@ -83,15 +83,15 @@ struct ScriptCx<'a, 'c> {
     sampling: Vec<Sampling>,
 }
 
-/// Bytes that say which probes were hit.
+/// Bytes that record which probes were hit.
 struct HitBytes {
     /// By probe: its first byte, and the number of its sites, each of which has one. None if hits are not recorded.
     of: Vec<Option<(u32, Option<u32>)>>,
-    /// Their number.
+    /// Their total number.
     total: u32,
 }
 
-/// A program that is made, and what is known of it then.
+/// A compiled program, with the data for the manifest.
 struct CompiledProgram {
     program: Program,
     /// Its records, by index.
@@ -111,7 +111,7 @@ struct Gen<'a, 'c> {
     /// Number of BPF functions that its loops and script functions become.
     most_frames: u32,
     site: &'a ProbeSite,
-    /// What the program returns where the script does not say.
+    /// The return value of the program if the script does not set one.
     default: u64,
     /// The copy of a double-buffered map that the current statement uses.
     taking: Option<double_buffer::PrintAndEmpty>,
@@ -129,11 +129,12 @@ struct Body<'c> {
     loops: Option<stmt::Loops<'c>>,
     /// Offset in scratch memory of the counter of iterations of all `while` loops.
     iterations: Option<u32>,
-    /// Offset in scratch memory of what [`Builder::loop_limit_reached`](crate::emit::Builder::loop_limit_reached) needs, if there are loops.
+    /// Offset in scratch memory of the state of
+    /// [`Builder::loop_limit_reached`](crate::emit::Builder::loop_limit_reached), if there are loops.
     loop_state: Option<u32>,
     /// Nesting depth of the functions of loops.
     depth: u32,
-    /// Set for a long body, which is cut into functions.
+    /// Set for a long body, which is split into functions.
     chunks: Option<chunk::Chunks>,
     /// The location of a function's result; none in the body of a program.
     function: Option<function::CurrentFunction>,
@@ -147,7 +148,7 @@ const STACK_LIMITS: [StackLimits; 4] = [
     StackLimits { temporaries: 0, lean: true },
 ];
 
-/// Compiles. It fails only where LLVM finds something that checking should have.
+/// Compiles a script. It fails only if LLVM finds an error that the checker should have found.
 pub fn compile(
     script: &hir::Script,
     settings: &Settings,
@@ -166,7 +167,7 @@ pub fn compile(
     Ok(compiled)
 }
 
-/// Compiles with the user stacks that the kernel's limits leave room for.
+/// Compiles with the best unwinding of user stacks that the kernel's limits allow.
 fn compile_within_limits(
     script: &hir::Script,
     settings: &Settings,
@@ -174,7 +175,7 @@ fn compile_within_limits(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
-    // the offsets are looked up for this only where a limit is exceeded
+    // these offsets are looked up only if a limit is exceeded
     let by_tables = || unwind::target(script, sys, settings, Unwinding::Tables).is_some();
     let mut refused = None;
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
@@ -182,7 +183,7 @@ fn compile_within_limits(
         let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
-                // whatever it is about, it is not about stacks
+                // the error does not concern stacks
                 Some((first, _)) if compiled.is_err() => first,
                 Some((_, limit)) => compiled.map(|compiled| Compiled { reduced: Some((how, limit)), ..compiled }),
             };
@@ -238,7 +239,7 @@ fn compile_in_rooms(
             Err(e) => return Err(e),
         }
     }
-    // the least of what does not fit
+    // the smallest one that does not fit
     match (best, refused) {
         (Some((_, compiled)), _) => Ok(compiled),
         (None, Some(e)) => Err(e),
@@ -358,7 +359,7 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
     }
 }
 
-/// A span as messages name it, and the text of its line.
+/// The position of a span for messages, and the text of its line.
 fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
     let index = usize::from(span.source);
     match (sources.get(index), lines.get(index)) {
@@ -372,7 +373,7 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
 }
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// The following code belongs to this place in the script.
+    /// Assigns the following code to this place in the script.
     fn at(&mut self, span: Span) {
         let index = usize::from(span.source);
         if let (Some(s), Some(lines)) = (self.cx.sources.get(index), self.cx.lines.get(index)) {

@@ -10,7 +10,7 @@ use crate::types::{Int, Space, Type};
 
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
-/// Maximum system call number; x86-64's end at 470 in Linux 6.18.
+/// Maximum system call number; those of x86-64 end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
 /// Maximum depth of a cgroup, if the depth is unknown.
 const MOST_CGROUPS: u32 = 16;
@@ -68,7 +68,7 @@ impl ScriptCx<'_, '_> {
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             long: super::chunk::shares_code(&probe.body),
-            // who reads a pinned program's output does not read its records
+            // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             ..ProgramCx::default()
         }
@@ -163,7 +163,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         Some(Hits { program: self.program, first, each: sites.is_some(), sites: (0, probe.sites.len()) })
     }
 
-    /// `-p` for what cannot be attached to a process.
+    /// `-p` for probes that cannot be attached to a process.
     fn only_our_pid(&mut self, attach: &Attach) {
         let Some(pid) = self.cx.env.settings.only_pid() else { return };
         if attach.properties().pid {
@@ -198,7 +198,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         if !attach.properties().task {
             return;
         }
-        // the helper came to all these programs with Linux 5.14
+        // all these program types have the helper since Linux 5.14
         if let (false, Some(level)) = (self.cx.env.sys.has(Feature::AncestorCgroup), within.level) {
             let task = self.e.call(Helper::GetCurrentTask, &[]);
             if crate::probes::iter::return_if_other_cgroup(&mut self.e, task, within.id, level, self.cx.env.sys) {
@@ -217,19 +217,19 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.if_(outside, |e| e.ret(None));
     }
 
-    /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
+    /// A program stays attached for a moment after the end of the run. rbt itself runs `begin` and `end`.
     fn only_during_the_run(&mut self, attach: &Attach) {
         if !attach.properties().runs_after {
             self.e.return_if_stopped();
         }
     }
 
-    /// Something that the probe kind loads.
+    /// Loads a value that the probe kind provides.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
         let site = self.site;
         let op = site.kind.load(&mut self.e, site, &self.cx.env, which, ty);
         match (ty, op.repr) {
-            // an address that is shown by name
+            // an address that prints as a symbol
             (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
             // the verifier rejects arithmetic on the context's address; helpers read its members
             (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.forget_pointer_type(addr)),
@@ -238,7 +238,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 }
 
-/// Does an expression contain statements (a block)? They may set variables, whose homes come after the predicate.
+/// Does an expression contain statements (a block)? They may set variables, whose locations are assigned after the
+/// predicate.
 fn sets_vars(e: &hir::Expr) -> bool {
     use hir::ExprKind as K;
     let mut found = false;

@@ -42,7 +42,7 @@ impl ScriptCx<'_, '_> {
         let mut programs = Vec::new();
         for (i, probe) in probes.iter().enumerate() {
             if pairs.contains(&Some(i)) {
-                continue; // made with its entry
+                continue; // built with its entry
             }
             programs.push(match pairs.get(i).copied().flatten().and_then(|j| Some((j, probes.get(j)?))) {
                 None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Test { bench: true })) => {
@@ -76,7 +76,7 @@ impl ScriptCx<'_, '_> {
         CompiledProgram { program, events, hits }
     }
 
-    /// For each probe, the one on the returns of just its functions.
+    /// For each probe, the one on the returns of exactly its functions.
     fn pairs(&self, probes: &[hir::Probe]) -> Vec<Option<usize>> {
         let none = vec![None; probes.len()];
         let refused = [Mechanism::KprobeSession, Mechanism::KprobeMulti].iter().any(|m| self.env.settings.refuses(*m));
@@ -93,7 +93,7 @@ impl ScriptCx<'_, '_> {
                 (only(&entries, wanted) && only(&returns, wanted)).then(|| returns.iter().position(|r| r.as_ref() == Some(wanted)))?
             })
             .collect();
-        // that function is called as it has been: without arguments and, since Linux 7, with the context
+        // the known forms of that function: without arguments and, since Linux 7, with the context
         let known = |p: Prototype| match p.params.as_slice() {
             [] => true,
             [(_, ty)] => matches!(ty, Type::Ptr(..)),

@@ -11,7 +11,7 @@ use crate::emit::{
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
-/// Where a variable lives.
+/// The location of a variable.
 #[derive(Clone, Copy)]
 pub(super) enum VarLocation<'c> {
     /// In a register (a scalar, after LLVM's optimizations) or in memory.
@@ -20,18 +20,18 @@ pub(super) enum VarLocation<'c> {
     Scratch(u32),
 }
 
-/// What the body of a loop needs of the program around it, on that program's stack: what [`crate::emit::Builder::lend`]
-/// writes, then these.
+/// The data that the body of a loop needs from the enclosing program, on that program's stack: what
+/// [`crate::emit::Builder::lend`] writes, then these.
 pub(super) struct Loops<'c> {
     at: PointerValue<'c>,
-    /// Loops so far: their functions need names.
+    /// Number of loops so far: their functions need names.
     count: u32,
 }
 
 /// The script executed `return` in a loop.
 const RETURNED: u32 = CALLBACK_ARGUMENTS;
 const RETURN_VALUE: u32 = CALLBACK_ARGUMENTS + 8;
-/// The first numbers of the loops that are under way, by depth.
+/// The first numbers of the active loops, by depth.
 const FIRST_NUMBERS: u32 = CALLBACK_ARGUMENTS + 16;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
 const DEEPEST: u32 = 8;
@@ -39,12 +39,12 @@ const DEEPEST: u32 = 8;
 /// The number of values that are kept in registers, or on the stack when those run out; more values are in scratch
 /// memory.
 const IN_REGISTERS: u32 = 10;
-/// `BPF_MAX_LOOPS` of include/linux/bpf.h, less one.
+/// `BPF_MAX_LOOPS` of include/linux/bpf.h, minus one.
 const MOST_TURNS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// Gives each variable a location for the whole program; the first ones may be `given` one in scratch memory.
+    /// Assigns each variable a location for the whole program; the first ones may have a `given` one in scratch memory.
     pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
         self.body.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
@@ -99,7 +99,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.expect_loops(loops_in(stmts).0);
     }
 
-    /// The address of a variable's home, here.
+    /// The address of a variable's location, computed here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.body.vars[var] {
             VarLocation::At(at) => self.e.rematerialize(at),
@@ -111,7 +111,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         if self.body.chunks.is_none() {
             return self.statements(stmts);
         }
-        // what is done as one stays together
+        // statements that are performed as one stay together
         let pairs = double_buffer::pairs(stmts);
         let (mut from, mut at) = (0, 0);
         while at < stmts.len() {
@@ -214,7 +214,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Leaves the probe or function, from within loops too.
+    /// Leaves the probe or function, including from within loops.
     pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
         let ignored = self.body.function.is_none() && self.site.kind.program(self.site, &self.cx.env).row().returns_fixed;
         let value = value.filter(|_| !ignored);
@@ -256,8 +256,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             g.block(body);
         });
-        // of zero turns that it can see, the kernel drops the callback and then misses it: it is not to see the number
-        // (where it walks the turns, it had better)
+        // for a number of iterations that is visibly zero, the kernel drops the callback and then misses it, so the
+        // number is hidden from it (unless the verifier follows the iterations, which requires the number)
         let times = match self.e.target.loops {
             true => {
                 let offset = self.e.alloc_scratch(8);
@@ -308,7 +308,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             });
             g.block(body);
         });
-        // one more than there may be, so that it is noticed
+        // one more than allowed, so that exceeding the limit is noticed
         let most = self.e.int(MOST_TURNS + 1);
         let r = self.e.bpf_loop(most, callback, at);
         if self.e.target.loops {
@@ -348,7 +348,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.after_loop();
     }
 
-    /// Has a loop's variable be the key and the value that the helper hands out.
+    /// Sets a loop's variable to the key and the value that the helper passes.
     fn home_element(&mut self, var: hir::VarId, map: MapId, params: &[BasicValue<'c>]) {
         let (Type::Tuple(types), Some(key)) = (self.var_type(var), self.cx.script.maps[map].key.clone()) else {
             crate::bug!("a loop over a map has a tuple for its variable")
@@ -361,7 +361,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             let from = self.e.element(*k, 0, &key);
             self.e.put(home, 8, &from, key_ty);
             let ty = self.cx.script.maps[map].value.clone();
-            // the helper hands out this CPU's part only
+            // the helper passes only this CPU's part
             let aggregate = matches!(ty, Type::Agg(_));
             let value = if aggregate { self.read_aggregate_at(map, *k, value_ty) } else { self.e.element(*v, 0, &ty) };
             let home = self.home(var);
@@ -383,7 +383,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// What was lent to the loops, as seen from here.
+    /// The data lent to the loops, as addressed from here.
     fn lent(&self) -> PointerValue<'c> {
         match &self.body.loops {
             Some(l) => l.at,
@@ -391,8 +391,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// A function for a helper to call, whose body is a loop's: its last parameter is what was lent to it. `checks` is false if
-    /// the verifier follows each iteration: such loops are short, and a check would double its paths in each iteration.
+    /// Builds the function of a loop's body for a helper to call; its last parameter is the lent data. `checks` is
+    /// false if the verifier follows each iteration: such loops are short, and a check would double its paths in each
+    /// iteration.
     fn loop_function(
         &mut self,
         name: &str,
@@ -500,7 +501,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.scope.span = call.span;
         let facts = call.to_use(Some(agg.clone()));
         self.e.change(map, |e, handle| {
-            // that of a map without keys is always there
+            // a map without keys always has its element
             let size = e.script_map_def(map).value_size;
             let element = if key.is_some() { e.element_of(handle, at, size) } else { e.lookup(handle, at) };
             let there = e.not_null(element);
@@ -558,7 +559,7 @@ pub(super) fn insert<'c>(e: &mut Builder<'_, 'c>, map: PointerValue<'c>, key: Po
     e.check(Helper::MapUpdateElem, r, 1);
 }
 
-/// How many loops' bodies become functions, and the variables that are used in these.
+/// Number of loops whose bodies become functions, and the variables that are used in these.
 fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
     let (mut loops, mut inside) = (0, BTreeSet::new());
     hir::visit_within(stmts, &mut |n, around| {

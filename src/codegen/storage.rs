@@ -24,27 +24,27 @@ const PREALLOC_LIMIT: u64 = 8 << 20;
 const LARGE_PREALLOC_LIMIT: u64 = 16 << 20;
 /// The same limit for maps whose size the script declares.
 const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
-/// The same limit for maps with small elements and more keys than usual, which the user asked for: at the price of 0.12 ms per MB
-/// at the start, a new key takes half the time, and is never refused for want of memory. The loader allocates them on demand after
-/// all where memory is short.
+/// The same limit for maps with small elements and more keys than usual, which the user requested: for 0.12 ms per MB
+/// at the start, a new key takes half the time, and is never refused for lack of memory. If memory is short, the loader
+/// allocates them on demand nevertheless.
 const MANY_KEYS_PREALLOC_LIMIT: u64 = 256 << 20;
 
-/// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
-/// hashtab.c check against. The processors share what is larger.
+/// Maximum size of a per-CPU value in bytes: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which
+/// kernel/bpf/arraymap.c and hashtab.c check. For larger values, the processors share one.
 const PER_CPU_LIMIT: u32 = 32 << 10;
 /// Bytes of all slots of one element.
 const SLOTS_LIMIT: u64 = 32 << 10;
-/// Most keys for which a per-CPU hash is allocated beforehand: half a microsecond each.
+/// Maximum number of keys for which a per-CPU hash is preallocated: half a microsecond each.
 const PER_CPU_KEYS: u64 = 8192;
-/// What a hash map adds to each key and value: `struct htab_elem` of kernel/bpf/hashtab.c.
+/// The overhead of a hash map's element: `struct htab_elem` of kernel/bpf/hashtab.c.
 const ELEMENT_HEAD: u64 = 48;
 /// Elements up to this size never run out: the kernel keeps 32 to 96 of them in reserve on each processor
 /// (kernel/bpf/memalloc.c).
 const SMALL_ELEMENT: u64 = 256;
-/// Distance of slots in bytes from which on no two slots share a cache line.
+/// Distance of slots in bytes at which no two slots share a cache line.
 const GAP: u32 = 56;
 
-/// A map as the kernel has it, and the slots of its elements if they have any.
+/// The definition of a map in the kernel, and the slots of its elements if they have any.
 pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) {
     let value_size = m.value.size().max(1).next_multiple_of(8);
     let aggregation = if let Type::Agg(agg) = &m.value { Some(agg) } else { None };
@@ -79,7 +79,7 @@ pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) 
     (MapDef { kind: form.kind, key_size: key.size().max(1), value_size, max_entries: entries, flags }, form.slots)
 }
 
-/// What the choice depends on.
+/// The inputs of the choice.
 struct Sizes {
     /// Bytes of an element besides its value.
     head: u64,
@@ -111,7 +111,7 @@ impl Sizes {
     }
 }
 
-/// What is chosen.
+/// The chosen form.
 #[derive(Clone, Copy)]
 struct Form {
     kind: MapKind,
@@ -119,7 +119,7 @@ struct Form {
     beforehand: bool,
 }
 
-/// `shared`: processors may have one slot together.
+/// `shared`: processors may share a slot.
 fn aggregated(sizes: &Sizes, shared: bool) -> Form {
     // a power of two, so that the program finds its slot by a mask
     let all = sizes.cpus.next_power_of_two();

@@ -31,8 +31,8 @@ pub enum Limit {
     Frames,
 }
 
-/// None where the script takes no user stack, the setting turns tables off, the kernel does not describe its types, or there are no
-/// tables for its processor.
+/// None if the script takes no user stack, the setting disables tables, the kernel does not describe its types, or
+/// there are no tables for its processor.
 pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Settings, how: Unwinding) -> Option<UnwindTarget> {
     if how == Unwinding::FramePointers {
         return None;

@@ -173,7 +173,7 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_ptr_to_int(ptr, self.i64t(), ""))
     }
 
-    /// The pointer that [`Self::addr`] made a number of.
+    /// The pointer at the address that [`Self::addr`] returned.
     pub(super) fn at_address(&self, number: IntValue<'c>) -> PointerValue<'c> {
         ok(self.b.build_int_to_ptr(number, self.ptrt(), ""))
     }

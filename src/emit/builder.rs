@@ -47,7 +47,7 @@ pub struct ProgramCx {
     pub at_entry: bool,
     /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.
     pub test_run: bool,
-    /// It is long, so code that occurs in many places becomes a function.
+    /// It is long, so code that occurs in many places is put into a function.
     pub long: bool,
     /// Nothing reads its reports.
     pub quiet: bool,

@@ -238,7 +238,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.call_function(function, &args)
     }
 
-    /// Does code that occurs in many places become a function here?
+    /// Should code that occurs in many places be put into a function?
     pub(super) fn shares_code(&self) -> bool {
         self.program.long && !self.scope.deep && !self.scope.outlining
     }

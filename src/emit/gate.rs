@@ -7,14 +7,15 @@ use super::mem::U64;
 use super::shared::{CALL_MARKS, GATES_SECTION, Gate, State};
 use super::{Builder, Cmp, Helper, PointerValue};
 
-/// Calls under way whose entry passed. The oldest are forgotten, so that threads that never return do not fill the map.
+/// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
+/// map.
 const MOST_MARKS: u32 = 16384;
 /// A random number is below this.
 const RANDOM: u64 = 1 << 32;
 
 impl<'c> Builder<'_, 'c> {
-    /// Ends the program unless the probe's gate lets this run pass: by chance, and while there are tokens. `refused` is emitted
-    /// where it ends.
+    /// Ends the program unless the probe's gate lets this run pass: at random, and while there are tokens. `refused`
+    /// emits code for the path that ends.
     pub fn pass_gate(&mut self, gate: u32, refused: &dyn Fn(&mut Self)) {
         let at = self.gate(gate);
         let leave = |e: &mut Self| {
@@ -38,7 +39,7 @@ impl<'c> Builder<'_, 'c> {
         self.count_ran();
     }
 
-    /// Ends the program if this second has had its events. `refused` is emitted where it ends.
+    /// Ends the program if the limit of events for this second is reached. `refused` emits code for the path that ends.
     pub fn pass_event(&mut self, refused: &dyn Fn(&mut Self)) {
         let tokens = self.state(offset_of!(State, event_tokens));
         self.take_token(tokens, &|e| {
@@ -48,7 +49,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Takes one of the tokens there, or emits `none`, which leaves. What finds none only reads.
+    /// Takes a token, or emits `none`, which leaves, if there is none. A run that finds no token only reads.
     fn take_token(&mut self, tokens: PointerValue<'c>, none: &dyn Fn(&mut Self)) {
         let left = self.load_volatile(tokens, U64);
         let none_left = self.cmp(Cmp::Sle, left, self.int(0));
@@ -57,7 +58,7 @@ impl<'c> Builder<'_, 'c> {
         self.atomic_add(tokens, one_less);
     }
 
-    /// The entry of a call passed: its return is to pass as well.
+    /// The entry of a call passed, so its return will pass as well.
     pub fn mark_call(&mut self, gate: u32) {
         let (map, key) = self.call_mark(gate);
         let one = self.alloc(8);
@@ -66,7 +67,7 @@ impl<'c> Builder<'_, 'c> {
         self.update(map, key, one);
     }
 
-    /// The entry of a call did not pass: neither will its return. (An earlier call may not have returned.)
+    /// The entry of a call did not pass, so its return will not pass either. (An earlier call may not have returned.)
     pub fn unmark_call(&mut self, gate: u32) {
         let (map, key) = self.call_mark(gate);
         let mark = self.lookup(map, key);

@@ -11,8 +11,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 /// The number of iterations between two checks: a power of two. They take tens of microseconds.
 const ITERATIONS: u64 = 1 << 12;
-/// From the first look on, the loops of a program that runs in the midst of others' work may take this many nanoseconds. While
-/// it runs, its CPU does nothing else. Without interrupts, other CPUs wait too, as soon as they want it to do something.
+/// Time limit in nanoseconds, from the first check, for the loops of a program that interrupts other code. While it
+/// runs, its CPU does nothing else. Without interrupts, other CPUs wait as soon as they need that CPU.
 const MOST_NS: u64 = 1_000_000_000;
 /// Bytes of memory for the iterations so far, and for the time at which they must end.
 const SIZE: u32 = 16;
@@ -20,10 +20,10 @@ const END: u32 = 8;
 
 /// The signals that request the end of rbt: see [`crate::runtime`].
 const ENDING: u64 = (1 << (libc::SIGINT - 1)) | (1 << (libc::SIGTERM - 1));
-/// By this one, the kernel ends all threads of a process.
+/// By this signal, the kernel ends all threads of a process.
 const KILLING: u64 = 1 << (libc::SIGKILL - 1);
 
-/// Offsets of the signals that a task has yet to handle, in bytes.
+/// Offsets of a task's pending signals, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct SignalOffsets {
     /// `task_struct.signal`
@@ -37,9 +37,9 @@ pub struct SignalOffsets {
 /// When the loops of a program must end, other than by the flag.
 #[derive(Clone, Copy, Debug)]
 pub enum LoopLimit {
-    /// It takes too long.
+    /// The time limit is reached.
     Clock,
-    /// rbt runs the program itself, and has a signal to handle. The offsets are unknown without BTF.
+    /// rbt runs the program itself, and has a pending signal. The offsets are unknown without BTF.
     Signals(Option<SignalOffsets>),
 }
 
@@ -79,7 +79,7 @@ impl<'c> Builder<'_, 'c> {
             |e| match limit {
                 LoopLimit::Clock => {
                     let over = e.overdue(at);
-                    // the next iteration, of a loop around this one perhaps, looks again
+                    // the next iteration, perhaps of an enclosing loop, checks again
                     e.if_(over, |e| {
                         let before = e.int(ITERATIONS - 1);
                         e.store(at, 0, 8, before);
@@ -92,7 +92,7 @@ impl<'c> Builder<'_, 'c> {
         )
     }
 
-    /// The first call takes the time.
+    /// The first call sets the deadline.
     fn overdue(&mut self, at: PointerValue<'c>) -> IntValue<'c> {
         let now = self.call(Helper::KtimeGetNs, &[]);
         let end = self.load(at, END, U64);
@@ -107,7 +107,7 @@ impl<'c> Builder<'_, 'c> {
         )
     }
 
-    /// Does the current process have a signal to handle that ends a run? Its handler, which may not get to run before the
+    /// Does the current process have a pending signal that ends a run? Its handler, which may not run before the
     /// program ends, sets the flag again.
     fn signaled(&mut self, of: SignalOffsets) -> IntValue<'c> {
         let task = self.call(Helper::GetCurrentTask, &[]);

@@ -316,7 +316,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// `*ptr += value`, atomically.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
-        // For a constant 0, LLVM uses another operation, which came with those that fetch.
+        // For a constant 0, LLVM uses another operation, which kernels support only together with fetching atomics.
         let value = if self.target.fetches { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
@@ -591,7 +591,7 @@ impl<'c> Builder<'_, 'c> {
                 self.zero(rest, size - n, common_align(n, align));
             }
             (Type::Tuple(from), Repr::Mem(ptr, _)) if op.ty != *ty => {
-                // A tuple with other widths: convert element by element.
+                // A tuple with other element sizes: convert element by element.
                 let Type::Tuple(elems) = ty else { bug!("a tuple is stored as a tuple") };
                 self.zero(to, size, align);
                 let (a, b) = (Type::tuple_offsets(from), Type::tuple_offsets(elems));

@@ -205,7 +205,7 @@ impl<'c> CodegenCx<'c> {
         g.as_pointer_value()
     }
 
-    /// Says what a function is: see [`DebugInfo::describe_function`].
+    /// Describes a function: see [`DebugInfo::describe_function`].
     pub(super) fn describe_function(
         &self,
         function: FunctionValue<'c>,
@@ -218,7 +218,7 @@ impl<'c> CodegenCx<'c> {
         scope
     }
 
-    /// The function stays one.
+    /// Prevents inlining of a function.
     pub(super) fn never_inline(&self, function: FunctionValue<'c>) {
         self.attribute(function, "noinline");
     }

@@ -19,13 +19,14 @@ use super::{CodegenCx, CodegenOptions, Problem, TargetFeatures};
 use crate::bug;
 use crate::diag::{Diagnostic, Source};
 
-/// Messages of LLVM's back end, collected: its own handler would end the process.
+/// Messages of LLVM's back end. They are collected because its own handler would end the process.
 pub(super) type Errors = Vec<String>;
 
-/// LLVM could not make code of what it was given.
+/// LLVM could not generate code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmitError {
-    /// Its messages; where they name a place, it is `script:line:column`, the script by its [`short_names`](crate::diag::short_names).
+    /// Its messages; a place is `script:line:column`, with the script's name from
+    /// [`short_names`](crate::diag::short_names).
     pub messages: Vec<String>,
     /// Problems for which the kernel would refuse the object, found before it is loaded.
     pub diagnostics: Vec<Diagnostic>,
@@ -44,7 +45,7 @@ impl From<Vec<String>> for EmitError {
 }
 
 impl EmitError {
-    /// A function alone takes more stack than there is.
+    /// A function alone needs more stack than the kernel allows.
     pub fn is_for_stack(&self) -> bool {
         self.messages.iter().any(|m| m.contains("stack limit"))
     }
@@ -56,11 +57,11 @@ pub struct BuiltObject {
     pub elf: Vec<u8>,
     /// Failures that programs report, in order of their counters.
     pub problems: Vec<Problem>,
-    /// How many kinds of record there are.
+    /// Number of kinds of records.
     pub events: u32,
-    /// Module before optimization, when asked for.
+    /// The module before optimization, if requested.
     pub ir: Option<String>,
-    /// After.
+    /// The module after optimization, if requested.
     pub optimized: Option<String>,
     /// BPF assembly.
     pub assembly: Option<String>,
@@ -75,12 +76,12 @@ pub struct Dumps {
     pub optimized: bool,
     /// BPF assembly.
     pub assembly: bool,
-    /// Run LLVM's verifier even where nothing is dumped.
+    /// Run LLVM's verifier even if nothing is dumped.
     pub verify: bool,
 }
 
 extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
-    // SAFETY: LLVM hands back the pointer given with the handler, which outlives the context's use
+    // SAFETY: LLVM passes the pointer given with the handler, which outlives the context's use
     unsafe {
         if LLVMGetDiagInfoSeverity(info) != LLVMDiagnosticSeverity::LLVMDSError {
             return;
@@ -93,14 +94,14 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 }
 
 unsafe extern "C" {
-    /// Runs the passes of `default<O2>`; lean, those that make no value live longer than it did: no hoisting, no reuse of what
-    /// was computed elsewhere. In `passes.cpp`.
+    /// Runs the passes of `default<O2>`; if `lean`, only those that do not extend live ranges: no hoisting, no reuse of
+    /// values computed elsewhere. In `passes.cpp`.
     fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool);
     /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
     fn rbt_construct_llvm();
 }
 
-/// A context for a module. LLVM is set up here, and not when rbt starts.
+/// A context for a module. LLVM is initialized here, not when rbt starts.
 pub fn new_context() -> Context {
     static CONSTRUCTED: Once = Once::new();
     // SAFETY: called once, and every other use of LLVM needs a context
@@ -113,7 +114,7 @@ impl<'c> CodegenCx<'c> {
     pub fn new(llcx: &'c Context, sources: &[Source], target: TargetFeatures, options: CodegenOptions) -> Self {
         Target::initialize_bpf(&InitializationConfig { asm_parser: false, asm_printer: true, ..Default::default() });
         let mut errors: Box<Errors> = Box::default();
-        // SAFETY: the box lives as long as this value, which the context outlives; after it nothing is compiled
+        // SAFETY: the box lives as long as this value, which the context outlives; nothing is compiled after that
         unsafe {
             LLVMContextSetDiagnosticHandler(llcx.as_ctx_ref(), Some(collect), std::ptr::from_mut::<Errors>(&mut *errors).cast());
         }
@@ -182,7 +183,7 @@ impl<'c> CodegenCx<'c> {
         self.debug.finalize();
         let text = |m: &Module| m.print_to_string().to_string();
         let ir = dumps.ir.then(|| text(&self.module));
-        // a malformed module makes the back end abort, which no handler can stop
+        // a malformed module makes the back end abort, which cannot be prevented
         if let Err(e) = self.module.verify() {
             return Err(vec![e.to_string()].into());
         }

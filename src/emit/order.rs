@@ -9,7 +9,8 @@ const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl<'c> Builder<'_, 'c> {
-    /// -1, 0 or 1 as the first byte that differs among `n` is less in `a`, there is none, or it is greater.
+    /// -1, 0 or 1: at the first byte that differs among `n`, the byte of `a` is less, no byte differs, or it is
+    /// greater.
     pub fn order_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         self.once_for_all("order", a, b, n, |e, a, b| e.order_bytes_here(a, b, n))
     }
@@ -23,7 +24,7 @@ impl<'c> Builder<'_, 'c> {
             let difference = e.scalar_home();
             let none = e.int(0);
             e.store(difference, 0, 8, none);
-            // one branch a turn: old verifiers take 8,192 in a row
+            // one branch per iteration: old verifiers accept 8,192 in a row
             e.count(words.into(), |e, i| {
                 let at = e.mul(i, e.int(8));
                 let (wa, wb) = (e.load(e.offset_by(a, at), 0, U64), e.load(e.offset_by(b, at), 0, U64));
@@ -38,8 +39,8 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// The same in place. The verifier follows each way from a branch together with those of the code around it, so there is a
-    /// branch for several words only.
+    /// The same, inline. The verifier combines each path from a branch with those of the surrounding code, so there is
+    /// only one branch for several words.
     fn same_words_by_blocks(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
         const BLOCK: u32 = 8;
         let (difference, inside) = (self.scalar_home(), self.scalar_home());
@@ -73,7 +74,7 @@ impl<'c> Builder<'_, 'c> {
             let (differs, here) = (self.load(difference, 0, U64), self.load(inside, 0, U64));
             let differs = self.or(differs, self.and(self.xor(wa, wb), here));
             self.store(difference, 0, 8, differs);
-            // all ones where the word is not 0; LLVM is not to see that, or it would branch
+            // all ones if the word is not 0; hidden from LLVM, which would use a branch otherwise
             let sign = self.opaque(self.or(wa, self.sub(self.int(0), wa)));
             let here = self.and(here, self.opaque(self.shr(sign, self.int(63), true)));
             self.store(inside, 0, 8, here);
@@ -89,7 +90,7 @@ impl<'c> Builder<'_, 'c> {
             let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
             let differs = e.xor(wa, wb);
             e.if_(differs, |e| {
-                // the first byte is the lowest: turned round, words compare as their bytes do
+                // the first byte is the lowest: with reversed bytes, words compare as their bytes do
                 let turn = |e: &Builder<'_, 'c>, w| if int.bytes == 1 { w } else { e.swap_bytes(w, int.bytes) };
                 let less = e.cmp(Cmp::Ult, turn(e, wa), turn(e, wb));
                 let order = e.select(less, e.int(u64::MAX), e.int(1));
@@ -100,13 +101,14 @@ impl<'c> Builder<'_, 'c> {
         self.load(result, 0, U64)
     }
 
-    /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
+    /// The position of one string in another, both in memory of these capacities: counted from 1; 0 if it does not
+    /// occur.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         let text = self.rematerialize(text);
         if self.scope.deep || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
-        // what is looked for is mostly a literal: one function for all of about the same length
+        // the wanted text is mostly a literal: one function serves all literals of similar length
         let (wanted, room) = if self.is_scratch(wanted) {
             (self.rematerialize(wanted), wanted_cap)
         } else {
@@ -148,7 +150,7 @@ impl<'c> Builder<'_, 'c> {
                 let have = e.load(e.offset_by(text, place), 0, BYTE);
                 let other = e.cmp(Cmp::Ne, c, have);
                 e.if_(other, |e| {
-                    // where the text ends, later places have no room either
+                    // if the text ends here, later positions are too short as well
                     let stop = e.cmp(Cmp::Eq, have, e.int(0));
                     e.ret(Some(stop));
                 });

@@ -8,7 +8,7 @@ use super::mem::U64;
 use super::shared::{ProbeCounters, Start, State, TALLIES_SECTION};
 use super::{Builder, Cmp};
 
-/// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
+/// `E2BIG` of errno(3), which a full hash map returns (`kernel/bpf/hashtab.c`).
 const FULL: i64 = -7;
 
 impl<'c> Builder<'_, 'c> {
@@ -50,7 +50,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Counts a stack that was put into its table, or was refused, by what the update returned.
+    /// Counts a stack that was stored in its table or refused, by the result of the update.
     pub fn stack_kept(&mut self, returned: IntValue<'c>) {
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));
         self.if_else(
@@ -71,7 +71,7 @@ impl<'c> Builder<'_, 'c> {
         );
     }
 
-    /// Counts text of which there was more than the settings allow to be read: `over` says so.
+    /// Counts text that is longer than the settings allow: `over` says whether it is.
     pub fn cut(&mut self, over: IntValue<'c>) {
         self.if_(over, |e| e.count_aside("cut", offset_of!(ProbeCounters, cut)));
     }
@@ -103,7 +103,7 @@ impl<'c> Builder<'_, 'c> {
             if e.program.overlaps() {
                 return e.atomic_add(at, one);
             }
-            // this saves some 20 ns
+            // a plain addition saves some 20 ns
             let now = e.load(at, 0, U64);
             let more = e.add(now, one);
             e.store(at, 0, 8, more);

@@ -10,19 +10,19 @@ use super::{Builder, Cmp, Helper};
 use crate::diag::Span;
 use crate::types::Int;
 
-/// A failure that programs report: a place in the script, and what can go wrong there.
+/// A failure that programs report: a place in the script, and the operation that can fail there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The helper that failed, or none.
     pub helper: Option<&'static str>,
-    /// What went wrong, where it was not a helper.
+    /// The failure, if it is not that of a helper.
     pub text: String,
-    /// Where.
+    /// The place.
     pub span: Span,
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// Which failures are to be reported here: see [`CodegenOptions`](super::CodegenOptions).
+    /// Which failures are reported here: see [`CodegenOptions`](super::CodegenOptions).
     pub fn warning_level(&self) -> u8 {
         if self.program.quiet { 0 } else { self.options.warning_level }
     }
@@ -69,7 +69,7 @@ impl<'c> Builder<'_, 'c> {
         self.report(problem, zero);
     }
 
-    /// Counts a failure with this number in `problems` on this CPU, and keeps what the helper returned.
+    /// Counts a failure with this number in `problems` on this CPU, and keeps the helper's return value.
     pub(super) fn report(&mut self, problem: IntValue<'c>, returned: IntValue<'c>) {
         let name = if self.program.overlaps() { "count_failure_atomic" } else { "count_failure" };
         self.outlined(name, &[problem, returned], |e, args| {
@@ -84,8 +84,8 @@ impl<'c> Builder<'_, 'c> {
                 // the verifier checks this function separately, for any number
                 let known = e.cmp(Cmp::Ult, problem, problems);
                 e.if_(known, |e| {
-                    // no product: of a known number by an unknown one, the verifier of Linux 6.1 knows nothing, and LLVM may
-                    // swap the two
+                    // a shift instead of a product: for the product of a known and an unknown number, the verifier of
+                    // Linux 6.1 knows no bounds, and LLVM may swap the factors
                     let shift = e.start(offset_of!(Start, failures_shift));
                     let index = e.add(e.shl(problem, shift), cpu);
                     let at = e.offset_by(all, e.mul(index, e.int(SIZE)));

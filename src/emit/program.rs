@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A program's type, with how it is attached.
+/// A program's type, including how it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProgramType {
-    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; also what `begin` and `end` are run as.
+    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; `begin` and `end` run as this type, too.
     RawTracepoint,
     /// `BPF_PROG_TYPE_TRACING` on a raw tracepoint: the verifier knows the types of the arguments.
     TypedTracepoint,
@@ -18,15 +18,15 @@ pub enum ProgramType {
     UprobeMulti,
     /// `BPF_PROG_TYPE_PERF_EVENT`.
     PerfEvent,
-    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel's, or on a function's return.
+    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel, or on a function's return.
     Kprobe,
     /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
     KprobeMulti,
     /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
     KprobeSession,
-    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
+    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel: its entry or its exit.
     Tracing,
-    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
+    /// The same for objects that the kernel visits (`BPF_TRACE_ITER`).
     Iter,
     /// `BPF_PROG_TYPE_LSM` on a hook of security modules.
     Lsm,
@@ -37,10 +37,10 @@ pub struct ProgramRow {
     /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
     /// entry, and for a return. A target follows a slash.
     sections: [&'static str; 2],
-    /// The struct by which the kernel knows the context (include/linux/bpf_types.h). None where that is not a struct's
-    /// name: a function that the verifier checks separately cannot take it.
+    /// The name of the context's struct in the kernel (include/linux/bpf_types.h). None if that is not the name of a
+    /// struct: a function that the verifier checks separately cannot take it.
     pub context: Option<&'static str>,
-    /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of the type go by.
+    /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` for the type.
     pub constants: &'static [&'static str],
     /// It runs at an instruction of a process, where it may be preempted.
     pub in_user_space: bool,
@@ -52,19 +52,19 @@ pub struct ProgramRow {
     pub by_trampoline: bool,
     /// `bpf_get_func_ip` returns the traced function.
     pub knows_function: bool,
-    /// The frames of BPF's own with which a kernel stack starts that it takes: the program's and bpf_trace_runN's, or its
-    /// trampoline's. The other types' stacks start where the event happened.
+    /// The number of BPF's own frames at the start of a kernel stack that it records: those of the program and of
+    /// bpf_trace_runN or the trampoline. Stacks of the other types start where the event happened.
     pub own_frames: u64,
     /// The default return value.
     pub returns: u64,
-    /// Does it always return the default, whatever the script says?
+    /// Is the default always returned, whatever the script returns?
     pub returns_fixed: bool,
     /// Each program is loaded for one target in the kernel.
     pub has_target: bool,
-    /// How the kernel's function is called that stands for the target, without the target's own name: libbpf puts this before
-    /// that. Otherwise a target is named by its module and function.
+    /// The prefix of the kernel function that represents the target, which libbpf adds to the target's name. Without
+    /// it, the module and function name the target.
     pub target_prefix: Option<&'static str>,
-    /// Its programs have a stack of their own on kernels with such (`bpf_enable_priv_stack` of kernel/bpf/verifier.c).
+    /// Its programs have a private stack on kernels that support it (`bpf_enable_priv_stack` of kernel/bpf/verifier.c).
     pub private_stack: bool,
     /// It traces kernel functions, which some machines do not permit.
     pub of_kernel_functions: bool,
@@ -90,7 +90,7 @@ const PLAIN: ProgramRow = ProgramRow {
 
 const PROBE: ProgramRow = ProgramRow { context: Some("bpf_user_pt_regs_t"), ..PLAIN };
 
-/// 1 would make the kernel remove the breakpoint: `handler_chain` of kernel/events/uprobes.c.
+/// Returning 1 would make the kernel remove the breakpoint: `handler_chain` of kernel/events/uprobes.c.
 const USER: ProgramRow = ProgramRow { in_user_space: true, overlaps: true, returns_fixed: true, ..PROBE };
 
 const KERNEL: ProgramRow = ProgramRow { of_kernel_functions: true, ..PROBE };
@@ -113,7 +113,7 @@ impl ProgramType {
                 has_target: true,
                 ..PLAIN
             },
-            // 0 would hide the event from all other users of this tracepoint: perf_trace_run_bpf_submit() of
+            // returning 0 would hide the event from all other users of this tracepoint: perf_trace_run_bpf_submit() of
             // kernel/events/core.c
             ProgramType::Tracepoint => {
                 &ProgramRow { sections: ["tracepoint", "tracepoint"], constants: &["BPF_PROG_TYPE_TRACEPOINT"], returns: 1, ..PLAIN }
@@ -168,7 +168,7 @@ impl ProgramType {
                 of_kernel_functions: true,
                 ..PLAIN
             },
-            // with any other result, the kernel shows the same object again, endlessly
+            // after any other result, the kernel shows the same object again, endlessly
             ProgramType::Iter => &ProgramRow {
                 sections: ["iter", "iter"],
                 private_stack: false,

@@ -55,7 +55,7 @@ impl<'c> Builder<'_, 'c> {
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
         let event = self.int(event.into());
         let size = size.next_multiple_of(8);
-        // the site is not known in a function that they share
+        // a function that they share does not know the site
         if self.shares_code() && !self.options.origins {
             let numbers = fields.iter().map(|f| (f.ty.is_scalar() && !f.var).then(|| self.scalar(&f.value)));
             if let Some(numbers) = numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() <= MOST_NUMBERS) {
@@ -65,7 +65,7 @@ impl<'c> Builder<'_, 'c> {
         self.unless_ended(|e| e.write_record(event, size, fields));
     }
 
-    /// Builds code that a program which rbt itself runs skips once the run has ended.
+    /// Builds code that is skipped after the end of the run in a program that rbt itself runs.
     fn unless_ended(&mut self, body: impl FnOnce(&mut Self)) {
         if !self.program.test_run {
             return body(self);
@@ -144,7 +144,7 @@ impl<'c> Builder<'_, 'c> {
         let name = format!("reserve_{}_{size}", self.program.probe);
         let rec = self.shared_part(&name, &[], |e, _| {
             let rec = e.reserve(size);
-            // Only the caller looks whether it is null: otherwise the verifier of Linux 6.1 would follow its other way, too.
+            // Only the caller checks for null: otherwise the verifier of Linux 6.1 would follow its other path, too.
             e.addr(rec)
         });
         self.at_address(rec)
@@ -165,7 +165,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Sends the first `size` bytes of memory, which are a record already; 1 if there is no room.
+    /// Sends the first `size` bytes of memory, which form a complete record; 1 if there is no room.
     pub(super) fn send_raw(&mut self, record: PointerValue<'c>, size: IntValue<'c>) -> IntValue<'c> {
         let (ring, flags) = (self.ring(), self.int(NO_WAKEUP));
         let r = self.call(Helper::RingbufOutput, &[ring.into(), record.into(), size.into(), flags.into()]);
@@ -202,7 +202,7 @@ impl<'c> Builder<'_, 'c> {
         let place = |offset: usize| HEAD + offset as u32;
         let comm = place(offset_of!(Origin, comm));
         let zero = self.int(0);
-        // before Linux 6.2 the helper leaves alone what is after the NUL
+        // before Linux 6.2 the helper does not zero the bytes after the NUL
         (0..2).for_each(|word| self.store(rec, comm + word * 8, 8, zero));
         let (at, size) = (self.offset(rec, comm), self.int(16));
         self.call(Helper::GetCurrentComm, &[at.into(), size.into()]);
@@ -221,8 +221,8 @@ impl<'c> Builder<'_, 'c> {
         self.put(at, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
     }
 
-    /// Puts a string's or buffer's bytes at `end`; the new end. Lengths are cut by a mask, which the verifier can follow
-    /// through any number of them.
+    /// Writes a string's or buffer's bytes at `end`, and returns the new end. A mask bounds the lengths, which the
+    /// verifier can track through any number of them.
     fn append(&mut self, rec: PointerValue<'c>, end: IntValue<'c>, f: &RecordField<'c>) -> IntValue<'c> {
         let size = f.ty.size();
         let mask = self.int(u64::from(var_room(&f.ty)) - 1);
@@ -235,7 +235,7 @@ impl<'c> Builder<'_, 'c> {
         } else {
             (self.in_memory(&f.value), self.int(size.into()))
         };
-        // a failed read has a negative length, and nothing to show
+        // a failed read has a negative length, and no bytes
         let sign = self.shr(len, self.int(63), true);
         let len = self.and(len, self.xor(sign, self.int(u64::MAX)));
         let len = self.opaque(len);
@@ -248,8 +248,8 @@ impl<'c> Builder<'_, 'c> {
         self.add(end, len)
     }
 
-    /// Puts the length of a string away until the record is made. The verifier forgets what is in scratch memory: of several
-    /// lengths in registers it would follow every combination that the ways to them allow.
+    /// Stores the length of a string in scratch memory until the record is written. The verifier does not track values
+    /// in scratch memory; for several lengths in registers it would follow every combination.
     pub fn spill_length(&mut self, op: &Operand<'c>) -> Option<u32> {
         let Repr::Mem(_, Some(len)) = op.repr else { return None };
         if len.is_const() {
@@ -275,7 +275,8 @@ impl<'c> Builder<'_, 'c> {
         self.store(stopped, 0, 4, self.int(1));
     }
 
-    /// Sets a byte of the `total` that say which probes were hit: the `first`, or with `sites` the one of the site that fired.
+    /// Sets one of the `total` bytes that record which probes were hit: the `first`, or with `sites` that of the site
+    /// that fired.
     pub fn hit(&mut self, total: u32, first: u32, sites: Option<u32>) {
         const BYTE: Int = Int { bytes: 1, signed: false };
         let bytes = self.data_global("hits", super::shared::HITS_SECTION, total);
@@ -285,22 +286,22 @@ impl<'c> Builder<'_, 'c> {
             let site = self.at_most(site, u64::from(sites.max(1)) - 1);
             at = self.offset_by(at, site);
         }
-        // a write each time would move the cache line between CPUs
+        // writing each time would move the cache line between CPUs
         let before = self.load(at, 0, BYTE);
         let first_time = self.cmp(Cmp::Eq, before, self.int(0));
         self.if_(first_time, |e| e.store(at, 0, 1, e.int(1)));
     }
 
-    /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
+    /// Ends the program if another has requested the end of the run ([`State::ended`]), even before the reader notices.
     pub fn return_if_ended(&mut self) {
         let said = self.state(offset_of!(State, ended));
         let ended = self.load(said, 0, Int { bytes: 8, signed: false });
         self.if_(ended, |e| e.ret(None));
     }
 
-    /// Wakes the reader when it sleeps. The flag is read after the record is committed (which is a full barrier), and
-    /// the reader reads the ring after it has set the flag: one of the two sees the other. The kick is a record of its
-    /// own, discarded at once.
+    /// Wakes the reader if it sleeps. The flag is read after the record is committed (which is a full barrier), and the
+    /// reader reads the ring after it has set the flag: one of the two sees the other. A separate record, which is
+    /// discarded at once, wakes the reader.
     fn wake(&mut self) {
         let flag = self.state(offset_of!(State, reader_sleeps));
         let sleeps = self.load_volatile(flag, Int { bytes: 4, signed: false });

@@ -8,18 +8,18 @@ use crate::bug;
 pub struct Session<'s> {
     /// Its name.
     pub name: &'s str,
-    /// What it is loaded as.
+    /// Its section.
     pub section: SectionDef,
     /// The parts: for the entry and for the return.
     pub parts: [&'s str; 2],
-    /// The kernel's function that tells a return.
+    /// The kernel function that distinguishes a return from an entry.
     pub ask: &'s str,
-    /// That function wants the context.
+    /// That function takes the context.
     pub of_context: bool,
 }
 
 impl CodegenCx<'_> {
-    /// Makes the program that calls one part or the other.
+    /// Builds the program that calls one part or the other.
     pub fn session(&self, session: Session) {
         let Session { name, section, parts, ask, of_context } = session;
         let mut e = self.begin_program(name, section, &[], ProgramCx::default());
@@ -29,7 +29,7 @@ impl CodegenCx<'_> {
         } else {
             e.call_kernel_number(ask, &[KernelType::Number], &[])
         };
-        // a bool, of which the lowest byte counts
+        // a bool, of which only the lowest byte counts
         let second = e.cmp(Cmp::Ne, e.and(second, e.int(0xff)), e.int(0));
         let [entry, ret] = parts;
         e.if_else(second, |e| e.call_part(ret), |e| e.call_part(entry));

@@ -2,7 +2,7 @@
 
 use crate::system::binary::python::{Layout, Python, Unsupported};
 
-/// The object's ring buffer; absent when no record is ever written.
+/// The object's ring buffer; absent if no record is ever written.
 pub const RING: &str = "ring";
 
 /// The name of the map of stacks with this many frames.
@@ -13,29 +13,29 @@ pub fn stacks_name(limit: u32) -> String {
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
-/// The section (and so the map) of [`ProbeCounters`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
-/// In the object it has those of one CPU; the loader makes it as large as the machine wants it.
+/// The section (and so the map) of [`ProbeCounters`]s: for each CPU, one for each probe. Absent if no probe has
+/// anything to count. The object has those of one CPU; the loader resizes it for the machine.
 pub const TALLIES_SECTION: &str = ".data.tallies";
-/// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent when no probe has any to report. In
-/// the object it has room for one; the loader makes it as large as it is to be.
+/// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent if no probe has any to
+/// report. The object has room for one; the loader resizes it.
 pub const FAILURES_SECTION: &str = ".data.failures";
-/// The section (and so the map) of [`Gate`]s, one for each probe; absent where nothing limits the run.
+/// The section (and so the map) of [`Gate`]s, one for each probe; absent if nothing limits the run.
 pub const GATES_SECTION: &str = ".data.gates";
-/// The map of calls under way whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
+/// The map of unfinished calls whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
 pub const CALL_MARKS: &str = "marks";
 /// The section (and so the map) of bytes that record which probes were hit; absent if unused.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The section (and so the map) of words that record on which CPUs a trampoline's program is running; absent if the
 /// kernel keeps track of that.
 pub const BUSY_SECTION: &str = ".data.busy";
-/// As many CPUs as x86's kernels can have (CONFIG_NR_CPUS): a power of two.
+/// The maximum number of CPUs of x86 kernels (CONFIG_NR_CPUS): a power of two.
 pub const MOST_CPUS: u32 = 8192;
 /// The map of followed processes: keys are their ids (`u32`); absent if unused.
 pub const FOLLOWED: &str = "followed";
 /// The maximum number of processes followed at a time.
 pub const MOST_FOLLOWED: u32 = 65536;
-/// Of a process that is known by its number in rbt's pid namespace alone, the key is that number with this bit, which no number
-/// has.
+/// For a process that is known only by its number in rbt's PID namespace, the key is that number with this bit, which
+/// no PID has.
 pub const OF_NAMESPACE: u32 = 1 << 31;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
@@ -49,7 +49,7 @@ pub const PYTHON_PROCESSES: &str = "python_processes";
 pub const PYTHON_CODES: &str = "python_codes";
 /// An array with an element for each slot of [`SCRATCH`]; resized by the loader.
 pub const PYTHON_STATE: &str = "python_state";
-/// Where a record comes from. It follows the index of the event if the artifact has origins.
+/// The origin of a record. It follows the index of the event if the artifact has origins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
@@ -70,16 +70,16 @@ pub const CODE_RECORD: u32 = u32::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Address of `_PyRuntime`; 0 where the version is not supported.
+    /// Address of `_PyRuntime`; 0 if the version is not supported.
     pub runtime: u64,
     /// Address of `PyCode_Type`.
     pub code_type: u64,
-    /// Where the members of its structures are.
+    /// Offsets of the members of its structures.
     pub layout: Layout,
 }
 
 impl Process {
-    /// Of an interpreter, which is in memory at its virtual addresses plus `bias`.
+    /// For an interpreter that is in memory at its virtual addresses plus `bias`.
     pub fn of(python: &Python, bias: u64) -> Self {
         let layout = python
             .layout
@@ -89,13 +89,13 @@ impl Process {
     }
 }
 
-/// What a program knows of a Python code object: sent once for each piece of the line table, and at first sight only.
+/// The data of a Python code object, which programs send when they first see it: once for each piece of the line table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Code {
     /// [`CODE_RECORD`].
     pub head: u64,
-    /// Its ID in stacks: a hash of what follows, up to the table.
+    /// Its ID in stacks: a hash of the following members up to the table.
     pub id: u64,
     /// Minor version of the interpreter.
     pub minor: u32,
@@ -103,28 +103,28 @@ pub struct Code {
     pub line: u32,
     /// Bytes of `name`.
     pub name_bytes: u32,
-    /// Bytes of a character of `name`, and [`Code::CUT`] if there was no room for all of it.
+    /// Bytes per character of `name`, and [`Code::CUT`] if it is cut.
     pub name_shape: u32,
-    /// The same of `file`.
+    /// The same for `file`.
     pub file_bytes: u32,
     /// See above.
     pub file_shape: u32,
     /// Bytes of the line table.
     pub table_bytes: u32,
-    /// Where in it this piece starts.
+    /// The start of this piece in the table.
     pub piece_at: u32,
     /// `co_qualname`
     pub name: [u8; 256],
     /// `co_filename`
     pub file: [u8; 512],
-    /// A piece of the line table: the record ends with it.
+    /// A piece of the line table, at the end of the record.
     pub table: [u8; 4096],
 }
 
 impl Code {
-    /// In [`Code::name_shape`]: there was no room for all of it.
+    /// In [`Code::name_shape`]: the text is cut.
     pub const CUT: u32 = 1 << 8;
-    /// Nothing.
+    /// All members are zero.
     pub const EMPTY: Code = Code {
         head: 0,
         id: 0,
@@ -142,25 +142,26 @@ impl Code {
     };
 }
 
-/// What every ID of a code object has. No address in user space has the highest bit.
+/// The bits that mark the ID of a code object. No address in user space has the highest bit.
 pub const CODE_ID: u64 = 0b101 << 61;
 /// The bits of an ID that are a hash of the contents. Those below are for the offset of an instruction: see [`OFFSETS`].
 pub const CODE_HASH: u64 = (1 << 61) - (1 << OFFSET_BITS);
-/// In stacks of frames of both kinds, a Python frame is one word: the ID, and half the offset of the instruction, which is even.
+/// In stacks of Python and native frames, a Python frame is one word: the ID, and half the offset of the instruction,
+/// which is even.
 pub const OFFSETS: u64 = (1 << OFFSET_BITS) - 1;
 /// 512 KiB of instructions.
 const OFFSET_BITS: u32 = 18;
-/// In place of half the offset: it is before the first instruction.
+/// In place of half the offset: the frame is before the first instruction.
 pub const BEFORE_FIRST: u64 = OFFSETS;
-/// In place of half the offset: it is too large.
+/// In place of half the offset: the offset is too large.
 pub const TOO_LARGE: u64 = OFFSETS - 1;
-/// In such a stack in place of a frame: a [`Reason`], and from bit 8 on the minor version.
+/// In place of a frame in such a stack: a [`Reason`], and from bit 8 on the minor version.
 pub const PYTHON_REASON: u64 = 0b10 << 62;
-/// The bits that tell these words from addresses, and from what says why a stack was cut.
+/// The bits that distinguish these words from addresses, and from the reason why a stack was cut.
 pub const MARKS: u64 = 0b11 << 62;
 
-/// In place of the ID of a code object: why there is none, or why a stack of Python frames ends. Even, since the lowest bit of
-/// an ID marks the frame in which C code entered the interpreter's loop.
+/// In place of the ID of a code object: why there is none, or why a stack of Python frames ends. The values are even,
+/// because the lowest bit of an ID marks the frame in which C code entered the interpreter's loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The stack has more frames.
@@ -169,11 +170,11 @@ pub enum Reason {
     UnknownCode = 4,
     /// The process has more threads than the search limit.
     TooMany = 6,
-    /// The interpreter's memory could not be read, or makes no sense.
+    /// The interpreter's memory could not be read, or is inconsistent.
     Unreadable = 8,
     /// The version is not supported; the frame's offset is its minor version, or 0.
     Unsupported = 10,
-    /// The probe has no room for the walk along Python frames. Only counted.
+    /// The probe has no room for walking Python frames. Only counted.
     LeftOut = 14,
     /// Before the Python frames that follow, native frames are missing. Not counted: the stack was cut.
     Gap = 16,
@@ -186,7 +187,7 @@ impl Reason {
     }
 }
 
-/// Constants that the loader writes before the object is loaded; the verifier sees them as known.
+/// Constants that the loader writes before loading; the verifier knows their values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
@@ -194,7 +195,7 @@ pub struct Start {
     pub child: u64,
     /// `CLOCK_BOOTTIME` at start, nanoseconds: `elapsed` counts from here.
     pub boot_ns: u64,
-    /// CPUs that may ever be there.
+    /// The number of possible CPUs.
     pub cpus: u64,
     /// The number of nanoseconds by which International Atomic Time is ahead of `CLOCK_MONOTONIC`.
     pub tai_offset: u64,
@@ -202,11 +203,11 @@ pub struct Start {
     pub unix_offset: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
-    /// This process, as the kernel numbers it whatever namespace it is in.
+    /// The ID of this process in the initial PID namespace.
     pub own: u64,
-    /// Places where programs report failures.
+    /// Number of places where programs report failures.
     pub problems: u64,
-    /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.
+    /// log2 of the number of [`Failures`] per place, the first of which belong to the CPUs.
     pub failures_shift: u64,
     /// Random seed of stack ids, so that an attacker cannot construct stacks with equal ids.
     pub seed: u64,
@@ -219,13 +220,13 @@ impl Start {
     }
 }
 
-/// How often a program reported a failure at one place of the script on one CPU.
+/// The failures at one place of the script on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Failures {
-    /// How often.
+    /// Their number.
     pub count: u64,
-    /// What the helper returned the last time; 0 where it was none.
+    /// The helper's return value in the last one; 0 if it is not a failure of a helper.
     pub returned: i64,
 }
 
@@ -233,19 +234,20 @@ pub struct Failures {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// Set by the reader when it sleeps without a time-out: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears
+    /// Set by the reader when it sleeps without a timeout: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears
     /// it. Records that find it clear wake nothing (`BPF_RB_NO_WAKEUP`): the reader is awake, or will be soon.
     pub reader_sleeps: u32,
     /// Set when the run is over: programs return at once.
     pub stopped: u32,
-    /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
-    /// have found no room.
+    /// 0 until a program requests the end of the run; then [`State::ENDED`] and the status. The record of the request
+    /// may have found no room.
     pub ended: u64,
     /// The number of running programs that may sleep, for which the kernel does not wait.
     pub sleepers: u64,
-    /// A bit for each map that is there twice: which of the two is written to. See `emit/double_buffer.rs`.
+    /// A bit for each double-buffered map: the copy that is written to. See `emit/double_buffer.rs`.
     pub generations: u64,
-    /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
+    /// Set if the run does not wait for programs: their loops end, and so do they. Programs check [`State::stopped`]
+    /// only once.
     pub interrupted: u64,
     /// The number of events that may still pass, in two's complement: see `--max-events`.
     pub event_tokens: u64,
@@ -253,16 +255,16 @@ pub struct State {
     pub stacks: u64,
     /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT) and [`Reason::number`].
     pub cut_stacks: [u64; CUT_REASONS],
-    /// For each of those maps, and each of its two: changes under way by programs that may sleep.
+    /// The number of unfinished changes by sleepable programs, for both copies of each double-buffered map.
     pub changing: [u64; 2 * MOMENTS],
 }
 
-/// What one probe did on one CPU, and what it could not do. Its own line of the processor's cache, since it is written to in the
-/// midst of what is traced.
+/// What one probe did on one CPU, and what it failed to do. It has its own cache line, because it is written during
+/// traced operations.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProbeCounters {
-    /// Records that were to be sent, those that found no room included.
+    /// Records to be sent, including those that found no room.
     pub sent: u64,
     /// Records that found no room in the ring.
     pub dropped: u64,
@@ -270,21 +272,21 @@ pub struct ProbeCounters {
     pub missed: u64,
     /// Updates that a full map refused.
     pub refused: u64,
-    /// Updates that found no memory, or failed for other reasons.
+    /// Updates that failed for lack of memory or for other reasons.
     pub unstored: u64,
     /// Strings and buffers that `max_strlen` cut.
     pub cut: u64,
-    /// Reads of memory that failed, where they are counted.
+    /// Failed reads of memory, if they are counted.
     pub unread: u64,
     /// Stacks that found no room in their table.
     pub unkept: u64,
-    /// Runs that passed the probe's [`Gate`], where it has one.
+    /// Runs that passed the probe's [`Gate`], if it has one.
     pub ran: u64,
     /// Runs that a limit dropped.
     pub thinned: u64,
 }
 
-/// What lets runs of a probe pass: written by the reader.
+/// Limits the runs of a probe: written by the reader.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
@@ -301,6 +303,6 @@ pub const CUT_REASONS: usize = 16;
 pub const MOMENTS: usize = 16;
 
 impl State {
-    /// In [`State::ended`]: the end was asked for.
+    /// In [`State::ended`]: the end was requested.
     pub const ENDED: u64 = 0x100;
 }

@@ -8,8 +8,8 @@ use crate::types::Int;
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl<'c> Builder<'_, 'c> {
-    /// The current task's ids as rbt and its user know them, in the pid namespace that rbt is in: process id << 32 | thread id.
-    /// 0 for a task that is not directly in it.
+    /// The IDs of the current task in the PID namespace of rbt: process ID << 32 | thread ID. 0 for a task that is not
+    /// directly in it.
     pub fn own_ids(&mut self) -> IntValue<'c> {
         self.ids_in(self.options.namespace)
     }

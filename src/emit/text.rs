@@ -30,7 +30,7 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, differ, self.int(0))
     }
 
-    /// 0 when they are the same.
+    /// 0 if they are equal.
     fn texts_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         let differs = self.entry_alloca();
         let zero = self.int(0);
@@ -39,7 +39,7 @@ impl<'c> Builder<'_, 'c> {
             let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
             let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
             let nul = e.zero_byte(wa, int.bytes);
-            // all up to the first NUL, or all
+            // all bytes up to the first NUL, or all bytes
             let counts = e.xor(nul, e.sub(nul, e.int(1)));
             let now = e.and(e.xor(wa, wb), counts);
             e.store(differs, 0, 8, now);
@@ -48,8 +48,8 @@ impl<'c> Builder<'_, 'c> {
         self.load(differs, 0, U64)
     }
 
-    /// A walk over `n` bytes of two places: where they are long, in a function that all such walks share. Each walk that the
-    /// verifier follows has it note a jump per word, and it gives up at 8192 of them.
+    /// A walk over `n` bytes at two addresses; long walks use a function that they share. The verifier notes a jump per
+    /// word for each walk that it follows, and rejects more than 8192.
     pub fn once_for_all(
         &mut self,
         name: &str,
@@ -66,7 +66,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Bytes before the first NUL, or all.
+    /// The number of bytes before the first NUL, or of all bytes.
     pub fn text_len(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
         self.once_for_all("text_len", text, text, cap, |e, text, _| e.walk_text(text, cap))
     }
@@ -98,10 +98,10 @@ impl<'c> Builder<'_, 'c> {
         self.and(self.and(borrowed, self.xor(word, self.int(u64::MAX))), self.int(tops))
     }
 
-    /// `body` for the pieces of `n` bytes, until it gives something that is not 0; it gets a piece's offset and width. Long
-    /// memory is walked by words (a piece may reach back into the one before): each way out of a loop is one more state
-    /// for the verifier to come back to, and it gives up at 8192. What is short may lie on the stack, where it allows no
-    /// word at an odd place.
+    /// Runs `body` for pieces of the `n` bytes, until it returns a nonzero value; it gets a piece's offset and width.
+    /// Long memory is read in words (a piece may overlap the one before): each exit of a loop is another state for the
+    /// verifier, which allows 8192. Short memory may be on the stack, where words at unaligned addresses are not
+    /// allowed.
     pub(super) fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
         let width = if n <= 64 { 1 } else { 8 };
         let int = Int { bytes: width as u8, signed: false };
@@ -138,7 +138,7 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, differ, self.int(0))
     }
 
-    /// 0 when the bytes are the same.
+    /// 0 if the bytes are equal.
     fn bytes_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         let differs = self.entry_alloca();
         let zero = self.int(0);

@@ -11,12 +11,12 @@ use super::{U32, Walk};
 use crate::bug;
 use crate::system::binary::python::Layout;
 
-/// Bytes of a line table that are sent in one record, and records for one table.
+/// Bytes of a line table per record, and the maximum number of records per table.
 const PIECE: u64 = 4096;
 const PIECES: u64 = 16;
 
 impl<'c> Builder<'_, 'c> {
-    /// Sends what is known of the code object that was read, and gives its ID.
+    /// Sends the data of the code object that was read, and returns its ID.
     pub(super) fn send_code(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
         self.global("python_code", &[slot], |e, args| {
             let slot = e.first(args);
@@ -25,7 +25,7 @@ impl<'c> Builder<'_, 'c> {
             let unknown = e.int(Reason::UnknownCode as u64);
             let head = e.int(CODE_RECORD.into());
             e.store(record, offset_of!(Code, head) as u32, 8, head);
-            // what is hashed: all from here to the table
+            // the hash covers everything from here to the table
             let from = offset_of!(Code, minor) as u32;
             let hashed = offset_of!(Code, table) as u32 - from;
             let (n, nowhere) = (e.int(hashed.into()), e.int(0));
@@ -94,12 +94,12 @@ impl<'c> Builder<'_, 'c> {
         self.load(hash, 0, U64)
     }
 
-    /// Has `body` done for each piece of the line table of which the record has the size, given where it starts and how long it is; once if the
-    /// table is empty.
+    /// Runs `body` for each piece of the line table whose size is in the record, with the piece's start and length;
+    /// once if the table is empty.
     fn each_piece(&mut self, record: PointerValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
         self.count(PIECES, |e, i| {
             let at = e.mul(i, e.int(PIECE));
-            // of a number in memory the verifier does not follow what it may be
+            // the verifier does not track the range of a number in memory
             let place = e.offset(record, offset_of!(Code, table_bytes) as u32);
             let size = e.load_volatile(place, U32);
             let n = e.at_most(e.sub(size, at), PIECE);
@@ -109,7 +109,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Reads a piece of a line table into the record, zeros where it cannot be read, and gives its hash.
+    /// Reads a piece of a line table into the record, with zeros if it cannot be read, and returns its hash.
     fn read_piece(&mut self, slot: IntValue<'c>, from: IntValue<'c>, size: IntValue<'c>, hash: IntValue<'c>) -> IntValue<'c> {
         self.global("python_piece", &[slot, from, size, hash], |e, args| {
             let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
@@ -123,7 +123,7 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// Copies the characters of a string, as wide as they are, to the record.
+    /// Copies the characters of a string, at their width, to the record.
     fn text_of_python(
         &mut self,
         (walk, record): (PointerValue<'c>, PointerValue<'c>),

@@ -35,16 +35,16 @@ const U32: Int = Int { bytes: 4, signed: false };
 const I32: Int = Int { bytes: 4, signed: true };
 const BYTE: Int = Int { bytes: 1, signed: false };
 
-/// Frames that a stack may have.
+/// Maximum number of frames in a stack.
 pub const MOST_PYTHON_FRAMES: u32 = 1022;
 /// The number of interpreters and threads that are searched for the current thread.
 const MOST_THREADS: u64 = 1024;
-/// Processes with an interpreter.
+/// Maximum number of processes with an interpreter.
 const MOST_PROCESSES: u32 = 16384;
-/// Code objects that are known to have been sent. One that is forgotten is sent again.
+/// Maximum number of code objects that are known to have been sent. One that is forgotten is sent again.
 const MOST_CODES: u32 = 32768;
 
-/// What a walk keeps, in an element of the map of states.
+/// The state of a walk, in an element of the map of states.
 #[repr(C)]
 struct Walk {
     process: Process,
@@ -54,20 +54,20 @@ struct Walk {
     frame: u64,
     /// `pthread_self()`
     own: u64,
-    /// Frames so far.
+    /// Number of frames so far.
     count: u64,
-    /// Of those, how many are marked as the first of a call of the loop.
+    /// Number of frames that are marked as the first of a call of the loop.
     marked: u64,
-    /// Not 0: frames that native ones have between them, which start with a [`CALL_OF_LOOP`] if their addresses
-    /// identify them.
+    /// Not 0: the frames are for merging with native ones, and start with a [`CALL_OF_LOOP`] if their addresses
+    /// identify the call.
     merged: u64,
-    /// The element of the [`CALL_OF_LOOP`] to which frames belong, plus one; 0: to the next.
+    /// The element of the [`CALL_OF_LOOP`] to which the frames belong, plus one; 0: they belong to the next.
     call: u64,
     /// Why the stack ends early: a [`Reason`].
     reason: u64,
     /// A word that was read.
     word: u64,
-    /// The key in the map of codes.
+    /// The key in the map of code objects.
     key: [u64; 3],
     /// `length` and `hash` of the name and of the file's name.
     texts: [u64; 4],
@@ -81,14 +81,14 @@ struct Walk {
     frames: [[u64; 2]; MOST_PYTHON_FRAMES as usize + 2],
 }
 
-/// In place of the ID of a code object, where the frames of a call of the loop start: the offset is the address of the frame in
-/// which C code made the call, and which is on its stack; 0 if it was not reached.
+/// In place of the ID of a code object: the frames of a call of the loop start here. The offset is the address of the
+/// frame in which C code made the call, which is on its stack; 0 if it was not reached.
 pub(super) const CALL_OF_LOOP: u64 = 12;
 
 /// Words of a line table that distinguish code objects at the same address before Python 3.12.
 const TABLE_HEAD: usize = 6;
 
-/// Bytes that are read of a frame and of a code object at most: powers of two.
+/// Maximum number of bytes that are read of a frame and of a code object: powers of two.
 const FRAME: usize = 128;
 const CODE: usize = 256;
 
@@ -120,7 +120,7 @@ pub fn python_words(limit: u32) -> u32 {
 }
 
 impl<'c> CodegenCx<'c> {
-    /// Does a program follow Python frames?
+    /// Does a program walk Python frames?
     pub fn asks_python(&self) -> bool {
         self.maps.borrow().contains_key(PYTHON_PROCESSES)
     }
@@ -138,7 +138,7 @@ impl<'c> CodegenCx<'c> {
     }
 
     fn python_state(&self) -> PointerValue<'c> {
-        // the loader makes one for each slot of scratch memory
+        // the loader allocates one for each slot of scratch memory
         let value_size = size_of::<Walk>() as u32;
         let def = MapDef { kind: MapKind::Array, key_size: 4, value_size, max_entries: SCRATCH_SLOTS, flags: 0 };
         self.declare_map(PYTHON_STATE, def)
@@ -166,9 +166,9 @@ impl<'c> CodegenCx<'c> {
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// The Python frames of the current thread, of which `limit` are kept at most: the stack's ID; 0 if there are none.
-    /// `thread` is the offset of the thread's pointer in `struct task_struct`. `keep` stores the frames at a pointer under the
-    /// key at another. With `says_cut`, a stack that has more frames says so.
+    /// Records at most `limit` Python frames of the current thread, and returns the stack's ID; 0 if there are none.
+    /// `thread` is the offset of the thread's pointer in `struct task_struct`. `keep` stores the frames at a pointer
+    /// under the key at another. With `says_cut`, a stack that has more frames ends with the reason.
     pub fn python_stack(
         &mut self,
         (limit, says_cut): (u32, bool),
@@ -202,12 +202,12 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Walks along at most `limit` Python frames of the current thread in memory of the slot, for [`Self::python_word`] to give.
-    /// `find` gives what is known of the interpreter.
+    /// Walks at most `limit` Python frames of the current thread, in memory of the slot, where [`Self::python_entry`]
+    /// finds them. `find` returns the interpreter's data.
     pub(super) fn walk_to_merge(&mut self, slot: IntValue<'c>, limit: u32, thread: u32, find: impl FnOnce(&mut Self) -> PointerValue<'c>) {
         let limit = merged_entries(limit);
         let walk = self.walk(slot);
-        // and what says why they end
+        // and the reason why they end
         let frames = self.offset(walk, at!(frames));
         self.zero(frames, (limit + 2) * 16, 8);
         self.start_walk(walk);
@@ -218,14 +218,14 @@ impl<'c> Builder<'_, 'c> {
         self.walk_threads(walk, slot, (limit, true), thread);
     }
 
-    /// What was walked along: the two words at an index, zeros behind the last. Leaves the function where there is no memory.
+    /// A walked frame: the two words at an index, zeros after the last. Leaves the function if there is no memory.
     pub(super) fn python_entry(&mut self, slot: IntValue<'c>, index: IntValue<'c>) -> [IntValue<'c>; 2] {
         let walk = self.walk(slot);
         let at = self.frame_at(walk, index);
         [self.load(at, 0, U64), self.load(at, 8, U64)]
     }
 
-    /// How many frames were marked, if the walk came to its end; otherwise 0.
+    /// The number of marked frames, if the walk reached its end; otherwise 0.
     pub(super) fn calls_of_loop(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
         let walk = self.walk(slot);
         let cut = self.load(walk, at!(reason), U64);
@@ -243,7 +243,7 @@ impl<'c> Builder<'_, 'c> {
             |e| {
                 let from = e.add(runtime, e.load(walk, layout!(interpreters), U32));
                 let to = e.offset(walk, at!(interpreter));
-                // the process runs another program since
+                // the process has started another program since
                 let failed = e.read_user(to, 8, from);
                 e.if_(failed, |e| {
                     let none = e.int(0);
@@ -276,7 +276,7 @@ impl<'c> Builder<'_, 'c> {
         self.atomic_add(counter, one);
     }
 
-    /// Takes steps until the walk is over, and gives their number.
+    /// Takes steps until the walk is over, and returns their number.
     fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32) -> IntValue<'c> {
         let limit = self.int(limit.into());
         if self.target.loops {
@@ -326,7 +326,7 @@ impl<'c> Builder<'_, 'c> {
                     let through = e.load(walk, layout!(through), U32);
                     e.store(walk, at!(frame), 8, frame);
                     let (none, some) = (e.int(0), e.and(e.cmp(Cmp::Ne, through, e.int(0)), e.cmp(Cmp::Ne, frame, e.int(0))));
-                    // it is in an interpreter once
+                    // each thread is in an interpreter only once
                     e.store(walk, at!(thread), 8, none);
                     e.if_(some, |e| {
                         let from = e.sub(e.add(frame, through), e.int(1));
@@ -383,7 +383,7 @@ impl<'c> Builder<'_, 'c> {
             e.ret(Some(over));
         });
 
-        // 3.14 has flags in the lowest bits
+        // 3.14 stores flags in the lowest bits
         let tagged = self.frame_word(walk, layout!(frame_code), U64);
         let code = self.and(tagged, self.int(!7));
         self.member_bytes(walk, (at!(code_bytes), CODE), layout!(code_size), code);
@@ -448,12 +448,12 @@ impl<'c> Builder<'_, 'c> {
         self.select(by_address, one, other)
     }
 
-    /// The ID of the code object that was read: it is sent at first sight.
+    /// The ID of the code object that was read, which is sent when it is first seen.
     fn code_id(&mut self, walk: PointerValue<'c>, code: IntValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
         let mut hash = self.code_word(walk, layout!(code_line), U32);
         let (name, file) = (self.code_word(walk, layout!(code_name), U64), self.code_word(walk, layout!(code_file), U64));
         let table = self.code_word(walk, layout!(code_table), U64);
-        // the same address may have another code object later
+        // another code object may be at the same address later
         for word in [name, file, table] {
             hash = self.mix(hash, word);
         }
@@ -466,7 +466,7 @@ impl<'c> Builder<'_, 'c> {
             },
             |e| {
                 e.read_text_heads(walk, [name, file]);
-                // a short one may be the last in its memory: what cannot be read is zero
+                // a short one may be at the end of its memory: unreadable bytes are zero
                 let (from, to) = (e.add(table, e.load(walk, layout!(bytes_size), U32)), e.offset(walk, at!(table_head)));
                 e.read_user(to, size_of::<[u64; TABLE_HEAD]>() as u64, from);
                 (0..4 + TABLE_HEAD as u32).fold(hash, |hash, i| {
@@ -499,7 +499,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// One more word of a hash: FNV-1a's multiplier, with the high half folded in.
+    /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.
     fn mix(&mut self, hash: IntValue<'c>, word: IntValue<'c>) -> IntValue<'c> {
         let h = self.mul(self.xor(hash, word), self.int(0x0000_0100_0000_01b3));
         self.add(self.xor(h, self.shr(h, self.int(29), false)), self.int(0x9e37_79b9_7f4a_7c15))
@@ -587,13 +587,13 @@ impl<'c> Builder<'_, 'c> {
         self.load(to, 0, U64)
     }
 
-    /// The same at a member of what is at an address.
+    /// The same for a member of the object at an address.
     fn word_at(&mut self, walk: PointerValue<'c>, of: IntValue<'c>, member: u32) -> IntValue<'c> {
         let from = self.add(of, self.load(walk, member, U32));
         self.word(walk, from)
     }
 
-    /// Reads the start of a structure, as many bytes as a member of the layout says.
+    /// Reads the start of a structure: as many bytes as a member of the layout gives.
     fn member_bytes(&mut self, walk: PointerValue<'c>, (to, most): (u32, usize), size: u32, from: IntValue<'c>) {
         let size = self.load(walk, size, U32);
         let size = self.at_most(size, most as u64);

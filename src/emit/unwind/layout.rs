@@ -6,35 +6,35 @@ pub use crate::system::binary::unwind::entry::*;
 
 /// The map of rows: an array of arrays of blocks. See [`POOL_BLOCKS`] and [`BLOCK_WORDS`].
 pub const POOLS: &str = "unwind_pools";
-/// Pools at most: 1 GB of tables.
+/// Maximum number of pools: 1 GB of tables.
 pub const MOST_POOLS: u32 = 512;
-/// Blocks of a pool, which has 2 MiB.
+/// Number of blocks in a pool of 2 MiB.
 pub const POOL_BLOCKS: u32 = 128;
 /// Words (`u64`) of a block. A block has the rows (`u32`) of whole pages, or entries (`u64`) of pages.
 ///
 /// A row is the first byte within the page (12 bits) and the number of a rule. The entry of a page is the position of its
 /// first row in all pools, counted in rows, and the number of its rows above [`COUNT_SHIFT`].
 pub const BLOCK_WORDS: u32 = 2048;
-/// Rows of a block: as many as a page can have.
+/// Rows of a block: the maximum number for one page.
 pub const BLOCK_ROWS: u32 = 2 * BLOCK_WORDS;
 /// See [`BLOCK_WORDS`].
 pub const COUNT_SHIFT: u32 = 48;
-/// Where a row has the number of its rule.
+/// The bits of a row with the number of its rule.
 pub const RULE_SHIFT: u32 = 12;
 
-/// The array of everything that is looked up by number, one after the other: rules, files, and the two caches. One map, since
-/// a program may use 64 of them. An element has as many bytes as a rule.
+/// The array of all objects that are looked up by number, in this order: rules, files, and the two caches. They share
+/// one map, because a program may use only 64 maps. An element has the size of a rule.
 pub const TABLE: &str = "unwind_table";
 /// The first rule: [`RuleEntry`].
 pub const RULES: u32 = 0;
 /// The first file with a table: [`FileEntry`].
 pub const FILES: u32 = RULES + MOST_RULES;
-/// Files at most.
+/// Maximum number of files.
 pub const MOST_FILES: u32 = 1 << 13;
-/// The file that stands for the vDSO.
+/// The number of the vDSO.
 pub const VDSO: u32 = 0;
 
-/// Where a file's pages are described.
+/// The entry of a file: the position of its pages' entries.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileEntry {
@@ -42,23 +42,23 @@ pub struct FileEntry {
     pub entries: u64,
     /// Number of that page.
     pub first: u32,
-    /// Pages that have entries: none where the file has no table.
+    /// Number of pages that have entries: none if the file has no table.
     pub pages: u32,
 }
 
-/// Rules at most. The whole of a distribution has fewer than 10,000.
+/// Maximum number of rules. An entire distribution has fewer than 10,000.
 pub const MOST_RULES: u32 = 1 << 15;
 
 /// The hash of files by the kernel's identity of them: [`FileKey`] to a `u32`, the index in [`FILES`].
 pub const INODES: &str = "unwind_inodes";
 
-/// A file as the kernel knows it.
+/// The kernel's identity of a file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileKey {
     /// `inode.i_ino`
     pub ino: u64,
-    /// `super_block.s_dev`, and above it `inode.i_generation`: a number of a deleted file is used again.
+    /// `super_block.s_dev`, and above it `inode.i_generation`, because the number of a deleted file is reused.
     pub dev: u64,
     /// `inode.i_size`
     pub size: u64,
@@ -71,11 +71,11 @@ pub(super) const PAGES: u32 = ADDRESSES + (1 << CACHE_SHIFT);
 /// log2 of the entries of a cache.
 pub(super) const CACHE_SHIFT: u32 = 14;
 pub(super) const PAGE_SHIFT: u64 = crate::system::binary::unwind::PAGE_SHIFT as u64;
-/// Bytes of an entry of a cache: the identity, its value, and both together by exclusive or, since two processors may write
-/// one entry at the same time.
+/// Bytes of an entry of a cache: the identity, its value, and both together by exclusive or, because two processors may
+/// write one entry at the same time.
 pub(super) const CACHE_ENTRY: u32 = 24;
 const _: () = assert!(size_of::<RuleEntry>() <= CACHE_ENTRY as usize && size_of::<FileEntry>() <= CACHE_ENTRY as usize);
-/// In a page's value: there are frame pointers to go by, since the code has no file.
+/// In a page's value: the code has no file, and is unwound by frame pointers.
 pub(super) const NO_FILE: u64 = 1 << 62;
 /// In a page's value: it is in a file, whose index is in the lower half; the page's number is above.
 pub(super) const IN_FILE: u64 = 1 << 63;
@@ -85,25 +85,25 @@ pub(super) const NUMBER_SHIFT: u64 = 16;
 /// large as the scratch arena.
 pub const WALKS: &str = "unwind_walk_";
 
-/// The program that reports the file which the process that runs it has mapped at an address, its argument, if that has no table:
-/// only the kernel knows the identity of a file by which programs find it.
+/// The program that reports the file that the process running it has mapped at an address, its argument, unless the
+/// file has a table. Only the kernel knows the identity by which programs find a file.
 pub const IDENTIFY: &str = "unwind_identify";
 
 /// The ring of [`Miss`].
 pub const MISSES: &str = "unwind_misses";
-/// Its bytes.
+/// Its size in bytes.
 pub const MISSES_BYTES: u32 = 1 << 18;
-/// What was sent to it lately.
+/// Recent reports in it.
 pub const MISSED: &str = "unwind_missed";
 
-/// The hash of interpreters by the index of their file in [`FILES`]: a [`Process`] of addresses that are counted from where the
-/// file would be mapped from its start.
+/// The hash of interpreters by the index of their file in [`FILES`]: a [`Process`] with addresses relative to a mapping
+/// of the file from its start.
 pub const INTERPRETERS: &str = "unwind_interpreters";
 
-/// The same by address space, with addresses in it: programs fill it.
+/// The same by address space, with absolute addresses: programs fill it.
 pub(super) const INTERPRETED: &str = "unwind_interpreted";
 
-/// What the walk did not find.
+/// A table that a walk did not find.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Miss {
@@ -138,7 +138,7 @@ pub const CUT_CORRUPT: u64 = 6;
 /// The stack has more frames.
 pub const CUT_LIMIT: u64 = 7;
 
-/// The maps that programs that unwind use, as the loader makes them: name and definition.
+/// The maps used by programs that unwind, as created by the loader: name and definition.
 pub const MAPS: [(&str, MapDef); 7] = {
     const fn def(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> MapDef {
         MapDef { kind, key_size, value_size, max_entries, flags }
@@ -154,5 +154,5 @@ pub const MAPS: [(&str, MapDef); 7] = {
     ]
 };
 
-/// Of the maps within [`POOLS`].
+/// The definition of the maps within [`POOLS`].
 pub const POOL: MapDef = MapDef { kind: MapKind::Array, key_size: 4, value_size: BLOCK_WORDS * 8, max_entries: POOL_BLOCKS, flags: 0 };

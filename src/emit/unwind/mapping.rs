@@ -9,7 +9,7 @@ use super::{MappingTree, U32, U64, UnwindTarget};
 use crate::types::Space;
 
 impl<'c> Builder<'_, 'c> {
-    /// Finds out about a page that is not in the cache, into [`VALUE`].
+    /// Looks up a page that is not in the cache, and stores its value in [`VALUE`].
     pub(super) fn find_page(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>, target: &UnwindTarget) {
         self.store(state, MISS_ADDR, 8, addr);
         let slot = self.load(state, WALK, U64);
@@ -32,7 +32,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Goes down the maple tree (lib/maple_tree.c, `mtree_range_walk`) to the mapping that may hold the address.
+    /// Descends the maple tree (lib/maple_tree.c, `mtree_range_walk`) to the mapping that may hold the address.
     pub(super) fn find_in_maple_tree(&mut self, state: PointerValue<'c>, root: u32) {
         /// `maple_leaf_64`, `maple_arange_64` of `enum maple_type`; the other kind of node is `maple_range_64`.
         const LEAF: u64 = 1;
@@ -46,7 +46,7 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, MAPPING, 8, root);
         self.count(HEIGHT, |e, _| {
             let entry = e.load(state, MAPPING, U64);
-            // no mapping there; or an address space that has one mapping, and no node
+            // no mapping there; or an address space with a single mapping, and no node
             let none = e.cmp(Cmp::Ule, entry, e.int(u64::from(NODE_SIZE)));
             e.if_(none, |e| e.break_());
             let kind = e.and(e.shr(entry, e.int(3), false), e.int(0xf));
@@ -66,16 +66,16 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// How many pivots come before the first that the address is not above. It has no branches, of which the verifier would
-    /// follow each way. A pivot of zero stands for the node's end; what follows the pivots of a smaller node are the
-    /// kernel's addresses, which no address in user space is above.
+    /// The number of pivots before the first that is not below the address. It has no branches, because the verifier
+    /// would follow each path. A pivot of zero means the node's end. After the pivots of a smaller node come kernel
+    /// addresses, which are above all addresses in user space.
     fn first_pivot_from(&mut self, state: PointerValue<'c>, pivots: u64) -> IntValue<'c> {
         let one = self.int(1);
         let addr = self.sub(self.load(state, MISS_ADDR, U64), one);
         let (mut slot, mut all_before) = (self.int(0), self.int(u64::MAX));
         for i in 0..pivots as u32 {
             let pivot = self.sub(self.load(state, NODE + 8 + 8 * i, U64), one);
-            // the sign bits say: the pivot is below the address, and not one of the upper half, or zero
+            // by the sign bits: the pivot is below the address, and not in the upper half, or zero
             let below = self.and(self.sub(pivot, addr), self.xor(pivot, self.int(u64::MAX)));
             all_before = self.and(all_before, below);
             slot = self.add(slot, self.shr(all_before, self.int(63), false));
@@ -83,7 +83,7 @@ impl<'c> Builder<'_, 'c> {
         self.opaque(slot)
     }
 
-    /// Goes down the red-black tree (mm/mmap.c, `find_vma`, before Linux 6.1) to the mapping that may hold the address.
+    /// Descends the red-black tree (mm/mmap.c, `find_vma`, before Linux 6.1) to the mapping that may hold the address.
     pub(super) fn find_in_red_black_tree(&mut self, state: PointerValue<'c>, root: u32, member: u32, vma: [u32; 4]) {
         /// The limit for mappings is usually 65,530; such a tree is at most twice as high as a balanced one.
         const HEIGHT: u64 = 32;
@@ -143,7 +143,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Makes the page's value of its mapping.
+    /// Computes the page's value from its mapping.
     pub(super) fn use_mapping(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
         let (addr, start) = (self.load(state, MISS_ADDR, U64), self.load(state, MISS_START, U64));
         let within = self.sub(addr, start);
@@ -191,11 +191,11 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, VALUE, 8, value);
     }
 
-    /// Tells user space which file has no table yet, and ends the walk.
+    /// Reports a file without a table to user space, and ends the walk.
     pub(super) fn report_miss(&mut self, state: PointerValue<'c>) {
         let reason = self.int(CUT_NOT_LOADED);
         self.store(state, REASON, 8, reason);
-        // once for each process, since the file may not be reached by way of one that ends
+        // once for each process, since a process that ends may make the file unreachable
         let (tag, ino) = (self.load(state, MM, U64), self.load(state, MISS_FILE, U64));
         let key = self.xor(self.mul(tag, self.int(GOLDEN)), ino);
         self.store(state, MISS_KEY, 8, key);

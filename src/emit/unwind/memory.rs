@@ -6,7 +6,7 @@ use super::layout::Miss;
 pub(super) const IP: u32 = 0;
 pub(super) const STACK: u32 = 8;
 pub(super) const FRAME: u32 = 16;
-/// Identity of the address space with all it has mapped.
+/// Identity of the address space, including the size of its executable mappings.
 pub(super) const TAG: u32 = 24;
 /// 1: the address is a return address, so that the instruction is before it.
 pub(super) const CALL: u32 = 32;
@@ -15,19 +15,20 @@ pub(super) const REASON: u32 = 40;
 /// 1: the first frame is at a function's first instruction.
 pub(super) const AT_ENTRY: u32 = 48;
 pub(super) const MM: u32 = 56;
-/// Where the return address lies that the walk goes to.
+/// The location of the return address to which the walk goes.
 pub(super) const SLOT: u32 = 64;
 /// Frames that were recorded.
 pub(super) const COUNT: u32 = 72;
-/// rbx as it was at first, and where it was saved since (0: nowhere).
+/// The initial rbx, and where it was saved since (0: nowhere).
 pub(super) const BX: u32 = 80;
 pub(super) const BX_AT: u32 = 88;
 /// The slot of the walk.
 pub(super) const WALK: u32 = 96;
-/// An address in an interpreter's loop, if a frame is one's; and how many are.
+/// An address in an interpreter's loop, if a frame belongs to one; and the number of such frames.
 pub(super) const LOOP: u32 = 104;
 pub(super) const LOOPS: u32 = 112;
-/// Where the merge is: among the native frames, the interpreter's and those that come out; and whether it is within a call.
+/// The position of the merge: in the native frames, in the interpreter's, and in the result; and whether it is within a
+/// call.
 pub(super) const NATIVE: u32 = 120;
 pub(super) const INTERPRETED_AT: u32 = 128;
 pub(super) const MERGED: u32 = 136;
@@ -58,17 +59,17 @@ pub(super) const MAPPING: u32 = VALUE + 8;
 pub(super) const NODE: u32 = MAPPING + 8;
 /// Bytes of a node (`MAPLE_NODE_MASK`).
 pub(super) const NODE_SIZE: u32 = 256;
-/// A piece of the stack. A helper's call costs more than what it copies, and most frames are short, so that one copy serves the
-/// reads of several frames.
+/// A piece of the stack. A helper call costs more than the copying, and most frames are short, so that one copy serves
+/// the reads of several frames.
 pub(super) const WINDOW: u32 = NODE + NODE_SIZE;
 /// Bytes of the piece: a power of two.
 pub(super) const WINDOW_SIZE: u32 = 512;
-/// No address of a process.
+/// An address that no process has.
 pub(super) const NO_WINDOW: u64 = 1 << 63;
-/// Behind the window, a word that begins in it may end.
+/// A word that begins in the window may end after it.
 pub(super) const SIZE: u32 = WINDOW + WINDOW_SIZE + 8;
 
-/// Turns of the walk beyond the frames: for replaced return addresses.
+/// Iterations of the walk beyond the frames: for replaced return addresses.
 pub(super) const TURNS_MORE: u64 = 16;
 
 pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -34,7 +34,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 const U32: Int = Int { bytes: 4, signed: false };
 const I32: Int = Int { bytes: 4, signed: true };
 
-/// Offsets of the kernel's structures, and what else the walk needs to know about a kernel.
+/// Offsets of the kernel's structures, and other facts about a kernel that the walk needs.
 #[derive(Clone, Copy, Debug)]
 pub struct UnwindTarget {
     /// `task_struct.mm`
@@ -53,7 +53,7 @@ pub struct UnwindTarget {
     pub vma: [u32; 4],
     /// How the kernel keeps mappings.
     pub tree: MappingTree,
-    /// Where return addresses are that a uretprobe has replaced; none where the kernel does not describe it.
+    /// Return addresses that a uretprobe has replaced; none if the kernel's types do not describe them.
     pub replaced: Option<ReplacedReturns>,
     /// `file.f_inode`
     pub inode: u32,
@@ -63,7 +63,7 @@ pub struct UnwindTarget {
     pub dev: u32,
     /// `pt_regs.ip`, `sp`, `bp`, `bx`, `cs`
     pub registers: [u32; 5],
-    /// `task_struct.thread.fsbase`: what pthread_self(3) gives
+    /// `task_struct.thread.fsbase`, which pthread_self(3) returns
     pub thread: Option<u32>,
     /// The kernel has `bpf_task_pt_regs`.
     pub knows_registers: bool,
@@ -83,7 +83,7 @@ pub enum MappingTree {
 pub struct UserStack<'c> {
     /// `limit` words and one more (see [`CUT`]), zero after the last.
     pub frames: PointerValue<'c>,
-    /// 0 for a task of 32-bit code, or without code: there are no frames then.
+    /// 0 for a task of 32-bit code, or without user code: then there are no frames.
     pub usable: IntValue<'c>,
     /// 1 if the last word is not a frame, but the reason why the stack was cut.
     pub cut: IntValue<'c>,
@@ -104,7 +104,7 @@ pub struct ReplacedReturns {
     pub instance: [u32; 3],
 }
 
-/// Bytes of a kernel stack, where the kernel does not say: `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h without KASAN.
+/// Bytes of a kernel stack, if unknown: `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h without KASAN.
 const THREAD_SIZE: u64 = 16 << 10;
 /// `sizeof(struct pt_regs)` of x86-64.
 const PT_REGS: u64 = 168;
@@ -112,7 +112,7 @@ const PT_REGS: u64 = 168;
 const CODE_64: u64 = 0x33;
 
 impl CodegenCx<'_> {
-    /// Makes the program [`IDENTIFY`] if the script takes stacks by tables.
+    /// Builds the program [`IDENTIFY`] if the script takes stacks by tables.
     pub fn identify_files(&self) {
         let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(WALKS)?.parse().ok());
         let (Some(limit), Some(target)) = (limit, self.target.unwind) else { return };
@@ -220,7 +220,7 @@ impl<'c> Builder<'_, 'c> {
             let stack = self.read_quietly(Space::Kernel, at);
             self.add(stack, self.int(THREAD_SIZE - PT_REGS))
         };
-        // all in one: each read costs as much, however long
+        // all at once: a read costs the same for any length
         let registers = self.forget_pointer_type(registers);
         let (to, size) = (self.offset(state, NODE), self.int(PT_REGS));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
@@ -232,7 +232,7 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, self.and(cs, self.int(0xffff)), self.int(CODE_64))
     }
 
-    /// A word, or 0; a failure is not worth a report.
+    /// A word, or 0; a failure is not reported.
     fn read_quietly(&mut self, space: Space, addr: IntValue<'c>) -> IntValue<'c> {
         let (to, size) = (self.alloc_known("unwind_word", 8), self.int(8));
         let zero = self.int(0);
@@ -242,7 +242,7 @@ impl<'c> Builder<'_, 'c> {
         self.load(to, 0, U64)
     }
 
-    /// The address space's identity: two that are alike have the same mappings.
+    /// The address space's identity: equal identities have the same mappings.
     fn identify(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
         let task = self.call(Helper::GetCurrentTask, &[]);
         let mm = self.add(task, self.int(target.mm.into()));
@@ -269,7 +269,7 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, TAG, 8, tag);
     }
 
-    /// Puts the reason behind the last frame where the walk was cut.
+    /// Stores the reason after the last frame if the walk was cut.
     fn end_unwinding(&mut self, limit: u32, state: PointerValue<'c>, limit_given: bool) {
         let reason = self.load(state, REASON, U64);
         let word = self.scalar_home();
@@ -277,7 +277,7 @@ impl<'c> Builder<'_, 'c> {
         let count = self.load(state, COUNT, U64);
         let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
         if limit_given {
-            // all frames that were asked for are there
+            // all requested frames are there
             self.if_(full, |e| {
                 let none = e.int(0);
                 e.store(word, 0, 8, none);
@@ -309,7 +309,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Records a frame, and goes to its caller's; 1 where there is none.
+    /// Records a frame, and steps to its caller's; 1 if there is none.
     fn unwind_step(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) -> IntValue<'c> {
         let count = self.load(state, COUNT, U64);
         let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
@@ -335,7 +335,7 @@ impl<'c> Builder<'_, 'c> {
         self.int(0)
     }
 
-    /// The number of the rule for an address, by its page; leaves the step where there is none.
+    /// The number of the rule for an address, by its page; leaves the step if there is none.
     fn search_rule(
         &mut self,
         limit: u32,
@@ -352,7 +352,7 @@ impl<'c> Builder<'_, 'c> {
         let elsewhere = self.cmp(Cmp::Eq, in_file, self.int(0));
         self.if_(elsewhere, |e| {
             if let Some(of) = target.replaced {
-                // where it is found, this was no frame
+                // if it is found, this was not a frame
                 let again = e.find_replaced(limit, state, &of);
                 e.if_(again, |e| {
                     let zero = e.int(0);
@@ -369,8 +369,8 @@ impl<'c> Builder<'_, 'c> {
         self.find_row(rows, addr)
     }
 
-    /// What a cache knows of something in the current address space, or else what `find` gives, which the cache knows from then on;
-    /// 0 is not kept.
+    /// The cached value for the current address space, or else the result of `find`, which is then cached unless it is
+    /// 0.
     fn cached(
         &mut self,
         cache: u32,
@@ -403,9 +403,9 @@ impl<'c> Builder<'_, 'c> {
         )
     }
 
-    /// Puts the return address that a uretprobe has replaced in place of the kernel's trampoline; 1 if it has.
+    /// Replaces the kernel's trampoline by the return address that a uretprobe saved; 1 if it does.
     fn find_replaced(&mut self, limit: u32, state: PointerValue<'c>, of: &ReplacedReturns) -> IntValue<'c> {
-        /// Returns that one thread may have pending: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
+        /// The maximum number of pending returns of a thread: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
         const DEPTH: u64 = 64;
         let slot = self.load(state, WALK, U64);
         self.global(&format!("unwind_replaced_{limit}"), &[slot], |e, numbers| {
@@ -434,7 +434,7 @@ impl<'c> Builder<'_, 'c> {
                     let none = e.cmp(Cmp::Eq, this, e.int(0));
                     e.if_(none, |e| e.break_());
                     let (at, original) = (read(e, this, stack), read(e, this, original));
-                    // several may have replaced one address, of which all but one have the trampoline's
+                    // several may have replaced one address: all but one hold the trampoline's
                     let same = e.cmp(Cmp::Eq, at, e.load(state, SLOT, U64));
                     let real = e.cmp(Cmp::Ne, page(e, original), page(e, trampoline));
                     let is_it = e.and(same, real);

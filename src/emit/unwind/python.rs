@@ -21,13 +21,14 @@ use super::layout::*;
 use super::memory::*;
 use super::{U64, UnwindTarget};
 
-/// Set in the word of a frame that is the loop's, while the walk lasts.
+/// Set in the word of a frame of the loop during the walk.
 const LOOP_FRAME: u64 = 1 << 62;
-/// Of the merge, in [`WITHIN`]: it is beyond the native frames.
+/// A value of [`WITHIN`] during the merge: it is beyond the native frames.
 const BEYOND: u64 = 2;
 
 impl<'c> Builder<'_, 'c> {
-    /// Marks the frame whose word is at `at`, in as many bytes from the walk's memory, if its rule has this flag: the walk is at its caller's.
+    /// Marks the frame whose word is at `at`, an offset in the walk's memory, if its rule has this flag. The walk has
+    /// reached its caller's frame.
     pub(super) fn note_loop(&mut self, limit: u32, state: PointerValue<'c>, at: PointerValue<'c>, flags: IntValue<'c>, addr: IntValue<'c>) {
         let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
         let wanted = self.and(is_loop, self.load(state, INTERPRETS, U64));
@@ -42,7 +43,8 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Counts the stack, once, if its frame is the loop's and Python frames are wanted, for which the probe has no room.
+    /// Counts the stack once if its frame belongs to the loop and Python frames are needed, but the probe has no room
+    /// for them.
     pub(super) fn note_left_out(&mut self, state: PointerValue<'c>, flags: IntValue<'c>) {
         let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
         let first = self.cmp(Cmp::Eq, self.load(state, LOOPS, U64), self.int(0));
@@ -56,14 +58,14 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Puts Python's frames in the place of the marked ones. `thread`: see [`Builder::python_stack`].
+    /// Replaces the marked frames by Python frames. `thread`: see [`Builder::python_stack`].
     pub(super) fn put_python_frames(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>, target: &UnwindTarget) {
         let Some(thread) = target.thread else { return };
         // a walk that was cut has not found all of them
         let cut = self.and(self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0)), self.load(state, INTERPRETS, U64));
         let some = self.or(self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0)), cut);
         self.if_(some, |e| {
-            // one after the other: calls within calls are limited
+            // one after the other, because nested calls are limited
             e.global(&format!("unwind_python_{limit}"), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 e.walk_to_merge(slot_of(numbers), limit, thread, |e| e.interpreter(limit, state, target));
@@ -77,7 +79,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// What is known of the interpreter that the walk came upon; leaves the function if that is nothing.
+    /// The data of the interpreter that the walk found; leaves the function if there are none.
     fn interpreter(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) -> PointerValue<'c> {
         let known = self.map_of_unwinding(INTERPRETED);
         let key = self.offset(state, TAG);
@@ -99,7 +101,7 @@ impl<'c> Builder<'_, 'c> {
         found
     }
 
-    /// Finds the interpreter by the mapping that the loop is in.
+    /// Finds the interpreter by the mapping of the loop.
     fn find_interpreter(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) {
         let (addr, reason) = (self.load(state, LOOP, U64), self.load(state, REASON, U64));
         self.find_page(limit, state, addr, target);
@@ -121,7 +123,7 @@ impl<'c> Builder<'_, 'c> {
         let base = self.sub(self.load(state, MISS_START, U64), first);
         for member in [offset_of!(Process, runtime), offset_of!(Process, code_type)] {
             let at = self.load(process, member as u32, U64);
-            // 0 stays: a version that is not supported
+            // 0 stays: an unsupported version
             let there = self.select(at, self.add(at, base), at);
             self.store(process, member as u32, 8, there);
         }
@@ -170,12 +172,12 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Gives one more frame; 1 if there is none.
+    /// Emits the next frame; 1 if there is none.
     fn merge_step(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
         let native = self.opaque(self.load(state, NATIVE, U64));
         let over = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
         self.if_(over, |e| e.merge_beyond(limit, state, slot));
-        // of which the verifier knows the number
+        // in a form that lets the verifier track the number
         let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
         self.if_(beyond, |e| e.leave());
         let at = self.offset_by(state, self.mul(native, self.int(8)));
@@ -194,7 +196,7 @@ impl<'c> Builder<'_, 'c> {
             let [id, offset] = e.python_entry(slot, first);
             let called = e.cmp(Cmp::Eq, id, e.int(CALL_OF_LOOP));
             e.if_(called, |e| {
-                // of a call further out
+                // of an outer call
                 let other = e.cmp(Cmp::Uge, offset, end);
                 e.if_(other, |e| e.give(limit, state, itself, true));
                 let next = e.add(first, e.int(1));
@@ -218,7 +220,7 @@ impl<'c> Builder<'_, 'c> {
         self.int(0)
     }
 
-    /// Gives one more of the Python frames that the native walk, which was cut, did not come to.
+    /// Emits the next of the Python frames that the native walk did not reach because it was cut.
     fn merge_beyond(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
         let whole = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
         self.if_(whole, |e| e.leave());
@@ -258,7 +260,7 @@ impl<'c> Builder<'_, 'c> {
         self.select(is_code, code, reason)
     }
 
-    /// Puts out a frame, and leaves the step. `done`: the native frame had its turn.
+    /// Emits a frame, and leaves the step. `done`: the native frame is finished.
     fn give(&mut self, limit: u32, state: PointerValue<'c>, word: IntValue<'c>, done: bool) {
         let merged = self.load(state, MERGED, U64);
         let merged = self.opaque(merged);
@@ -276,12 +278,13 @@ impl<'c> Builder<'_, 'c> {
     }
 }
 
-/// Bytes from a frame's word to where the frame ends, if it is the loop's; less those from the walk's memory to the first word.
+/// Offset from a frame's word to the frame's end, if it belongs to the loop, relative to the first word's offset in the
+/// walk's memory.
 fn ends(limit: u32) -> u32 {
     SIZE + (limit + 1) * 8
 }
 
-/// The same to a copy of the word.
+/// The same for a copy of the word.
 fn natives(limit: u32) -> u32 {
     ends(limit) + limit * 8
 }

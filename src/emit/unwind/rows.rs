@@ -9,7 +9,7 @@ use super::{I32, U32, U64};
 use crate::types::Int;
 
 impl<'c> Builder<'_, 'c> {
-    /// The caller's frame by the frame pointer, for code without a table; leaves the step.
+    /// Finds the caller's frame by the frame pointer, for code without a table; leaves the step.
     pub(super) fn follow_frame_pointer(&mut self, limit: u32, i: IntValue<'c>, state: PointerValue<'c>) {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
         self.if_(first, |e| {
@@ -20,7 +20,7 @@ impl<'c> Builder<'_, 'c> {
         });
         let fp = self.load(state, FRAME, U64);
         let sp = self.load(state, STACK, U64);
-        // the convention for the outermost frame
+        // by convention, the outermost frame
         let end = self.cmp(Cmp::Eq, fp, self.int(0));
         self.if_(end, |e| e.stop(state, 0));
         let below = self.cmp(Cmp::Ult, fp, sp);
@@ -63,7 +63,8 @@ impl<'c> Builder<'_, 'c> {
         word
     }
 
-    /// A word of the stack from the window, which is moved to the word if it is outside. [`REASON`] says if it cannot be read.
+    /// A word of the stack from the window, which moves to the word if it is outside. Sets [`REASON`] if it cannot be
+    /// read.
     fn read_by_window(&mut self, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         let within = self.sub(addr, self.load(state, WINDOW_AT, U64));
         let inside = self.cmp(Cmp::Ule, within, self.int(u64::from(WINDOW_SIZE) - 8));
@@ -79,7 +80,7 @@ impl<'c> Builder<'_, 'c> {
             let word = e.load(state, WINDOW, U64);
             e.ret(Some(word));
         });
-        // the window would reach beyond the end of the stack
+        // the window would exceed the end of the stack
         let none = self.int(NO_WINDOW);
         self.store(state, WINDOW_AT, 8, none);
         let read = self.read_user_into(state, READ, 8, addr);
@@ -99,7 +100,7 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, error, self.int(0))
     }
 
-    /// An element of an array; leaves the function where there is none.
+    /// An element of an array; leaves the function if there is none.
     pub(super) fn element_at(&mut self, map: &str, index: IntValue<'c>) -> PointerValue<'c> {
         let map = self.map_of_unwinding(map);
         self.element_of_array(map, index)
@@ -114,7 +115,7 @@ impl<'c> Builder<'_, 'c> {
         element
     }
 
-    /// A block of the pools, by number; leaves the function where there is none.
+    /// A block of the pools, by number; leaves the function if there is none.
     pub(super) fn block(&mut self, number: IntValue<'c>) -> PointerValue<'c> {
         let pool = self.shr(number, self.int(u64::from(POOL_BLOCKS.ilog2())), false);
         let pool = self.element_at(POOLS, pool);
@@ -122,7 +123,7 @@ impl<'c> Builder<'_, 'c> {
         self.element_of_array(pool, index)
     }
 
-    /// The entry of a page in a file; leaves the step where the page has no rows.
+    /// The entry of a page in a file; leaves the step if the page has no rows.
     pub(super) fn page_rows(&mut self, limit: u32, state: PointerValue<'c>, i: IntValue<'c>, value: IntValue<'c>) -> IntValue<'c> {
         let number = self.and(value, self.int((1 << NUMBER_SHIFT) - 1));
         let file = self.element_at(TABLE, self.add(number, self.int(FILES.into())));
@@ -144,7 +145,7 @@ impl<'c> Builder<'_, 'c> {
         entry
     }
 
-    /// Ends the walk where nothing is known of the code, unless this is the end by convention, or the beginning.
+    /// Ends the walk if there is no information about the code, unless this is the end by convention, or the beginning.
     pub(super) fn no_information(&mut self, limit: u32, i: IntValue<'c>, state: PointerValue<'c>) {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
         self.if_(first, |e| e.follow_frame_pointer(limit, i, state));
@@ -153,7 +154,7 @@ impl<'c> Builder<'_, 'c> {
         self.stop(state, CUT_NO_INFORMATION);
     }
 
-    /// The number of the rule for an address, from the rows of its page: the last that starts at it or before.
+    /// The number of the rule for an address, from the rows of its page: that of the last row at or before it.
     pub(super) fn find_row(&mut self, entry: IntValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         /// Pages with more rows take four more steps.
         const MANY: u64 = 256;
@@ -168,7 +169,7 @@ impl<'c> Builder<'_, 'c> {
         let many = self.cmp(Cmp::Ugt, count, self.int(MANY));
         self.if_(many, |e| e.search_rows(block, (first, count), byte, found, 2048));
         let most = u64::from(BLOCK_ROWS) - 1;
-        // of a page with few rows, the first steps would lead nowhere
+        // for a page with few rows, the first steps are unnecessary
         self.search_steps(block, (first, count), byte, found, 128, 1);
         let at = self.add(first, self.load(found, 0, U64));
         let at = self.and(self.opaque(at), self.int(most));
@@ -187,7 +188,7 @@ impl<'c> Builder<'_, 'c> {
         self.search_steps(block, rows, byte, found, from, 256);
     }
 
-    /// Steps of a binary search. They have no branches, which a processor could not predict.
+    /// Steps of a binary search, without branches, which a processor could not predict.
     pub(super) fn search_steps(
         &mut self,
         block: PointerValue<'c>,
@@ -205,7 +206,7 @@ impl<'c> Builder<'_, 'c> {
             let at = self.and(self.opaque(self.add(first, next)), self.int(most));
             let row = self.load(self.offset_by(block, self.mul(at, self.int(4))), 0, U32);
             let start = self.and(row, self.int((1 << RULE_SHIFT) - 1));
-            // the sign bits say: starts at the byte or before, and is one of the page's
+            // by the sign bits: it starts at or before the byte, and belongs to the page
             let before = self.sub(self.sub(start, byte), self.int(1));
             let inside = self.sub(next, count);
             let both = self.opaque(self.and(before, inside));
@@ -216,7 +217,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Goes to the caller's frame as a rule says; gives the rule's flags.
+    /// Steps to the caller's frame by a rule, and returns the rule's flags.
     pub(super) fn apply_rule(
         &mut self,
         limit: u32,
@@ -277,7 +278,7 @@ impl<'c> Builder<'_, 'c> {
             let value = e.read_stack(limit, state, at);
             e.store(next_fp, 0, 8, value);
         });
-        // where it is, not what: hardly a frame asks for it
+        // the address, not the value: few frames need it
         let saved = self.cmp(Cmp::Ne, bx_kind, self.int(BX_SAME.into()));
         self.if_(saved, |e| {
             let from_sp = is(e, bx_kind, BX_AT_SP);
@@ -289,7 +290,7 @@ impl<'c> Builder<'_, 'c> {
         let base = self.select(from_sp, sp, cfa);
         let at = self.add(base, ra_offset);
         let caller = self.read_stack(limit, state, at);
-        // only a signal's frame may be elsewhere
+        // only the frame of a signal may be elsewhere
         let upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
         let not = self.cmp(Cmp::Eq, upward, self.int(0));
         self.if_(not, |e| e.stop(state, CUT_CORRUPT));
