@@ -98,7 +98,7 @@ pub(super) fn signal_name(number: i32) -> Option<String> {
     Some(format!("SIG{}", found.0))
 }
 
-/// Finds a literal signal's number, which is kept.
+/// Finds and keeps the number of a literal signal.
 fn number(f: &CallInfo) -> Result<Type, Diagnostic> {
     if let Some(name) = f.text(0) {
         let name = String::from_utf8_lossy(name).to_uppercase();

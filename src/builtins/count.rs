@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::Either,
             read: Some(&KernelRead {
                 init: [0, 0],
-                // the second accumulator's highest bit says that the sum is signed
+                // the second accumulator's highest bit marks a signed sum
                 step: |e, [sum, count], slot| {
                     let sign = if is_signed(&slot.ty) { e.int(1 << 63) } else { e.int(0) };
                     let count = add(e, &count, &slot, 8);
@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 finish: |e, [sum, count]| Operand::u64(quotient(e, &sum, &count)),
                 quotient: Some(|e, [sum, count]| {
                     let count = e.and(e.scalar(&count), e.int(u64::MAX >> 1));
-                    // of no values the average is zero
+                    // the average of no values is zero
                     let none = e.cmp(Cmp::Eq, count, e.int(0));
                     [sum, Operand::u64(e.add(count, none))]
                 }),
@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
 ];
 
-/// What is the same in all of them.
+/// The common part of these rows.
 pub(super) const fn row(
     name: &'static str,
     params: &'static [Param],
@@ -174,7 +174,7 @@ pub(super) const fn row(
     Builtin { name, params, returns: Returns::Always(Type::Void), needs: ContextFeatures::NONE, risky: false, lower, doc, example }
 }
 
-/// The sum of what the processors have added up.
+/// The sum of the processors' sums.
 const ADDED: KernelRead =
     KernelRead { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum, quotient: None };
 
@@ -183,7 +183,7 @@ fn layout(f: &CallInfo, size: u32) -> Agg {
     Agg { function: f.name.into(), signed: has_sign(f), params: Vec::new(), size }
 }
 
-/// Is what is aggregated signed?
+/// Is the aggregated value signed?
 pub(super) fn has_sign(f: &CallInfo) -> bool {
     f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed)
 }
@@ -203,9 +203,9 @@ pub(super) fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 
-// --- the kernel's end -------------------------------------------------------------------------------------------
+// --- kernel side ------------------------------------------------------------------------------------------------
 
-/// The slot is this processor's, but a program can be preempted by another one there: additions are atomic.
+/// The slot belongs to this processor, but another program can preempt this one there, so additions are atomic.
 fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
     let (ptr, n, one) = (pointer(e, slot), number(e, args), e.int(1));
     e.atomic_add(ptr, n);
@@ -251,7 +251,8 @@ pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntVa
     });
 }
 
-/// What turns a value into a number that is the larger, unsigned, the better the value is; and back.
+/// The mask that turns a value into an unsigned number that is larger for better values; applying it again restores the
+/// value.
 fn rank(signed: bool, largest: bool) -> u64 {
     let sign = if signed { 1 << 63 } else { 0 };
     if largest { sign } else { !sign }
@@ -286,14 +287,14 @@ fn quotient<'c>(e: &mut Builder<'_, 'c>, sum: &Operand<'c>, count: &Operand<'c>)
     let (sum, marked) = (e.scalar(sum), e.scalar(count));
     let count = e.and(marked, e.int(u64::MAX >> 1));
     let none = e.cmp(Cmp::Eq, count, e.int(0));
-    // all ones when the sum is below zero
+    // all ones if the sum is negative
     let below = e.and(e.shr(sum, e.int(63), true), e.shr(marked, e.int(63), true));
     let size = e.sub(e.xor(sum, below), below);
     let quotient = e.choose(none, |e| e.int(0), |e| e.div(size, count, false, false));
     e.sub(e.xor(quotient, below), below)
 }
 
-// --- the user's end ---------------------------------------------------------------------------------------------
+// --- user side --------------------------------------------------------------------------------------------------
 
 /// Sum over the processors of the word at this index.
 fn total(slots: &[&[u8]], index: usize) -> u64 {

@@ -22,12 +22,12 @@ const SECOND: i64 = 1_000_000_000;
 
 /// Maximum length of an interval, which keeps a cell's count within [`COUNT_BITS`].
 const LONGEST: i64 = 24 * 3600 * SECOND;
-/// Intervals if the script gives no number: with logarithmic buckets, a slot fits into per-CPU memory.
+/// Default number of intervals: with logarithmic buckets, a slot fits into per-CPU memory.
 const USUAL_COUNT: i64 = 60;
 /// Maximum number of cells: the kernel allocates at most 4 MiB for an element (KMALLOC_MAX_SIZE).
 const MOST_CELLS: i64 = 500_000;
 
-/// Bits of a cell that count. The others are the lowest bits of the lap's number.
+/// Number of bits of a cell for the count. The others are the lowest bits of the lap's number.
 const COUNT_BITS: u32 = 40;
 const MOST_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
@@ -72,12 +72,12 @@ pub(super) const ROWS: &[Builtin] = &[row(
     "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = heatmap(args.ret, 100ms, 50); }",
 )];
 
-/// What the parameters of a call say.
+/// The parameters of a call.
 #[derive(Clone, Copy)]
 struct HeatMapParams {
     interval: u64,
     count: u64,
-    /// Of an interval.
+    /// Buckets of an interval.
     buckets: u32,
     scale: Scale,
 }
@@ -95,7 +95,7 @@ impl HeatMapParams {
     }
 }
 
-/// None if there are no such parameters.
+/// None if the parameters are invalid.
 fn form(params: &[i64]) -> Option<HeatMapParams> {
     let [interval @ 1..=LONGEST, count @ 1..=MOST_CELLS, buckets @ ..] = params else { return None };
     let (buckets, scale) = match buckets {
@@ -158,7 +158,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
                 return e.store(cell, 0, 8, first);
             }
             let found = e.compare_exchange(cell, old, first);
-            // another update has begun the lap
+            // another update has started the lap
             let begun = e.cmp(Cmp::Ne, found, old);
             e.if_(begun, |e| {
                 let one = e.int(1);
@@ -172,7 +172,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     );
 }
 
-/// The counts of the last intervals that have any, by number and bucket.
+/// The counts of the last nonempty intervals, by number and bucket.
 fn columns(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, BTreeMap<u32, u64>> {
     let form = form(&agg.params).unwrap_or(EMPTY);
     let mut found: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();

@@ -8,7 +8,7 @@ use crate::state::AggregateState;
 use crate::types::Agg;
 use crate::value::{Hist, Scale, Value};
 
-/// Most inner buckets of a linear histogram.
+/// Maximum number of inner buckets of a linear histogram.
 const MOST_BUCKETS: i64 = 1000;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
 ];
 
-/// Minimum, maximum and step, which are the arguments from `first` on, and the bytes of such a histogram.
+/// Minimum, maximum and step, which are the arguments from `first` on, and the size of such a histogram in bytes.
 pub(super) fn linear(f: &CallInfo, first: usize) -> Result<([i64; 3], u32), Diagnostic> {
     let min = literal(f, first, "min", 0..=i64::MAX)?;
     let max = literal(f, first + 1, "max", 0..=i64::MAX)?;
@@ -112,13 +112,13 @@ pub(super) fn linear_size(params: &[i64]) -> Result<u32, i64> {
     }
 }
 
-/// Buckets of a logarithmic histogram: one for the negative, 2^k for the numbers below 2^k, 2^k for each power from there
-/// to 2^63.
+/// Number of buckets of a logarithmic histogram: one for negative numbers, 2^k for the numbers below 2^k, and 2^k for
+/// each power from there to 2^63.
 pub(super) const fn log2_buckets(k: u32) -> u32 {
     1 + (1 << k) + ((64 - k) << k)
 }
 
-/// Index 0: negative; 1 + v: below 2^k; otherwise the power above k, and the next k bits.
+/// Index 0: negative numbers; 1 + v: numbers below 2^k; above: computed from the power above k, and the next k bits.
 pub(super) fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
     let name = format!("log2_bucket_{k}{}", if signed { "_signed" } else { "" });
     e.computed(&name, v, |e, v| log2_index_inline(e, v, k, signed))
@@ -146,7 +146,7 @@ fn log2_index_inline<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signe
     e.choose(negative, |e| e.int(0), of_positive)
 }
 
-/// Index 0: below min; the last: max and above.
+/// Index 0: below min; last index: max and above.
 pub(super) fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
     let last = (max - min) / step + 1;
     let (lower, upper) = if signed { (Cmp::Slt, Cmp::Sge) } else { (Cmp::Ult, Cmp::Uge) };
@@ -169,7 +169,7 @@ pub(super) fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [m
     )
 }
 
-/// Counts in a bucket; the index is bounded once more where the verifier sees it.
+/// Counts in a bucket; the index is bounded again where the verifier tracks it.
 fn bump<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, index: IntValue<'c>) {
     let buckets = u64::from(slot.ty.size() / 8);
     let index = e.at_most(index, buckets - 1);
@@ -195,7 +195,7 @@ fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
 mod tests {
     use super::*;
 
-    /// The rule in plain words, against which the kernel's code is held too (`tests/cases`).
+    /// The rule in plain code, with which tests also compare the kernel's code (`tests/cases`).
     fn log2_index(v: i128, k: u32) -> u32 {
         match u64::try_from(v) {
             Err(_) => 0,

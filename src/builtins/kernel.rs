@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let Attach::Kprobe { function, .. } = &f.site.attach else { return Ok(Type::Void) };
             match f.sys.error_injectable(function) {
-                // one that lets no function be made to return is at fault, not the function
+                // the kernel is at fault if it allows no override at all, not the function
                 Some(false) if f.sys.has(Feature::Override) => {
                     let message = format!("the kernel does not allow overriding `{function}`");
                     let d = Diagnostic::error("not-injectable", f.span, message);
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let r = e.call(Helper::DPath, &[place.into(), to.into(), size.into()]);
             let failed = e.cmp(Cmp::Slt, r, e.int(0));
             e.check(Helper::DPath, r, 1);
-            // what a failed call left there is no path
+            // a failed call leaves no valid path
             e.if_(failed, |e| {
                 let zero = e.int(0);
                 e.store(to, 0, 1, zero);
@@ -99,7 +99,7 @@ fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("unsupported-in-probe", f.span, format!("the kernel does not allow path() in `{function}`"));
         return Err(d.help(format!("it allows it in iterators, and in {}", HAVE_PATHS.join(", "))));
     }
-    // came in the same version
+    // both were added in the same version
     if matches!(f.site.attach, Attach::Iter { .. }) && !f.sys.has(Feature::RecursionCheck) {
         let d = Diagnostic::error("unsupported-in-probe", f.span, "the kernel does not allow path() in iterators before Linux 5.12");
         return Err(d.help(format!("it allows it in {}", HAVE_PATHS.join(", "))));

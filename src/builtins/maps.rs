@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let key = e.key(Some(key), Some(&key.ty));
             let map = e.script_map(map);
             let found = e.lookup(map, key);
-            // two of them LLVM would test at once, by calculating with pointers
+            // LLVM would combine two of these tests by pointer arithmetic
             let is = e.not_null(found);
             Operand::reg(u.ty.clone(), e.opaque(is))
         }),
@@ -129,7 +129,7 @@ fn delete<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
     Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
 }
 
-/// An array's element cannot be removed.
+/// Zeroes the element of an array, which cannot be removed.
 fn zero_scalar<'c>(e: &mut Builder<'_, 'c>, id: MapId, map: PointerValue<'c>) {
     let def = e.script_map_def(id);
     let key = e.key(None, None);

@@ -12,10 +12,10 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// The layout behind a perf event's context (include/linux/perf_event.h). Programs see `struct bpf_perf_event_data`
 /// (include/uapi/linux/bpf_perf_event.h), but only if they read it directly, without a variable.
 const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
-/// Members that only the shown one has, and the way to them.
+/// Members that only the visible structure has, and their paths in this one.
 const SHOWN_MEMBERS: &[(&str, &[&str])] = &[("sample_period", &["data", "period"]), ("addr", &["data", "addr"])];
 
-/// How to come to a member that a structure seems to have.
+/// The path to a member that a structure only appears to have.
 pub fn shown_member(structure: &str, member: &str) -> Option<&'static [&'static str]> {
     let row = SHOWN_MEMBERS.iter().find(|(name, _)| *name == member)?;
     (structure == PERF_CONTEXT).then_some(row.1)
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "usermode",
         params: &[],
         returns: Returns::By(|f| {
-            // Without registers it is not known, but that this program itself ran begin and end.
+            // Without registers, it is only known that rbt itself ran begin and end.
             let special = f.site.kind.probetype() != f.site.kind.name();
             let (at, bits) = f.sys.arch().mode;
             let known = f.site.kind.offers().contains(ContextFeatures::REGS);
@@ -121,7 +121,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(per_cpu_address),
         needs: ContextFeatures::NONE,
         risky: false,
-        // kept: where the kernel has the offsets of its CPUs' areas, the symbol's own offset, and how many CPUs there are
+        // kept: the address of the kernel's offsets of the CPUs' areas, the symbol's own offset, and the number of CPUs
         lower: Lower::Code(|e, u, args| {
             let cpu = match args.get(1) {
                 Some(cpu) => e.scalar(cpu),
@@ -180,7 +180,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 nothing,
                 |e| e.int(1),
                 |e| {
-                    // the kernel's helper does not take a length that may be 0, and the verifier is to see that it is not
+                    // the kernel's helper does not accept a length that may be 0, so the code shows the verifier that
+                    // it is not
                     let less = e.sub(n, e.int(1));
                     let less = e.at_most(less, most.saturating_sub(1));
                     let n = e.add(less, e.int(1));
@@ -210,8 +211,8 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(user_address),
         needs: ContextFeatures::BINARY,
         risky: false,
-        // kept: the symbol's address, and how to find where the binary is: 0 it does not move, 1 the probe is at its
-        // entry (then the entry's address, and the register that holds it now), 2 at its return
+        // kept: the symbol's address, and how to find the load address of the binary: 0 it does not move, 1 the probe
+        // is at its entry (then the entry's address, and the register that holds the current one), 2 at its return
         lower: Lower::Code(|e, u, _| {
             let symbol = e.int(u.kept(0) as u64);
             let here = match u.kept(1) {
@@ -234,7 +235,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let arg = f.args.first();
             let bytes = match arg.and_then(|a| a.lit.as_ref()).filter(|_| arg.is_some_and(|a| a.ty == Type::I64)) {
-                // a literal is as wide as it must be
+                // a literal is as wide as necessary
                 Some(Lit::Int(n)) => [1u8, 2, 4].into_iter().find(|b| n >> (8 * b - 1) == n >> 63).unwrap_or(8),
                 _ => arg.and_then(|a| a.ty.as_int()).map_or(8, |i| i.bytes),
             };
@@ -260,7 +261,8 @@ fn pointer(f: &CallInfo, space: Space) -> Type {
     }
 }
 
-/// The kernel keeps a symbol's offset within each CPU's area, and the areas' places in an array (mm/percpu.c).
+/// The kernel stores a symbol's offset within each CPU's area, and the positions of the areas in an array
+/// (mm/percpu.c).
 fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let per_cpu = f.sys.kernel_variable(&name).is_some_and(|section| section.starts_with(".data..percpu"));
@@ -282,7 +284,7 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
         return Err(Diagnostic::error("unsupported-in-probe", f.span, format!("{} needs a probe on a user-space binary", f.name)));
     };
     if ret && !f.sys.has(Feature::UprobeMulti) {
-        // see the uretprobe's own context
+        // as for `func`: see the `context` of uretprobe
         let d = Diagnostic::error("unsupported-in-probe", f.span, format!("{} cannot be used in return probes on this kernel", f.name));
         return Err(d.help("a newer kernel supports it"));
     }
@@ -304,7 +306,7 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::uint(bytes).ptr(Space::User))
 }
 
-/// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
+/// `struct pt_regs *` or the context of a perf event, if the kernel's types are known.
 pub(super) fn context_type(f: &CallInfo) -> Type {
     let env = Env { sys: f.sys, settings: f.settings };
     let found = match (f.site.kind.program(f.site, &env), &f.site.attach) {

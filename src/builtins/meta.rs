@@ -12,7 +12,7 @@ use crate::value::Value;
 const ANY: &[Param] = &[Param::new("expression", Accepts::Any)];
 const FUNCTION: &[Param] = &[Param::new("function", Accepts::LitStr)];
 
-/// A question about an expression's type.
+/// A query about an expression's type.
 macro_rules! asks {
     ($name:literal, $answer:expr, $doc:literal, $example:literal) => {
         Builtin {
@@ -198,7 +198,7 @@ pub(super) fn may_call(f: &CallInfo, function: &str) -> bool {
     f.sys.may_call(function, number)
 }
 
-/// The message of `fail`, whose arguments must all be known.
+/// The message of `fail`, whose arguments must all be constant.
 fn failure(f: &CallInfo) -> Result<String, Diagnostic> {
     let mut values = Vec::new();
     for a in f.args.iter().skip(1) {

@@ -57,17 +57,17 @@ pub type MapId = usize;
 
 /// A row.
 pub struct Builtin {
-    /// As scripts write it.
+    /// The name in scripts.
     pub name: &'static str,
     /// In order; optional ones last.
     pub params: &'static [Param],
     /// The result.
     pub returns: Returns,
-    /// What the probe must offer.
+    /// The features that the probe must offer.
     pub needs: ContextFeatures,
-    /// Wants `--unsafe`.
+    /// Requires `--unsafe`.
     pub risky: bool,
-    /// How it is done.
+    /// How it is performed.
     pub lower: Lower,
     /// A sentence or two for the man page, `:help` and completion.
     pub doc: &'static str,
@@ -75,7 +75,7 @@ pub struct Builtin {
     pub example: &'static str,
 }
 
-/// Rows are equal when they are the same row.
+/// Rows are compared by identity.
 impl PartialEq for Builtin {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -95,7 +95,7 @@ pub struct Param {
     pub name: &'static str,
     /// The accepted arguments.
     pub accepts: Accepts,
-    /// May be left out.
+    /// May be omitted.
     pub optional: bool,
     /// May be repeated (the last parameter only).
     pub rest: bool,
@@ -107,7 +107,7 @@ impl Param {
         Self { name, accepts, optional: false, rest: false }
     }
 
-    /// One that may be left out.
+    /// A parameter that may be omitted.
     pub const fn optional(name: &'static str, accepts: Accepts) -> Self {
         Self { optional: true, ..Self::new(name, accepts) }
     }
@@ -118,7 +118,7 @@ impl Param {
     }
 }
 
-/// What a parameter accepts. The checker hands anything that passes on in this form.
+/// The kinds of arguments that a parameter accepts. The checker passes on every argument in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepts {
     /// An integer, bool or enum (an aggregation that can be read as an integer is read).
@@ -135,11 +135,11 @@ pub enum Accepts {
     Addr,
     /// A pointer, an integer, a string or an array.
     StrOrAddr,
-    /// The same, or a struct in which a language keeps text with its length.
+    /// The same, or a struct in which a language stores text with its length.
     TextOrAddr,
     /// Any value, unchanged.
     Any,
-    /// Any value that can be sent to user space and shown.
+    /// Any value that can be sent to user space and printed.
     Printable,
     /// A whole map, keyed or scalar.
     Map,
@@ -147,9 +147,9 @@ pub enum Accepts {
     KeyedMap,
     /// A map's element, written `@m[k]`, or a scalar map.
     Element,
-    /// A whole map, a map's element by reference, or any printable value: `print`'s own.
+    /// A whole map, a map's element by reference, or any printable value: for `print`.
     MapOrValue,
-    /// A key of the map that is the parameter before.
+    /// A key of the map that is the previous parameter.
     Key,
     /// One of these bare words.
     Word(&'static [&'static str]),
@@ -161,34 +161,34 @@ pub enum Accepts {
 
 /// The result of a builtin.
 pub enum Returns {
-    /// Always this.
+    /// Always this type.
     Always(Type),
-    /// It depends on the arguments; may also find fault with them.
+    /// A type that depends on the arguments; may also reject them.
     By(fn(&CallInfo) -> Result<Type, Diagnostic>),
 }
 
-/// What a row may know of a call while it is checked: types, literals and places, never the tree.
+/// The information about a call for checking: types, literals and places, never the tree.
 pub struct CallInfo<'a> {
     /// The builtin's name as called.
     pub name: &'a str,
-    /// Of the whole call.
+    /// The place of the whole call.
     pub span: Span,
-    /// In order.
+    /// Its arguments in order.
     pub args: &'a [ArgInfo],
     /// Settings of the run.
     pub settings: &'a Settings,
-    /// Kernel facts.
+    /// The target kernel.
     pub sys: &'a dyn TargetInfo,
-    /// The site it is checked for.
+    /// The site for which it is checked.
     pub site: &'a ProbeSite,
-    /// What the row has to say besides its answer.
+    /// Facts that the row records in addition to its answer.
     pub notes: RefCell<Notes>,
 }
 
 /// Facts about a call that a row records, in addition to its type.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// Facts that its code needs: offsets of members, addresses. They come back in [`CallSite::consts`].
+    /// Constants that its code needs: offsets of members, addresses. They come back in [`CallSite::consts`].
     pub consts: Vec<i64>,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
@@ -196,28 +196,28 @@ pub struct Notes {
     pub options: Vec<options::ScriptOption>,
 }
 
-/// What is known of an argument.
+/// The information about an argument.
 #[derive(Clone, Debug)]
 pub struct ArgInfo {
     /// Its type ([`Type::Void`] for a word; a map's value type for a map).
     pub ty: Type,
     /// Its place.
     pub span: Span,
-    /// Its value when it is a literal or a word.
+    /// Its value if it is a literal or a word.
     pub lit: Option<Lit>,
-    /// The map, when it is one or an element of one.
+    /// The map, if it is one or an element of one.
     pub map: Option<MapArg>,
     /// The builtin that produced it, and the bare word in its argument.
     pub made_by: Option<(&'static str, Option<String>)>,
-    /// An argument of the probe, or a part of what it points to. The verifier knows the type of these, but not of values that
-    /// were read from memory or stored.
+    /// An argument of the probe, or a part of what it points to. The verifier knows the types of these, but not of
+    /// values that were read from memory or stored.
     pub handed: bool,
 }
 
-/// What is known of a map while types are still being merged.
+/// The information about a map while types are still being merged.
 #[derive(Clone, Debug)]
 pub struct MapArg {
-    /// Which.
+    /// Its index.
     pub id: MapId,
     /// Key type, if keyed.
     pub key: Option<Type>,
@@ -240,12 +240,12 @@ impl CallInfo<'_> {
         self.notes.borrow_mut().consts = consts.to_vec();
     }
 
-    /// Says something that does not keep the script from running.
+    /// Adds a warning, which does not prevent the script from running.
     pub fn warn(&self, warning: Diagnostic) {
         self.notes.borrow_mut().warnings.push(warning);
     }
 
-    /// For rows whose values are shown as the kernel's names.
+    /// Warns if the kernel hides symbols: for rows whose values print as the kernel's names.
     fn warn_of_hidden_symbols(&self) {
         if let Some(why) = self.sys.hidden_symbols() {
             let text = "kernel functions will print as addresses: the kernel hides symbol addresses from this user";
@@ -277,7 +277,7 @@ impl CallInfo<'_> {
         }
     }
 
-    /// Where argument `i` is; the whole call's place when it is absent.
+    /// The place of argument `i`, or of the whole call if it is absent.
     pub fn span(&self, i: usize) -> Span {
         self.args.get(i).map_or(self.span, |a| a.span)
     }
@@ -294,20 +294,20 @@ impl CallInfo<'_> {
     }
 }
 
-/// What a row may know of a call while code is emitted for it.
+/// The information about a call for generating its code.
 #[derive(Clone, Debug)]
 pub struct CallSite {
-    /// What the call returns.
+    /// The type of the call's result.
     pub ty: Type,
-    /// Literals and words by position, where the arguments are such.
+    /// Literals and words, by position.
     pub literals: Vec<Option<Lit>>,
     /// Maps by position: whole maps, and elements (whose key is then the operand).
     pub maps: Vec<Option<MapId>>,
     /// For an aggregation: its layout.
     pub agg: Option<std::sync::Arc<Agg>>,
-    /// What [`CallInfo::keep`] kept.
+    /// The constants that [`CallInfo::keep`] stored.
     pub consts: Vec<i64>,
-    /// Where.
+    /// The place of the call.
     pub span: Span,
 }
 
@@ -350,64 +350,65 @@ impl CallSite {
 /// Emits code for a call; operands are the arguments by position (`Operand::void()` for a map or a word; a key for a map's element).
 pub type EmitFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Operand<'c>;
 
-/// How a builtin is done.
+/// How a builtin is performed.
 pub enum Lower {
-    /// Known when the script is checked.
+    /// Evaluated when the script is checked.
     Fold(FoldFn),
     /// The probe kind loads it.
     Context(ArgRef),
     /// Code in the kernel that computes a value.
     Code(EmitFn),
-    /// Code in the kernel that does something, and may return a value.
+    /// Code in the kernel that has an effect, and may return a value.
     Effect(EmitFn),
-    /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
+    /// Code in the kernel, so that sites can share a program; under `comptime`, the value for the site when the script
+    /// is checked.
     Either(FoldFn, EmitFn),
-    /// Code in the kernel, but for calls that are known when the script is checked: they are literals.
+    /// Code in the kernel, except for calls that can be evaluated when the script is checked: these become literals.
     Known(FoldCallFn, EmitFn),
     /// A record written in the kernel and handled in user space.
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
-    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    /// Macros of the row's name in the language itself: a use is checked as if the body were in its place.
     Source(&'static str),
 }
 
-/// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
-/// literals stay in the manifest, values travel.
+/// Both sides of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
+/// literals stay in the manifest, and values are sent.
 pub struct Event {
-    /// The probe ends right after it.
+    /// The probe ends immediately after it.
     pub stops: bool,
-    /// Turns the operands into those that travel, when these are not the arguments themselves; their types are then the
-    /// operands' own.
+    /// Converts the operands to those that are sent, if these are not the arguments themselves; the operands then
+    /// determine the types.
     pub capture: Option<CaptureFn>,
-    /// Called once per call site before the run; what it returns is called for each record.
+    /// Called once per call site before the run; the returned handler is called for each record.
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
 
 /// See [`Lower::Fold`].
 pub type FoldFn = fn(&CallInfo) -> Result<Lit, Diagnostic>;
 
-/// The same, where that depends on the arguments.
+/// The same, if that depends on the arguments.
 pub type FoldCallFn = fn(&CallInfo) -> Option<Lit>;
 
 /// See [`Event::capture`].
 pub type CaptureFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Vec<Operand<'c>>;
 
-/// The user-side end of a call site.
+/// The user-space side of a call site.
 pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
 
 /// The facts about a call site that user space has.
 #[derive(Clone, Debug)]
 pub struct EventSpec {
-    /// Literals and words where they are known, by position; for `capture` rows, those of the call.
+    /// Literals and words, if they are known, by position; for `capture` rows, those of the call.
     pub literals: Vec<Option<Lit>>,
-    /// Types of what arrives, by position ([`Type::Void`] for maps and words).
+    /// Types of the received values, by position ([`Type::Void`] for maps and words).
     pub types: Vec<Type>,
-    /// Where in the script.
+    /// Its place in the script.
     pub pos: Pos,
-    /// That line's text.
+    /// The text of that line.
     pub line: String,
-    /// What the arguments are called in output, by position; for `capture` rows, those of the call.
+    /// The names of the arguments in output, by position; for `capture` rows, those of the call.
     pub labels: Vec<String>,
 }
 
@@ -429,25 +430,25 @@ impl EventSpec {
     }
 }
 
-/// An argument as it arrives in user space.
+/// An argument as received by user space.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// A decoded value (literals too).
+    /// A decoded value (including literals).
     Value(Value),
     /// A whole map.
     Map(usize),
-    /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
+    /// A whole map to be read and cleared in one step; with `keys`, the keys stay, with zeros.
     TakenMap {
-        /// Which.
+        /// Its index.
         map: usize,
-        /// They stay.
+        /// The keys stay.
         keys: bool,
     },
     /// An element: the map, and its key's bytes.
     Element(usize, Vec<u8>),
 }
 
-/// The action of a call on a whole map. A map that is printed and then emptied must show a single moment.
+/// The action of a call on a whole map. A map that is printed and then cleared must show a single moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAction {
     /// The map is printed; the row's handler also accepts [`Arg::TakenMap`].
@@ -458,16 +459,16 @@ pub enum MapAction {
     Zeroed,
 }
 
-/// What this row does with a whole map.
+/// The action of this row on a whole map.
 pub fn map_action(row: &Builtin) -> Option<MapAction> {
     [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// The code of a call in a program that outlives the run: its output goes to the reader of the pinned file.
 pub struct InKernel {
-    /// What is wrong with a call.
+    /// Reports why a call is invalid.
     pub check: fn(&CallInfo) -> Result<(), Diagnostic>,
-    /// Emits it; the value is the address of the `struct seq_file` that is written to.
+    /// Emits it; the value is the address of the `struct seq_file` to write to.
     pub emit: for<'c> fn(&mut Builder<'_, 'c>, IntValue<'c>, &CallSite, &[Operand<'c>]),
 }
 
@@ -479,30 +480,30 @@ pub fn in_kernel(row: &Builtin) -> Option<&'static InKernel> {
 /// When processors may share a slot of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The update is nothing but atomic additions.
+    /// The update consists of atomic additions only.
     Always,
-    /// Where the kernel's atomic instructions give back what was there.
+    /// If the kernel's atomic instructions return the old value.
     WithFetch,
     /// Never: an update has several steps.
     Never,
 }
 
-/// Both ends of a saved aggregation.
+/// Both sides of a saved aggregation.
 pub struct StateCodec {
-    /// Bytes of a slot with this sign and these parameters; none if such parameters do not exist.
+    /// The size of a slot with this sign and these parameters; none for invalid parameters.
     pub size: fn(bool, &[i64]) -> Option<u32>,
     /// Values from before and after the map was cleared can be added up.
     pub adds: bool,
-    /// What the slots hold together, each of `Agg::size` bytes.
+    /// The combined state of the slots, each of `Agg::size` bytes.
     pub save: fn(&Agg, &[&[u8]]) -> AggregateState,
-    /// The words of a slot that holds the same, or what does not fit.
+    /// The words of a slot with this state, or the reason why it does not fit.
     pub load: fn(&Agg, &AggregateState) -> Result<Vec<u64>, String>,
 }
 
-/// What two states of an aggregation are together.
+/// The sum of two states of an aggregation.
 ///
 /// # Errors
-/// A number is missing, or does not fit into 64 bits.
+/// Errors: a number is missing, or does not fit into 64 bits.
 pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<AggregateState, String> {
     let (_, row) = aggregate(&agg.function).ok_or("there is no such aggregation")?;
     let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
@@ -510,10 +511,10 @@ pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<Aggregat
     if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
 }
 
-/// The bytes of a slot that holds this.
+/// The bytes of a slot with this state.
 ///
 /// # Errors
-/// As [`StateCodec::load`].
+/// Errors: as for [`StateCodec::load`].
 pub fn slot(agg: &Agg, row: &AggregateSide, counted: &AggregateState) -> Result<Vec<u8>, String> {
     Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
@@ -524,26 +525,26 @@ pub struct Aggregate {
     pub layout: fn(&CallInfo) -> Result<Agg, Diagnostic>,
     /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
     pub update: for<'c> fn(&mut Builder<'_, 'c>, &CallSite, Operand<'c>, &[Operand<'c>]),
-    /// May several processors have one slot?
+    /// May several processors share one slot?
     pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
-    /// How it is saved, to be added to that of other machines.
+    /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
-    /// JSON's `type` of such a map.
+    /// The `type` of such a map in JSON.
     pub kind: &'static str,
-    /// What calls that were not seen would have done to the number it shows.
+    /// The effect of missed calls on the displayed number.
     pub more: Monotonicity,
     /// How a script reads it as an integer, if it can.
     pub read: Option<&'static KernelRead>,
 }
 
-/// What one more call does to the number that an aggregation shows.
+/// The effect of another call on the displayed number of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Monotonicity {
     /// It stays or rises.
     Raises,
-    /// It stays or rises, unless what is aggregated has a sign.
+    /// It stays or rises, unless the aggregated value is signed.
     RaisesUnsigned,
     /// It stays or falls.
     Lowers,
@@ -553,28 +554,28 @@ pub enum Monotonicity {
 
 /// Reading an aggregation in the kernel: two accumulators, one step per CPU.
 pub struct KernelRead {
-    /// First values of the accumulators.
+    /// Initial values of the accumulators.
     pub init: [u64; 2],
     /// The accumulators after a CPU's slot.
     pub step: for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2]) -> Operand<'c>,
-    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    /// If the value is a quotient: numerator and denominator, for computing decimals.
     pub quotient: Option<QuotientFn>,
 }
 
 /// See [`KernelRead::quotient`].
 pub type QuotientFn = for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
-/// A row for what is decoded late.
+/// A row for values that are decoded late.
 pub struct Decoder {
-    /// As [`Deferred::tag`] has it, and as messages call the type.
+    /// The name in [`Deferred::tag`] and in messages.
     pub name: &'static str,
-    /// Bytes of the undecoded form.
+    /// Size of the undecoded form in bytes.
     pub size: u32,
     /// An integer may be cast to it.
     pub from_int: bool,
-    /// Bytes to a value.
+    /// Decodes the bytes to a value.
     pub decode: fn(&Deferred, &[u8], &mut dyn Host) -> Value,
 }
 
@@ -611,7 +612,7 @@ const FAMILIES: &[&[Builtin]] = &[
     meta::ROWS,
 ];
 
-/// Every tag, by family.
+/// Every decoder, by family.
 const DECODERS: &[&[Decoder]] = &[
     process::DECODERS,
     time::DECODERS,
@@ -624,7 +625,7 @@ const DECODERS: &[&[Decoder]] = &[
     floats::DECODERS,
 ];
 
-/// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
+/// The `i`-th 64-bit word of a slot or an undecoded value; missing bytes count as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {
     let mut raw = [0u8; 8];
     for (to, from) in raw.iter_mut().zip(bytes.iter().skip(i * 8)) {
@@ -638,7 +639,7 @@ pub fn all() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
 
-/// Names that scripts had once (`*` is any run), and what to write instead.
+/// Names that scripts formerly used (`*` is any run), and their replacements.
 pub const REMOVED: &[(&str, &str)] = &[
     ("unwatch", "remove the call: watchpoints end with the run"),
     ("sarg*", "read arguments on the stack with `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
@@ -674,7 +675,7 @@ pub fn is_delete(row: &Builtin) -> bool {
     maps::is_delete(row)
 }
 
-/// Is it shown as a line of text (and no stack)?
+/// Does it print as a line of text (rather than a stack)?
 pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()
 }
@@ -690,7 +691,7 @@ pub fn declare_stacks(cx: &CodegenCx, ty: &Type) {
     stacks::declare(cx, ty);
 }
 
-/// The tag of this name.
+/// The decoder of this name.
 pub fn find_tag(name: &str) -> Option<&'static Decoder> {
     DECODERS.iter().flat_map(|f| f.iter()).find(|t| t.name == name)
 }

@@ -8,7 +8,7 @@ use crate::system::events::syscalls;
 use crate::types::{Deferred, Enum, Int, Type};
 use crate::value::Value;
 
-/// Bytes of a name, as the language has it.
+/// Size of a name in bytes, as defined by the language.
 const ROOM: usize = 64;
 /// The last error number, `EHWPOISON` of include/uapi/asm-generic/errno.h.
 const LAST_ERROR: usize = 133;
@@ -17,7 +17,7 @@ const LAST_SIGNAL: usize = 64;
 /// A number above all system calls.
 const LAST_CALL: usize = 511;
 
-/// A number; the type keeps the names.
+/// A number; the type holds the names.
 const FLAGS: &str = "flags_t";
 
 /// By number; include/uapi/asm-generic/errno-base.h and errno.h.
@@ -47,7 +47,7 @@ const SIGNALS: &[&str] = &[
     "Stopped (tty output)", "Urgent I/O condition", "CPU time limit exceeded", "File size limit exceeded", "Virtual timer expired",
     "Profiling timer expired", "Window changed", "I/O possible", "Power failure", "Bad system call",
 ];
-/// The first signal that programs have for themselves: the C library keeps the two before it.
+/// The first signal for the use of programs: the C library reserves the two before it.
 const FIRST_REAL_TIME: usize = 34;
 
 fn signal(n: usize) -> String {
@@ -59,7 +59,7 @@ fn signal(n: usize) -> String {
     }
 }
 
-/// A function that gives the name of a number.
+/// A function that returns the name of a number.
 const fn name_of(name: &'static str, params: &'static [Param], doc: &'static str, example: &'static str, lower: EmitFn) -> Builtin {
     Builtin {
         name,
@@ -163,7 +163,7 @@ fn spelt(e: &Enum) -> String {
     variants.iter().map(|(name, value)| format!("{name}={} ", low(*value, e.int.bytes.into()))).collect()
 }
 
-/// The low bytes of a number: what a sign has put before them is gone.
+/// The low bytes of a number, without its sign extension.
 fn low(value: u64, bytes: u32) -> u64 {
     if bytes >= 8 { value } else { value & ((1 << (8 * bytes)) - 1) }
 }
@@ -191,15 +191,16 @@ fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 
-/// An error's number, whatever its sign.
+/// The number of an error of either sign.
 fn error_number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     let n = e.fit(number(e, args), Int { bytes: 4, signed: true });
     let negative = e.cmp(Cmp::Slt, n, e.int(0));
     e.select(negative, e.sub(e.int(0), n), n)
 }
 
-/// The n-th name of 0 ..= `last`; that of `last + 1` for all above. The index is masked and not only compared: after a comparison
-/// the verifier follows each side with what it knows there, and each further name would double the states it has to visit.
+/// The n-th name of 0 ..= `last`; that of `last + 1` for all above. The index is masked, not only compared: after a
+/// comparison the verifier follows both paths with their bounds, and each further name would double the number of
+/// states.
 fn look_up<'c>(
     e: &mut Builder<'_, 'c>,
     u: &CallSite,
@@ -256,7 +257,7 @@ fn error(n: usize) -> Option<String> {
         return OTHER_WORDS.get(at).map(|(_, text)| (*text).to_string());
     }
     let mut buffer = [0 as libc::c_char; 256];
-    // SAFETY: the buffer is as long as is said, and the text that is put there ends in NUL
+    // SAFETY: the buffer has the given length, and the text in it ends in NUL
     let text = unsafe {
         if libc::strerror_r(n as i32, buffer.as_mut_ptr(), buffer.len()) != 0 {
             return None;

@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// Does it point to what begins with a `struct sock_common`? All kinds of sockets do.
+/// Does it point to a structure that begins with a `struct sock_common`? All kinds of sockets do.
 fn is_socket(sys: &dyn TargetInfo, ty: &Type) -> bool {
     let Type::Ptr(to, _) = ty else { return false };
     let mut at = (**to).clone();
@@ -175,13 +175,13 @@ fn octets(a: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What is wrong with a type as an address.
+/// Why a type is not an address.
 fn not_an_address(ty: &Type) -> Option<String> {
     let bytes = matches!(ty, Type::Array(..) | Type::Str(_) | Type::Buf(_));
     (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, but {ty} has {}", ty.size()))
 }
 
-/// Bytes that an address of this type has: 4, or 16 for what is that long.
+/// The size of an address of this type: 4, or 16 for types of that size.
 fn width(ty: &Type) -> u32 {
     let bytes = if let Type::Ptr(to, _) = ty { to.size() } else { ty.size() };
     if bytes >= 16 { 16 } else { 4 }
@@ -198,7 +198,7 @@ fn ntop<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
             let family = e.scalar(family);
             e.store(at, 0, 4, family);
             if width == 16 || matches!(address.ty, Type::Ptr(..)) {
-                // the family decides how far there is something to read
+                // the family determines how many bytes can be read
                 let six = e.cmp(Cmp::Eq, family, e.int(V6));
                 let address = address.clone();
                 let same = address.clone();
@@ -216,7 +216,7 @@ fn ntop<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
     Operand::mem(u.ty.clone(), at)
 }
 
-/// Bytes of an integer, of memory, or of what a pointer leads to.
+/// The bytes of an integer, of memory, or of a pointer's target.
 fn read_bytes<'c>(e: &mut Builder<'_, 'c>, from: &Operand<'c>, to: crate::emit::PointerValue<'c>, size: u32) {
     match (from.repr, &from.ty) {
         (Repr::Reg(v), ty) if !matches!(ty, Type::Ptr(..)) && size <= 8 => e.store(to, 0, size as u8, v),

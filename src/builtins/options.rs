@@ -37,10 +37,10 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// A named option, as one place in a script declares it.
+/// A named option, as declared at one place in a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptOption {
-    /// Without dashes.
+    /// The name without dashes.
     pub name: String,
     /// The default value, which determines the type.
     pub default: Default,
@@ -51,7 +51,7 @@ pub struct ScriptOption {
 }
 
 impl ScriptOption {
-    /// Is it more than a switch?
+    /// Does it take a value, unlike a switch?
     pub fn takes_value(&self) -> bool {
         !matches!(self.default, Default::Bool(_))
     }
@@ -67,7 +67,7 @@ impl ScriptOption {
     }
 }
 
-/// The value of an option without a default.
+/// The default value of an option, or a switch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Default {
     /// A switch.
@@ -107,7 +107,7 @@ fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     f.notes.borrow_mut().options.push(option.clone());
     let name = &option.name;
     let bad = |value: &str, wants: &str| Diagnostic::error("bad-option", f.span, format!("--{name}={value}: the option takes {wants}"));
-    // The last one given counts.
+    // The last given value counts.
     let value = f.settings.invocation.options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_deref());
     match (&option.default, value) {
         (Default::Bool(_), Some(None)) => Ok((Type::Bool, Lit::Int(1))),
@@ -136,7 +136,7 @@ fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
 
 /// All settings as a record, and its bytes.
 fn settings(s: &Settings) -> (Type, Vec<u8>) {
-    // Whose symbols are kept is decided when the run starts.
+    // Whose symbols are cached is decided when the run starts.
     let told = SETTINGS.iter().filter(|row| (row.get)(s) != UNDECIDED);
     let values: Vec<(&str, Type, Vec<u8>)> = told
         .map(|row| {

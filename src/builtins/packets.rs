@@ -14,7 +14,7 @@ use crate::value::Value;
 
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
-/// Bytes of a packet that are kept at most.
+/// Maximum number of bytes of a packet that are kept.
 const MOST: u32 = 16 << 10;
 /// The file's first words: pcap with nanoseconds, version 2.4, and raw IP packets (LINKTYPE_RAW); see pcap-savefile(5).
 const HEAD: [u32; 6] = [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, MOST, 101];

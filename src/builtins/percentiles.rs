@@ -13,10 +13,10 @@ use crate::value::{Percentiles, Stats, Value};
 
 /// Buckets per power of two: 2^K.
 const K: u64 = 4;
-/// Buckets of one sign: a bucket each for the numbers below 2^K, and 2^K for each power from there to 2^63.
+/// Number of buckets of one sign: a bucket each for the numbers below 2^K, and 2^K for each power from there to 2^63.
 const BUCKETS: u64 = (1 << K) + ((64 - K) << K);
-/// Words before the buckets: the total; the greatest value; the least, its bits turned over. The latter two are kept such
-/// that zero, which a new slot is full of, is below all that may come.
+/// Words before the buckets: the total, the greatest value, and the least value with inverted bits. The latter two are
+/// stored in a form in which zero, the initial value, is below all values.
 const HEAD: u64 = 3;
 const GREATEST: u32 = 8;
 const LEAST: u32 = 16;
@@ -54,7 +54,7 @@ fn size(signed: bool) -> u32 {
     ((HEAD + if signed { 2 * BUCKETS } else { BUCKETS }) * 8) as u32
 }
 
-/// Zero for a value that is stored as is, or a mask of the sign for one that must become unsigned.
+/// Zero for a value that is stored unchanged, or the sign mask for one that must become unsigned.
 fn bias(signed: bool) -> u64 {
     u64::from(signed) << 63
 }
@@ -83,7 +83,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, 
     e.atomic_add(at, one);
 }
 
-/// Below 2^K the number itself; otherwise the power above K, and the next K bits.
+/// Below 2^K the number itself; above, computed from the power above K and the next K bits.
 fn index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>) -> IntValue<'c> {
     let small = e.cmp(Cmp::Ult, v, e.int(1 << K));
     e.choose(
@@ -152,7 +152,7 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
     let signed = |n: i128| if agg.signed { Value::Int(n as i64) } else { Value::Uint(n as u64) };
     let (least, most) = if count == 0 { (0, 0) } else { extremes(agg, slots) };
 
-    // from the most negative value up
+    // from the most negative value upward
     let (positive, negative) = counts.split_at((BUCKETS as usize).min(counts.len()));
     let numbered = |side: &[u64]| side.iter().copied().enumerate().map(|(i, c)| (middle(i as u64), c)).collect::<Vec<_>>();
     let ascending = numbered(negative).into_iter().rev().map(|(v, c)| (-v, c)).chain(numbered(positive));
@@ -175,7 +175,7 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
 mod tests {
     use super::*;
 
-    /// [`index_code`] in plain words, against which the kernel's code is held too (`tests/cases`).
+    /// [`index_code`] in plain code, with which tests also compare the kernel's code (`tests/cases`).
     fn index(v: u64) -> u64 {
         if v < 1 << K {
             return v;

@@ -142,7 +142,7 @@ pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check:
 /// `MAX_BPRINTF_VARARGS` of include/linux/bpf.h.
 const MOST_IN_KERNEL: usize = 12;
 
-/// What `bpf_seq_printf` can show: numbers and strings.
+/// Checks that `bpf_seq_printf` supports the format: numbers and strings.
 fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
     let wrong = |i: usize, message: String| {
         Err(Diagnostic::error("format", f.span(i), message)
@@ -163,7 +163,7 @@ fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A number's conversion in the kernel's words: of all 64 bits, to which its own were extended.
+/// A number's conversion in the kernel's syntax, for all 64 bits, because numbers are extended to 64 bits.
 fn sequence_number(spec: &ConversionSpec) -> Option<&'static str> {
     Some(match spec.conversion {
         Conversion::Signed => "lld",
@@ -184,7 +184,8 @@ fn sequence_number(spec: &ConversionSpec) -> Option<&'static str> {
     })
 }
 
-/// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, a string's its address.
+/// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, and that of a string is
+/// its address.
 fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &CallSite, args: &[Operand<'c>]) {
     let pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
     let mut text = Vec::new();
@@ -228,7 +229,7 @@ fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &Call
     e.call(Helper::SeqPrintf, &[sequence.into(), format.into(), size.into(), words.into(), bytes.into()]);
 }
 
-/// A format for the kernel, which refuses a percent sign that starts no conversion.
+/// A format for the kernel, which rejects a percent sign that starts no conversion.
 fn percents_doubled(format: &[u8]) -> Vec<u8> {
     let pieces = format::parse(format).unwrap_or_default();
     let mut to = Vec::new();
@@ -267,9 +268,9 @@ fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::Void)
 }
 
-/// Makes text of a record's arguments, by the format that is argument 0.
+/// Formats a record's arguments by the format that is argument 0.
 ///
-/// The script's own literals and times stay as they are written.
+/// The script's own literals and times stay as written.
 pub(super) fn formatter(spec: &EventSpec, reader: Reader) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
     let pieces = format::parse(spec.text(0).unwrap_or_default()).map_err(|e| anyhow::anyhow!("{}", e.message))?;
     let traced = |i: usize| spec.literals.get(i).is_none_or(Option::is_none) && !spec.types.get(i).is_some_and(super::time::is_timestamp);
@@ -299,11 +300,11 @@ fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
 
 type Layout = fn(&mut ShowOptions);
 
-/// Words that say how a map is laid out.
+/// Words for the layout of a map.
 const LAYOUTS: &[(&str, Layout)] =
     &[("duration", |s| s.unit = Some(Unit::Duration)), ("size", |s| s.unit = Some(Unit::Size)), ("table", |s| s.table = true)];
 
-/// What can be sorted by: the fields of [`Value::fields`].
+/// The sort keys: the fields of [`Value::fields`].
 const FIELDS: &[&str] = &["count", "average", "total", "min", "p50", "p90", "p99", "p99.9", "max"];
 
 /// Does a map of this type show statistics, which are not divided?
@@ -326,7 +327,7 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
             None => show.by = Some(word),
         }
     }
-    // A literal is the script's own text, and stays as it is written.
+    // A literal is the script's own text, and stays as written.
     let own = spec.text(0).is_some();
     Ok(Box::new(move |args, host| {
         let output = match args.first() {

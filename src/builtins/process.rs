@@ -13,7 +13,7 @@ use crate::value::Value;
 const U32: Int = Int { bytes: 4, signed: false };
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
-/// What the language has for the name of another process.
+/// Size of the name of another process, as defined by the language.
 const NAMED: u32 = 64;
 /// `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let at = e.once_ptr("comm", |e| {
                 let at = e.alloc_known("comm", COMM);
                 let (size, zero) = (e.int(COMM.into()), e.int(0));
-                // before Linux 6.2 the helper leaves alone what is after the NUL, and a key must be the same each time
+                // before Linux 6.2 the helper does not zero the bytes after the NUL, but keys must be identical
                 (0..COMM / 8).for_each(|word| e.store(at, word * 8, 8, zero));
                 e.call(Helper::GetCurrentComm, &[at.into(), size.into()]);
                 at
@@ -128,7 +128,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let task = f.sys.type_named(TypeName::Struct, "task_struct");
             if task.is_none() && f.sys.types_missing().is_none() {
-                // so it is in the description of a kernel that was made for other scripts
+                // a snapshot that was made for other scripts may lack it
                 let what = format!("the kernel's types (BTF) lack struct task_struct: {} is an integer", f.name);
                 f.warn(Diagnostic::warning("no-btf", f.span, what));
             }
@@ -300,7 +300,7 @@ fn comm_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, pid: IntValue<'c>) -> Oper
     Operand::mem(u.ty.clone(), at)
 }
 
-/// Without `init`, keeps that the numbers are those of rbt's own namespace.
+/// Without `init`, keeps that the numbers are those of rbt's own PID namespace.
 fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.word(0) != Some("init") {
         f.keep(&[1]);
@@ -308,12 +308,12 @@ fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::uint(4))
 }
 
-/// Process id << 32 | thread id.
+/// Process ID << 32 | thread ID.
 fn both_ids<'c>(e: &mut Builder<'_, 'c>, u: &CallSite) -> IntValue<'c> {
     if u.consts.is_empty() { e.ids_in(None) } else { e.own_ids() }
 }
 
-/// Group id << 32 | user id.
+/// Group ID << 32 | user ID.
 fn user_ids<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
     e.once("uid_gid", |e| e.call(Helper::GetCurrentUidGid, &[]))
 }

@@ -5,15 +5,15 @@ use crate::host::Host;
 use crate::types::Deferred;
 use crate::value::Frame;
 
-/// The ID of a stack of Python frames alone. A code object has the same ID in all processes, and so has a stack.
+/// The ID of a stack of Python frames only. A code object has the same ID in all processes, and so has a stack.
 pub(super) const STACK: &str = "pystack";
 
-/// Is it a stack of Python frames alone?
+/// Is it a stack of Python frames only?
 pub(super) fn is_tag(tag: &Deferred) -> bool {
     tag.tag == STACK
 }
 
-/// Why Python frames may be missing: the counter, and what is said of such stacks at the end.
+/// Why Python frames may be missing: the counter, and the message about such stacks at the end.
 pub(super) const INCOMPLETE: &[(u64, &str)] = &[
     (Reason::UnknownCode.number(), "have a Python function whose name could not be read or sent"),
     (Reason::TooMany.number(), "are of Python processes with too many threads"),
@@ -22,17 +22,17 @@ pub(super) const INCOMPLETE: &[(u64, &str)] = &[
     (Reason::LeftOut.number(), "have no Python frames, because a probe leaves no room for these"),
 ];
 
-/// Is the word of a stack of frames of both kinds a Python frame?
+/// Is a word in a stack of Python and native frames a Python frame?
 pub(super) fn is_frame(word: u64) -> bool {
     word & MARKS == PYTHON_REASON
 }
 
-/// The Python frame that is such a word.
+/// The Python frame of such a word.
 pub(super) fn frame_of_word(word: u64, host: &mut dyn Host) -> Frame {
     let code = word & CODE_ID == CODE_ID;
     let offset = match word & OFFSETS {
         BEFORE_FIRST => u32::MAX,
-        // beyond any table of lines
+        // beyond any line table
         TOO_LARGE => i32::MAX as u32,
         half => (half * 2) as u32,
     };
@@ -40,7 +40,7 @@ pub(super) fn frame_of_word(word: u64, host: &mut dyn Host) -> Frame {
     found.unwrap_or_else(|| placeholder("[more Python frames]".into()))
 }
 
-/// None if there are more.
+/// None at the end of the stack.
 pub(super) fn frame(id: u64, offset: u32, host: &mut dyn Host) -> Option<Frame> {
     let reasons =
         [Reason::Cut, Reason::UnknownCode, Reason::TooMany, Reason::Unreadable, Reason::Unsupported, Reason::LeftOut, Reason::Gap];

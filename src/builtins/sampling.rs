@@ -8,11 +8,11 @@ use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// A state of `ratelimit` is one word, so that one instruction replaces it: the number of the interval above these bits, and
-/// the passed events in them.
+/// A state of `ratelimit` is one word, so that one instruction replaces it: these bits count the passed events, and the
+/// bits above them hold the number of the interval.
 const COUNT_BITS: u64 = 32;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// The largest N: with one more, the count would not reach the number of the interval.
+/// The largest N: with a larger one, the count could overflow into the number of the interval.
 const MOST: i64 = i32::MAX as i64;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// A product of a random number below 2^32 and n is below 2^32 once in n numbers.
+/// The product of a random number below 2^32 and n is below 2^32 for one in n numbers.
 fn sample<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     let random = e.call(Helper::GetPrandomU32, &[]);
     let random = e.and(random, e.int(u32::MAX.into()));
@@ -87,7 +87,7 @@ fn take<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerVal
     let now = e.call(Helper::KtimeGetNs, &[]);
     let number = e.div(now, e.int(interval), false, false);
     let number = e.shl(number, e.int(COUNT_BITS));
-    // what is full needs no attempt, which would be written to
+    // a full interval needs no attempt, which would write to the state
     let (_, first) = one_more(e, state, number, n);
     e.if_(first, |e| {
         if !e.target.fetches {

@@ -7,7 +7,7 @@ use crate::probes::ContextFeatures;
 use crate::system::Feature;
 use crate::types::{Space, Type};
 
-/// Bytes of two strings joined, as the language has it.
+/// Size of two joined strings, as defined by the language.
 const JOINED: u32 = 1024;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "str_concat",
         params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str)],
         returns: Returns::By(|f| {
-            // so that it can be a key
+            // limited, so that it can be a key
             let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED).min(JOINED));
             Ok(Type::Str(short.map_or(JOINED, |n| n.min(JOINED))))
         }),
@@ -65,7 +65,7 @@ fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
     let (first, second) = (a.ty.size().min(JOINED), b.ty.size().min(JOINED));
     let ((a, a_space), (b, b_space)) = (e.address(a), e.address(b));
-    // the second begins anywhere up to the end of the first
+    // the second may begin anywhere up to the end of the first
     let size = (first + second).max(JOINED).next_multiple_of(8) + 8;
     let to = e.alloc(size);
     e.zero(to, size, 8);
@@ -79,7 +79,7 @@ fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(all)) }
 }
 
-/// How many bytes a read brought, NUL left out; 0 when it failed.
+/// The number of bytes that a read returned, without the NUL; 0 if it failed.
 fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, most: u32) -> crate::emit::IntValue<'c> {
     let some = e.cmp(Cmp::Sgt, n, e.int(0));
     let n = e.select(some, e.sub(n, e.int(1)), e.int(0));
@@ -119,11 +119,11 @@ fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::int(4))
 }
 
-/// A value's first bytes in memory the program may read.
+/// A value's first bytes in memory that the program may read.
 fn bytes<'c>(e: &mut Builder<'_, 'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
     let Type::Ptr(_, space) = op.ty else {
         let at = e.in_memory(op);
-        // a buffer's length stands before it
+        // a buffer's length precedes it
         return if matches!(op.ty, Type::Buf(_)) { e.offset(at, 4) } else { at };
     };
     let addr = e.scalar(op);

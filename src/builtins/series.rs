@@ -11,7 +11,7 @@ use crate::state::{self, AggregateState, Interval};
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
 
-/// How an interval's values become one: the last of them, or a function of them all.
+/// How an interval's values become one: the last of them, or a function of all.
 const HOW: &[&str] = &["last", "avg", "max", "min", "sum"];
 const LAST: i64 = 0;
 const AVG: i64 = 1;
@@ -122,14 +122,14 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     }
 }
 
-/// Nanoseconds since 1970: intervals begin at round times, as a clock on the wall shows them.
+/// Nanoseconds since 1970: intervals begin at round times of the wall clock.
 pub(super) fn unix_time<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
     let now = e.call(Helper::KtimeGetBootNs, &[]);
     let ahead = e.start(std::mem::offset_of!(Start, unix_offset));
     e.add(now, ahead)
 }
 
-/// What no value changes by being joined with it.
+/// The neutral element of the function.
 fn neutral(how: i64, signed: bool) -> u64 {
     match (how, signed) {
         (MIN, true) => i64::MAX as u64,
@@ -147,7 +147,7 @@ struct Bucket {
     count: u64,
 }
 
-/// Starts are moments of the clock on the wall.
+/// Starts are times of the wall clock.
 fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
     let [interval, _, how] = parameters(agg);
     let value = |b: Bucket| match how {
@@ -170,7 +170,7 @@ fn save(agg: &Agg, slots: &[&[u8]]) -> AggregateState {
     AggregateState { intervals: Some(intervals), ..AggregateState::default() }
 }
 
-/// An interval is where a program would have put it.
+/// An interval is at the position where a program would have put it.
 fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
     let [interval, count, how] = parameters(agg);
     let words_of_one = words(how) as usize;
@@ -207,14 +207,14 @@ fn intervals(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, Bucket> {
             }
         }
     }
-    // what a processor has not written over yet may be older than the others' window
+    // intervals that a processor has not overwritten yet may be older than the others' window
     let last = found.keys().next_back().copied().unwrap_or(0);
     found.retain(|n, _| last - n < count as u64);
     found
 }
 
 fn joined(a: Bucket, b: Bucket, how: i64, signed: bool) -> Bucket {
-    // a sign bit turned over makes signed order unsigned
+    // an inverted sign bit makes signed order unsigned
     let order = |n: u64| n ^ u64::from(signed) << 63;
     let by = |take: bool| if take { b } else { a };
     match how {
@@ -238,12 +238,12 @@ mod tests {
 
     #[test]
     fn processors_merge() {
-        // two intervals: numbers 4 and 5, kept as 5 and 6
+        // two intervals: numbers 4 and 5, stored as 5 and 6
         assert_eq!(merged(4, 2, &[&[5, 7, 6, 1], &[5, -9, 0, 0]]), [(40, -2), (50, 1)]);
         assert_eq!(merged(MAX, 2, &[&[5, 7, 6, 1], &[5, -9, 6, 3]]), [(40, 7), (50, 3)]);
         assert_eq!(merged(MIN, 2, &[&[5, 7, 6, 1], &[5, -9, 6, 3]]), [(40, -9), (50, 1)]);
         assert_eq!(merged(AVG, 1, &[&[5, 7, 2], &[5, -3, 2]]), [(40, 1)]);
-        // the later of two moments in one interval
+        // the later of two values in one interval
         assert_eq!(merged(LAST, 2, &[&[41, 1, 0, 0], &[49, 2, 55, 3]]), [(40, 2), (50, 3)]);
         assert_eq!(merged(LAST, 2, &[&[0, 0, 0, 0]]), []);
     }

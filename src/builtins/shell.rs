@@ -20,7 +20,7 @@ use crate::types::{Int, Type};
 use crate::value::Value;
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// Maximum number of strings of `join`, and bytes of each (bpftrace's numbers).
+/// Maximum number of strings in `join`, and maximum size of each in bytes (bpftrace's limits).
 const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
 /// How long rbt waits for a file that has no data and no end, and for a command after the run has ended.
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Builtin] = &[
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
                         host.say(Output::Problem { kind: MESSAGE, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
-                    // a probe may ask for far more than can be run
+                    // a probe may request far more commands than can run
                     if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
                         if !std::mem::replace(&mut said, true) {
                             problem(host, "did not run", "the run is ending, and no later command runs either");
@@ -146,12 +146,12 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// The strings one after the other, each with its NUL, as one buffer.
+/// The strings in order, each with its NUL, as one buffer.
 fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let Some(array) = args.first() else { return Vec::new() };
     let (addr, space) = e.address(array);
     let cap = JOINED as u32 * JOINED_BYTES;
-    // one more than fits: the verifier sees each string begin anywhere up to the end
+    // one more than fits: to the verifier, each string may begin anywhere up to the end
     let to = e.alloc(4 + cap + JOINED_BYTES);
     let bytes = e.offset(to, 4);
     let used = e.scalar_home();
@@ -179,21 +179,21 @@ fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c
     vec![Operand { ty: Type::Buf(cap), repr: Repr::Mem(to, Some(travels)) }]
 }
 
-/// Strings that each end in NUL, with a separator between them; they end at the first empty one.
+/// Joins strings that each end in NUL, with a separator between them, up to the first empty one.
 fn joined(bytes: &[u8], separator: &[u8], told: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let parts = bytes.split(|b| *b == 0).take_while(|part| !part.is_empty());
     let parts: Vec<Vec<u8>> = parts.map(told).collect();
     parts.join(separator)
 }
 
-/// Text from other programs, as the reader of the output sees it.
+/// Text from other programs, escaped for the reader of the output.
 fn escaped(text: &[u8], host: &dyn Host) -> Vec<u8> {
     let mut to = Vec::with_capacity(text.len());
     host.text(&Value::Str { bytes: text.to_vec(), cut: false }, Reader::Output, &mut to);
     to
 }
 
-/// The same of a file: its lines and tabs are its own.
+/// The same for a file: line breaks and tabs in it stay.
 fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
     let mut to = Vec::with_capacity(text.len());
     for part in text.split_inclusive(|b| matches!(b, b'\n' | b'\t')) {
@@ -232,7 +232,7 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead
         shell.arg("-c").arg(OsStr::from_bytes(command));
         shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         shell.spawn()?
-        // the command's ends of the pipe are closed here with `shell`, or reading would never end
+        // this drops `shell` and closes its ends of the pipe, or reading would never end
     };
     let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
     drop(reader);
@@ -274,10 +274,10 @@ mod tests {
     #[test]
     fn a_run_that_is_to_end_waits_for_no_command() {
         let asked = Cell::new(0);
-        // asked before it starts, then each time that nothing came
+        // called before it starts, and then whenever nothing arrives
         let part = run(b"echo one; exec sleep 30", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap().0;
         assert_eq!(part, PartialRead { bytes: b"one\n".to_vec(), left: true });
-        // in `end`, it has been told to before
+        // in `end`, the end has been requested before
         assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.left);
     }
 

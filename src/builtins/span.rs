@@ -13,7 +13,7 @@ use crate::value::Value;
 
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
-/// Values of a call, so that they and their names fit into a line.
+/// Maximum number of values in a call, so that they and their names fit into a line.
 const MOST_VALUES: usize = 8;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -59,7 +59,7 @@ const fn row(name: &'static str, params: &'static [Param], event: &'static Event
     Builtin { name, params, returns, needs: ContextFeatures::NONE, risky: false, lower: Lower::Event(event), doc, example }
 }
 
-/// Which of the rows.
+/// The properties of a row.
 #[derive(Clone, Copy)]
 struct Kind {
     begins: bool,
@@ -92,7 +92,7 @@ fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
     vec![Operand::u64(now), Operand::u64(ids)]
 }
 
-/// Values wait in memory: registers are few.
+/// Values are kept in memory, because registers are few.
 fn with_values<'c>(e: &mut Builder<'_, 'c>, mut sent: Vec<Operand<'c>>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let travels = args.iter().enumerate().filter(|(i, _)| u.literals.get(*i).is_none_or(Option::is_none));
     sent.extend(travels.map(|(_, op)| e.spill(op.clone())));
@@ -145,7 +145,7 @@ fn text(value: &Value, host: &dyn Host) -> Vec<u8> {
     to
 }
 
-/// The track that a value stands for. A thread that has not been seen yet has the name that the system gives it.
+/// The track of a value. A thread that has not been seen yet has the name that the system gives it.
 fn track(value: &Value, host: &mut dyn Host) -> Track {
     let Some(tid) = value.number().and_then(|n| u32::try_from(n).ok()) else { return Track::Named(text(value, host)) };
     if !host.spans().knows(tid) {

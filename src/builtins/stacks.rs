@@ -11,30 +11,30 @@ use crate::probes::ContextFeatures;
 use crate::types::{Deferred, Int, Space, Type};
 use crate::value::{Frame, Stack, StackMode, Value};
 
-/// The stack's id.
+/// The stack's ID.
 const KERNEL: &str = "kstack";
-/// The stack's id, and the process it is of.
+/// The stack's ID, and its process.
 const USER: &str = "ustack";
 
 /// `BPF_F_USER_STACK` of include/uapi/linux/bpf.h.
 const USER_STACK: u64 = 1 << 8;
-/// Frames that are kept when the script does not say (bpftrace's number).
+/// Default number of frames (bpftrace's).
 pub(super) const USUAL_FRAMES: u32 = 127;
-/// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
+/// The maximum of `/proc/sys/kernel/perf_event_max_stack`.
 const MOST_FRAMES: u32 = 1024;
 /// Size of a stack table in bytes, and number of stacks in it, if the setting leaves it open. The memory is preallocated,
 /// which takes 0.12 ms per MB, because on-demand allocation of such large elements often fails.
 const TABLE_BYTES: u64 = 16 << 20;
 const MOST_STACKS: u64 = 65536;
-/// What a hash map adds to a value: its own, and the key.
+/// The overhead of a hash map's element, including the key.
 const ELEMENT_HEAD: u64 = 56;
-/// The bits of an id that say how many frames the stack has. The others are a hash of the frames.
+/// The bits of an ID that hold the number of frames. The others are a hash of the frames.
 const DEPTH_BITS: u32 = 11;
 const DEPTH: u64 = (1 << DEPTH_BITS) - 1;
 /// Before Linux 5.12, longer stacks are compared by their hash only, because the verifier walks each comparison and accepts
 /// 8,192 branches in a row.
 const WALKED_FRAMES: u32 = 256;
-/// How often another id is tried when a different stack has the first.
+/// How many other IDs are tried if a different stack has the first.
 const TRIES: u64 = 4;
 
 /// The only frame of a stack for which its table had no room.
@@ -42,7 +42,7 @@ pub(super) const NOT_KEPT: &str = "[not kept]";
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// Words for the ways a stack is written, by the number they have in [`Deferred::params`].
+/// Words for the formats of a stack, by their numbers in [`Deferred::params`].
 pub(super) const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
@@ -117,25 +117,25 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     Ok(Deferred::with(tag, size, [mode as u32, limit], &written.join(", ")))
 }
 
-/// Frames that are kept of a stack of this type.
+/// Maximum number of frames in a stack of this type.
 pub(super) fn limit_of(ty: &Type) -> u32 {
     if let Type::Deferred(t) = ty { t.params[1] } else { 0 }
 }
 
-/// How a stack of this type is written.
+/// The format of a stack of this type.
 fn mode_of(ty: &Type) -> StackMode {
     let number = if let Type::Deferred(t) = ty { t.params[0] as usize } else { 0 };
     MODES.get(number).map_or(StackMode::Bpftrace, |(_, mode)| *mode)
 }
 
-/// The map of stacks of this many frames, which are some.
+/// The map of stacks with this many frames; not 0.
 pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
     let most = match cx.options.max_stacks {
         0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
         set => set,
     };
     let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
-    // and a word that says why a stack was cut
+    // one more word for the reason why a stack was cut
     let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: (limit + 1) * 8, max_entries, flags: 0 };
     cx.declare_stacks(limit, def)
 }
@@ -181,7 +181,7 @@ fn each_tag(ty: &Type, each: &mut dyn FnMut(&Type, &Deferred)) {
 /// A stack does not change while a program runs, so it is recorded once.
 fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
-    // addresses are all of one kind
+    // stacks of bare addresses contain only addresses
     let interpreted = matches!(mode_of(&u.ty), StackMode::Bpftrace | StackMode::Perf);
     let known = format!("{name}_{limit}_{interpreted}");
     let at = e.once_ptr(&known, |e| {
@@ -199,9 +199,10 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Op
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// At a function's first instruction the frame pointer is still the caller's, and a walk along frame pointers passes
-    /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is in its
-    /// register or on top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
+    /// At a function's first instruction the frame pointer still belongs to the caller, and a walk along frame pointers
+    /// skips the caller (Linux 6.11 and later detect this for functions that start by pushing it). The return address
+    /// is in its register or on top of the stack; this inserts it as the second frame if it is missing. `room` is one
+    /// frame, then the stack's.
     fn with_caller(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
         let arch = self.target.arch;
         let caller = match arch.return_address {
@@ -228,8 +229,8 @@ impl<'c> Builder<'_, 'c> {
         self.offset_by(room, start)
     }
 
-    /// Where a trampoline calls both ends of a function, the kernel may have jumped to it (since Linux 6.19) and left no trace
-    /// of the function: it is put in first where it is missing. `room` as above.
+    /// If a trampoline calls both ends of a function, the kernel may have jumped to it (since Linux 6.19), so that the
+    /// function is missing from the stack; this inserts it as the first frame if it is missing. `room` as above.
     fn with_function(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
         const ENTRY: u64 = 64;
         let ctx = self.ctx();
@@ -254,7 +255,8 @@ impl<'c> Builder<'_, 'c> {
     /// event: then the first return address follows a call of the function that contains the previous one. `room` has two
     /// frames, of which the first is that of `bpf_trace_run…()`, and then the stack.
     fn without_template(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
-        /// Bytes from the start of `bpf_trace_run…()`, or a thunk before it, to where it calls the program: some 150.
+        /// Maximum distance in bytes from the start of `bpf_trace_run…()`, or a thunk before it, to its call of the
+        /// program: some 150.
         const ENTRY: u64 = 1024;
         let start = self.scalar_home();
         let usual = self.int(8);
@@ -287,9 +289,9 @@ impl<'c> Builder<'_, 'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
-        // before them are frames that the kernel may leave out, or put in
+        // they are preceded by frames that this code may drop or insert
         let lead: u64 = if raw && of_kernel { 16 } else { 8 };
-        // a script that asks for fewer frames knows that there are more
+        // a script that requests fewer frames expects that there are more
         let limit_given = limit != USUAL_FRAMES;
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
             self.unwound(limit, flags, (limit_given, interpreted))
@@ -302,8 +304,8 @@ impl<'c> Builder<'_, 'c> {
         id
     }
 
-    /// Keeps a stack of at most `words` words, the first of which that is zero ends it, in a table, and returns its ID; 0 if
-    /// there are none. `key` has room for a word. A frame has `each` words; the last `no_frames` words are none.
+    /// Stores a stack of at most `words` words, which ends at the first zero, in a table, and returns its ID; 0 if it
+    /// is empty. `key` has room for a word. A frame has `each` words; the last `no_frames` words are not frames.
     pub(super) fn keep_stack(
         &mut self,
         map: PointerValue<'c>,
@@ -314,11 +316,12 @@ impl<'c> Builder<'_, 'c> {
     ) -> IntValue<'c> {
         let (hash, depth) = (self.scalar_home(), self.scalar_home());
         let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
-        // the verifier is not to know the seed, or it would calculate
+        // hidden from the verifier, which would track the computation otherwise
         let seed = self.forget(seed);
         self.store(hash, 0, 8, seed);
         self.store(depth, 0, 8, zero);
-        // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
+        // the loop ends at the first zero, not at the returned length, which the verifier would track through each
+        // iteration
         self.count(words.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
@@ -332,7 +335,7 @@ impl<'c> Builder<'_, 'c> {
             let next = e.add(i, e.int(1));
             e.store(depth, 0, 8, next);
         });
-        // nor how many turns it were: what follows is the same for all
+        // the number of iterations is hidden as well, because the following code does not depend on it
         let depth = self.load(depth, 0, U64);
         let depth = self.forget(depth);
         let depth = self.sub(depth, no_frames);
@@ -346,8 +349,8 @@ impl<'c> Builder<'_, 'c> {
         self.load(key, 0, U64)
     }
 
-    /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if a word follows them
-    /// that says why they end.
+    /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if they are
+    /// followed by a word with the reason why they end.
     fn unwound(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
         let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given, interpreted);
         let not = self.cmp(Cmp::Eq, usable, self.int(0));
@@ -358,13 +361,13 @@ impl<'c> Builder<'_, 'c> {
         (frames, cut)
     }
 
-    /// The frames of the stack that `bpf_get_stack` gives. `lead`: bytes before them for frames that are put in or left out.
+    /// The frames that `bpf_get_stack` returns. `lead`: bytes before them, for frames that are inserted or dropped.
     fn get_stack(&mut self, limit: u32, lead: u64, flags: u64) -> PointerValue<'c> {
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
         let room = self.alloc((limit + 1) * 8 + lead as u32);
         self.zero(room, (limit + 1) * 8 + lead as u32, 8);
         let (taken, flags_given, size) = match raw && of_kernel {
-            // from bpf_trace_run…()'s on
+            // starting at the frame of bpf_trace_run…()
             true => (room, flags - 1 + self.target.arch.raw_frames, u64::from(limit) * 8 + lead),
             false => (self.offset(room, 8), flags, u64::from(limit) * 8),
         };
@@ -372,12 +375,12 @@ impl<'c> Builder<'_, 'c> {
         self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
         let frames = match of_kernel {
             true if raw => self.without_template(room),
-            // what the kernel may do there came long after such maps
+            // kernels that jump are newer than such maps
             true if self.knows_function() && self.target.allocates => self.with_function(room),
             false if self.program.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };
-        // where there is one more, which was taken for one that is left out
+        // one more frame, which was mistaken for one that is dropped
         let zero = self.int(0);
         self.store(frames, limit * 8, 8, zero);
         frames
@@ -446,8 +449,8 @@ pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValu
     e.and(id, e.int(DEPTH))
 }
 
-/// Why a stack was cut: the number, what stands in place of the frames that were not found, whether the last frame's file
-/// says more, and what is said of such stacks at the end.
+/// The reasons why a stack was cut: the number, the text in place of the missing frames, whether the last frame's file
+/// adds information, and the message about such stacks at the end.
 const REASONS: &[(u64, &str, bool, &str)] = &[
     (unwind::CUT_NO_INFORMATION, "no unwind information", true, "reach code without unwind information"),
     (unwind::CUT_UNREADABLE, "stack unreadable", false, "could not be read"),
@@ -457,7 +460,7 @@ const REASONS: &[(u64, &str, bool, &str)] = &[
     (unwind::CUT_CORRUPT, "stack corrupt", false, "have a frame that is not above the one that it called"),
 ];
 
-/// What stands in the place of frames that could not be found.
+/// The text in place of missing frames.
 fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
     match (REASONS.iter().find(|(number, ..)| *number == reason), file) {
         (Some((_, text, true, _)), Some(file)) => format!("[{text}: {file}]"),
@@ -466,7 +469,8 @@ fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
     }
 }
 
-/// The message about user stacks that were not unwound to their end, from how many there are by reason; none if there are none.
+/// The message about user stacks that were not unwound to their end, from their number by reason; none if there are
+/// none.
 pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
     let native = REASONS.iter().map(|(number, .., what)| (count(*number), what));
@@ -477,7 +481,7 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
 }
 
-/// Frames of both kinds, in order.
+/// Python and native frames, in order.
 fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Frame> {
     let mut frames = Vec::new();
     for part in words.chunk_by(|a, b| is_frame(*a) == is_frame(*b)) {

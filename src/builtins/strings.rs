@@ -11,7 +11,7 @@ use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
-/// Longest literal that a string is searched for.
+/// Maximum length of a literal to search for.
 const LONGEST_NEEDLE: usize = 127;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -113,7 +113,7 @@ fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
     }
 }
 
-/// Keeps where the first argument has its text, if it is a struct of text or points to one.
+/// Keeps the location of the first argument's text, if it is a string struct or points to one.
 fn keep_place(f: &CallInfo) -> bool {
     let place = f.args.first().and_then(|a| string_layouts::place(f.sys, string_layouts::structure(&a.ty)?));
     if let Some(place) = place {
@@ -122,7 +122,7 @@ fn keep_place(f: &CallInfo) -> bool {
     place.is_some()
 }
 
-/// The address and the number of bytes of a struct's text, with what [`keep_place`] kept.
+/// The address and the length of such a struct's text, at the location that [`keep_place`] kept.
 fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
     let place = TextPlace::from_numbers(&u.consts)?;
     let (addr, length) = match (data.repr, &data.ty) {
@@ -145,7 +145,7 @@ fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Opt
         }
     };
     let addr = e.add(addr, e.int(place.header.into()));
-    // text that is not there yet has a length of 0
+    // an uninitialized string has a length of 0
     let some = e.cmp(Cmp::Uge, length, e.int(place.tail.into()));
     let length = if place.tail == 0 { length } else { e.select(some, e.sub(length, e.int(place.tail.into())), length) };
     Some((addr, length))
@@ -173,7 +173,7 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
         let nul = e.int(0);
         e.store(to, 0, 1, nul);
     }
-    // text of no bytes may be nowhere
+    // the address of an empty text may be invalid
     let some = e.cmp(Cmp::Ne, length, e.int(0));
     let read = e.choose(
         some,
@@ -200,7 +200,7 @@ fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let room = match f.args.first().map(|a| &a.ty) {
         Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
         Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 && f.args.len() < 2 => (*n).min(most),
-        // a NUL more than may be there
+        // one more byte than the text may have, for the NUL
         Some(Type::Str(n)) => n.saturating_add(1).min(most),
         Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => n.saturating_add(1).min(most),
         _ => most,
@@ -215,7 +215,7 @@ fn known_text(f: &CallInfo) -> Option<Lit> {
     Some(Lit::Str(text.get(..length).unwrap_or(&text).to_vec()))
 }
 
-/// A literal's text: of an integer, which is no address, its digits.
+/// A literal as text: an integer, which is not an address, as its digits.
 fn written(f: &CallInfo) -> Option<Vec<u8>> {
     let number = || f.args.first().filter(|a| matches!(a.ty, Type::Int(_))).and_then(|_| f.int(0)).map(|n| n.to_string().into_bytes());
     f.text(0).map(<[u8]>::to_vec).or_else(number)
@@ -247,7 +247,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
         }
         return text;
     };
-    // room for what may be read, NUL included
+    // room for the text and its NUL
     let room = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(asked, cap.into()) };
     let to = e.alloc(cap + 1);
     if e.scope.pad {
@@ -268,7 +268,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
 }
 
 fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
-    // bpftrace's own allowance: the length takes four bytes of it
+    // as in bpftrace, the length takes four bytes of the limit
     let most = most(f).saturating_sub(4).max(1);
     let text = keep_place(f);
     if let Some(n) = literal_length(f, most)? {
@@ -365,7 +365,7 @@ fn strncmp<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> O
     Operand::u64(e.xor(same, e.int(1)))
 }
 
-/// Are the first `n` bytes those of the literal, or both ended before? The text is compared in words.
+/// Are the first `n` bytes equal to the literal, or do both end before that? The text is compared in words.
 fn same_as_literal<'c>(e: &mut Builder<'_, 'c>, text: &Operand<'c>, literal: &[u8], n: u32) -> IntValue<'c> {
     let ptr = e.in_memory(text);
     let mut bytes = literal.to_vec();
@@ -397,7 +397,7 @@ fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) 
                     let next = e.load(cell, 0, BYTE);
                     e.store(state, 0, 8, next);
                 };
-                // a way out after every eighth byte: the verifier remembers each, and has a limit
+                // an exit after every eighth byte: the verifier stores a state for each, and has a limit
                 e.count((cap / 8).into(), |e, i| {
                     let from = e.offset_by(text, e.shl(i, e.int(3)));
                     for offset in 0..8 {
@@ -423,15 +423,15 @@ fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) 
     Operand::reg(u.ty.clone(), found)
 }
 
-/// A number by which a literal's function is called: the same for the same bytes.
+/// A number for the name of a literal's function: equal for equal bytes.
 fn number_of(literal: &[u8]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     literal.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state. State n means found, n + 1 that
-/// the text has ended: both stay. With it the mask of all its indices.
+/// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state. State n means found, n + 1
+/// that the text has ended; both are final. Also returns the mask of all indices.
 fn automaton(needle: &[u8]) -> (Vec<u8>, u64) {
     let n = needle.len();
     let rows = (n + 2).next_power_of_two();

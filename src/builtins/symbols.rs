@@ -6,9 +6,9 @@ use crate::probes::{ArgRef, ContextFeatures, Env};
 use crate::types::{Deferred, Space, Type};
 use crate::value::{Frame, Value};
 
-/// The address alone.
+/// The address only.
 const KERNEL: &str = "ksym_t";
-/// The address, and the process it is in.
+/// The address, and its process.
 const USER: &str = "usym_t";
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -86,7 +86,7 @@ pub(super) fn is_of_user(tag: &Deferred) -> bool {
     tag.tag == USER
 }
 
-/// An address in one of the two forms, whichever `ty` is.
+/// An address in the form that `ty` requires.
 pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
     let at = e.alloc(ty.size());
     e.store(at, 0, 8, addr);
@@ -100,6 +100,6 @@ pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Op
 
 fn shown(addr: u64, frame: Option<Frame>) -> Value {
     let known = frame.and_then(|f| f.in_module().or(f.symbol));
-    // as bpftrace writes it, without 0x for zero
+    // as bpftrace prints it, without 0x for zero
     Value::Text(known.unwrap_or_else(|| if addr == 0 { "0".into() } else { format!("{addr:#x}") }))
 }

@@ -79,7 +79,7 @@ impl Host for Notes {
         self.done.push(format!("stack {limit}"));
         match id {
             7 => Some(vec![0x1000, 0x2000, 0x3000]),
-            // a function, the mark of a call of the interpreter's loop, an unknown one, and the end
+            // a function, the mark of a call of the interpreter's loop, an unknown address, and the end
             8 => Some(vec![1 << 63 | 1, 1 << 32 | 5, 1 << 62, 1 << 32, 2, 1 << 32]),
             _ => None,
         }
@@ -179,7 +179,7 @@ fn tags_decode() {
     assert_eq!(show("usym_t", [0, 0], "", &user), Value::Text("of42".into()));
     assert_eq!(show("username_t", [0, 0], "", &[0; 8]), Value::Text("root".into()));
     assert_eq!(show("timestamp", [0, 0], "%s.%f", &500_000_000u64.to_le_bytes()), Value::Text("1.500000".into()));
-    // the start of the machine
+    // since boot
     assert_eq!(show("timestamp", [0, 0], "%s", &[0; 8]), Value::Text("1".into()));
 }
 

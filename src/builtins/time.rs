@@ -17,10 +17,10 @@ use crate::value::Value;
 const NSECS: &str = "nsecs";
 const MONOTONIC: &str = "monotonic";
 const TIMESTAMP: &str = "timestamp";
-/// Nanoseconds that no machine has been up for (31 years): above, a time counts from 1970.
+/// An uptime in nanoseconds that no machine reaches (31 years): above it, a time counts from 1970.
 const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
 
-/// Is it of `strftime`, whose format is the script's own text?
+/// Is it a timestamp of `strftime`, whose format is the script's own text?
 pub(super) fn is_timestamp(ty: &Type) -> bool {
     matches!(ty, Type::Deferred(tagged) if tagged.tag == TIMESTAMP)
 }

@@ -10,39 +10,39 @@ use crate::value::Value;
 /// The user-space half of a row.
 #[derive(Clone, Copy)]
 pub struct UserSide {
-    /// As scripts write it.
+    /// The name in scripts.
     pub name: &'static str,
     /// See [`Builtin::params`].
     pub params: &'static [Param],
-    /// Wants `--unsafe`.
+    /// Requires `--unsafe`.
     pub risky: bool,
-    /// That of an asynchronous builtin.
+    /// The half of an asynchronous builtin.
     pub event: Option<EventSide>,
-    /// That of an aggregation.
+    /// The half of an aggregation.
     pub aggregate: Option<AggregateSide>,
 }
 
 /// See [`Event`](super::Event).
 #[derive(Clone, Copy)]
 pub struct EventSide {
-    /// The probe ends right after it.
+    /// The probe ends immediately after it.
     pub stops: bool,
-    /// Called once per call site before the run; what it returns is called for each record.
+    /// Called once per call site before the run; the returned handler is called for each record.
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
 
 /// See [`Aggregate`].
 #[derive(Clone, Copy)]
 pub struct AggregateSide {
-    /// May several processors have one slot?
+    /// May several processors share one slot?
     pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
-    /// How it is saved, to be added to that of other machines.
+    /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
-    /// JSON's `type` of such a map.
+    /// The `type` of such a map in JSON.
     pub kind: &'static str,
-    /// What calls that were not seen would have done to the number it shows.
+    /// The effect of missed calls on the displayed number.
     pub more: Monotonicity,
 }
 

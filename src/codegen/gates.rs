@@ -5,7 +5,7 @@
 //! that another thread completes. Dropping some of their runs would make the results of the others wrong, so these
 //! probes always run, or are detached together.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
 use std::collections::BTreeSet;
 

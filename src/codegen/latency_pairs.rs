@@ -13,7 +13,7 @@
 //! - every probe that writes the map is on entries of calls whose exits are probed;
 //! - the exit's predicate tests only the element, and its body always deletes it.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
 use std::collections::{BTreeMap, BTreeSet};
 

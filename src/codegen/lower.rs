@@ -6,7 +6,7 @@
 //!
 //! [`ProbeKind::lower`]: crate::probes::ProbeKind::lower
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
 use std::collections::BTreeSet;
 

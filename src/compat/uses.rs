@@ -97,7 +97,7 @@ pub fn uses(script: &hir::Script, sys: &dyn TargetInfo, sources: &[Source]) -> V
     all
 }
 
-#[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+#[allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(KernelItem, Option<Type>)> {
     let probe = || site.name.clone();
     match &expr.kind {

@@ -15,7 +15,7 @@ pub enum SamplePeriod {
     Frequency(u64),
 }
 
-/// The mechanisms: closed, since each is code in the loader. Kinds share them.
+/// The mechanisms. The set is closed, because each is code in the loader. Kinds share them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
     /// Runs once before everything else is attached.
@@ -24,9 +24,9 @@ pub enum Attach {
     End,
     /// This process runs it on a signal.
     Signal,
-    /// Run by this process, and by no other: a test, or a benchmark.
+    /// Run only by this process: a test, or a benchmark.
     Test {
-        /// For its time.
+        /// A benchmark.
         bench: bool,
     },
     /// A perf-based tracepoint.
@@ -40,7 +40,7 @@ pub enum Attach {
     RawTracepoint {
         /// Its name.
         name: String,
-        /// The verifier knows the types of its arguments, which helpers accept then.
+        /// The verifier knows the types of its arguments, which helpers then accept.
         typed: bool,
     },
     /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
@@ -57,13 +57,13 @@ pub enum Attach {
         path: std::path::PathBuf,
         /// Byte offset in it.
         offset: u64,
-        /// How many bytes into the function that is.
+        /// Offset from the function's start in bytes.
         function_offset: u64,
         /// The function's name, for `func` and messages.
         function: String,
-        /// At the function's return, which the kernel finds.
+        /// At the function's return, which the kernel traces.
         ret: bool,
-        /// How the function is called.
+        /// The function's calling convention.
         abi: Abi,
     },
     /// A function of the kernel, or an instruction in it.
@@ -76,30 +76,30 @@ pub enum Attach {
         offset: u64,
         /// At the function's return.
         ret: bool,
-        /// Found by a wildcard: others come with it.
+        /// Found by a wildcard, so there may be others.
         wildcard: bool,
     },
-    /// A function of the kernel that BTF describes, or one of a BPF program, by a trampoline.
+    /// A function of the kernel that BTF describes, or of a BPF program, traced by a trampoline.
     Trampoline {
-        /// The module that it is in, or `vmlinux`.
+        /// Its module, or `vmlinux`.
         module: String,
-        /// The id of the program that it is of, if it is of one.
+        /// The ID of the program that contains it, if any.
         program: Option<u32>,
         /// Its name.
         function: String,
         /// At its exit.
         exit: bool,
     },
-    /// The kernel's objects of one sort, one after the other, once.
+    /// All kernel objects of one kind, visited once.
     Iter {
-        /// The sort (`task`).
+        /// The kind (`task`).
         name: String,
         /// The file whose readers run it; none for the run itself.
         pin: Option<std::path::PathBuf>,
         /// They are tasks, or belong to them.
         of_tasks: bool,
     },
-    /// A marker in a file: a place, and a counter by which the program knows that it is traced.
+    /// A marker in a file: a place, and a counter that tells the program that it is traced.
     Usdt {
         /// The file.
         path: std::path::PathBuf,
@@ -111,7 +111,7 @@ pub enum Attach {
         semaphore: u64,
         /// Bytes from the place to the instruction whose uprobe some kernels optimize; 0 if there is none.
         optimized: u64,
-        /// Where the arguments are, as the marker's note has it.
+        /// The locations of the arguments, from the marker's note.
         args: String,
     },
     /// A perf event that fires after a count or at a frequency, on all CPUs or one. Numbers: perf_event_open(2).
@@ -127,16 +127,16 @@ pub enum Attach {
     },
     /// A place in memory that the processor watches. Numbers: perf_event_open(2).
     Breakpoint {
-        /// Where.
+        /// The address.
         address: u64,
-        /// Bytes.
+        /// The length in bytes.
         length: u64,
         /// `HW_BREAKPOINT_…`: a set of bits.
         mode: u32,
     },
 }
 
-/// What holds for all probes of a mechanism.
+/// Properties of all probes of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachProperties {
     /// The kernel cannot limit it to a process, so the program compares the process with that of `-p`.
@@ -148,7 +148,7 @@ pub struct AttachProperties {
     /// applies only if the event belongs to the current process: a switch to another task, or a packet for one, may occur
     /// while rbt runs.
     pub own: bool,
-    /// It may run when the run is over.
+    /// It may run after the end of the run.
     pub runs_after: bool,
     /// It fires once, or at the ticks of one clock. (`begin` may loop, and its records are not read meanwhile.)
     pub rare: bool,
@@ -181,7 +181,7 @@ pub struct FileLocation<'a> {
 }
 
 impl Attach {
-    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
+    /// Does this process run it, rather than an event elsewhere? Such probes belong to the run: no filter drops them.
     pub fn own(&self) -> bool {
         matches!(self, Attach::Begin | Attach::End | Attach::Signal)
     }
@@ -191,9 +191,9 @@ impl Attach {
         if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
 
-    /// What holds for all probes of this mechanism: one row each.
+    /// The properties of all probes of this mechanism: one row each.
     pub fn properties(&self) -> AttachProperties {
-        // run by this process: nothing is left out, and its time is known
+        // run by this process: nothing is excluded, and its time is known
         let own = AttachProperties { pid: false, task: false, own: false, runs_after: true, rare: true, no_hit_note: NoHitNote::Never };
         let event = AttachProperties { pid: true, task: true, own: false, runs_after: false, rare: false, no_hit_note: NoHitNote::Verbose };
         match self {
@@ -207,7 +207,7 @@ impl Attach {
             Attach::Breakpoint { .. } => AttachProperties { pid: false, ..event },
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
             Attach::Iter { pin, .. } => AttachProperties { runs_after: pin.is_some(), rare: false, ..own },
-            // `-p`: the children of the process, where the kernel cannot leave them out
+            // `-p`: the children of the process, if the kernel cannot exclude them
             Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..event },
             Attach::Perf { all_cpus: false, .. } => AttachProperties { runs_after: false, ..own },
         }
@@ -232,7 +232,7 @@ impl Attach {
         }
     }
 
-    /// The program of such a type that is attached there first.
+    /// The section of a program of this type for this attachment.
     pub fn section(&self, ty: ProgramType) -> SectionDef {
         let ret =
             matches!(self, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
@@ -248,11 +248,11 @@ impl Attach {
         if let Some(prefix) = ty.row().target_prefix {
             return function.strip_prefix(prefix).map(str::to_owned);
         }
-        // whose function it is the loader says
+        // the loader determines the program that contains the function
         Some(if program.is_some() { function.clone() } else { format!("{module}:{function}") })
     }
 
-    /// The kernel's function at whose start or end it is, and the module of that; its types are known.
+    /// The kernel function at whose start or end it is, and its module; its types are known.
     pub fn kernel_function(&self) -> Option<(&str, &str)> {
         if let Attach::Kprobe { module, function, offset: 0, .. } = self {
             return Some((module.as_deref().unwrap_or(KERNEL), function));
@@ -272,12 +272,12 @@ impl Attach {
         matches!(self, Attach::Perf { ty: PERF_TYPE_HARDWARE, .. })
     }
 
-    /// The file that a probe in user space is in.
+    /// The file of a probe in user space.
     pub fn binary(&self) -> Option<&std::path::Path> {
         self.in_file().map(|place| place.path)
     }
 
-    /// Where in a file a probe in user space is.
+    /// The place in a file of a probe in user space.
     pub fn in_file(&self) -> Option<FileLocation<'_>> {
         match self {
             Attach::Uprobe { path, offset, ret, .. } => Some(FileLocation { path, offset: *offset, semaphore: 0, ret: *ret }),

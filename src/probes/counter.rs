@@ -21,7 +21,7 @@ pub struct Counter {
 /// An event: its names, its number, and the default count.
 type Event = (&'static [&'static str], u64, u64);
 
-/// What the kernel counts.
+/// Events that the kernel counts.
 pub static SOFTWARE: Counter = Counter {
     info: Info {
         names: &["software", "s"],
@@ -45,7 +45,7 @@ pub static SOFTWARE: Counter = Counter {
     ],
 };
 
-/// What the processor counts.
+/// Events that the processor counts.
 pub static HARDWARE: Counter = Counter {
     info: Info {
         names: &["hardware", "h"],
@@ -108,7 +108,7 @@ impl ProbeKind for Counter {
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         let mut all: Vec<&str> = self.events.iter().flat_map(|(names, ..)| names.iter().copied()).collect();
-        // as they are shown, with a colon behind
+        // as printed, followed by a colon
         all.sort_by_cached_key(|name| format!("{name}:"));
         for name in all {
             if pattern.first().is_none_or(|p| matches(p, name)) {

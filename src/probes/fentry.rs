@@ -48,7 +48,7 @@ pub static FEXIT: Fentry = Fentry {
 const U64: Int = Int { bytes: 8, signed: false };
 /// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes at most this many.
 const MAX_ARGS: u32 = 12;
-/// Older kernels pass what registers hold.
+/// Older kernels pass only as many as registers hold.
 const FEW_ARGS: u32 = 6;
 
 impl Fentry {
@@ -77,11 +77,12 @@ impl Fentry {
         Ok(found.into_iter().map(site).collect())
     }
 
-    /// Functions that are traceable, described, and of a form that a trampoline serves: module and name, sorted.
+    /// Functions that can be traced, are described, and have a form that a trampoline supports: module and name,
+    /// sorted.
     fn matching(&self, found: Vec<MatchingFunction>, env: &Env) -> Vec<(String, String)> {
         let taken = |f: &MatchingFunction| trampolines::refused(&f.name, self.exit).is_none();
         let mut found: Vec<(String, String)> = found.into_iter().filter(taken).map(|f| (f.module, f.name)).collect();
-        // Looking up a prototype takes long: many are first reduced in one pass.
+        // Looking up prototypes is slow, so long lists are first reduced in one pass.
         if found.len() > 64 {
             let mut described = std::collections::BTreeSet::new();
             env.sys.described_functions(&mut |name, home| {
@@ -89,7 +90,7 @@ impl Fentry {
             });
             found.retain(|of| described.contains(of));
         }
-        // More than can be attached are only counted or listed.
+        // If there are more than can be attached, they are only counted or listed.
         if found.len() as u64 <= env.settings.max_probes {
             found.retain(|(m, n)| env.sys.prototype(Some(m), n).is_some_and(|p| unsupported_reason(&p, env.sys).is_none()));
         }
@@ -97,8 +98,8 @@ impl Fentry {
     }
 }
 
-/// A function of BPF programs, as an attach point or a pattern names it: the program's id and the function, where `*` is
-/// any text. Behind the kind's name.
+/// A function of BPF programs in an attach point or a pattern: the program's ID and the function after the kind's name,
+/// where `*` is any text.
 fn of_programs<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
     match parts {
         [PROGRAMS, what] => Some(("*", what)),
@@ -110,22 +111,22 @@ fn of_programs<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
 /// The word in place of a module's name.
 const PROGRAMS: &str = "bpf";
 
-/// Those functions of the BPF programs that run now.
+/// The matching functions of the loaded BPF programs.
 fn running(id: &str, what: &str, env: &Env) -> Result<Vec<ProgramFunction>, Missing> {
     let mut all = env.sys.running_programs()?;
     all.retain(|f| matches(id, &f.program.to_string()) && matches(what, &f.name));
     Ok(all)
 }
 
-/// 64-bit words that the arguments take.
+/// Number of 64-bit words of the arguments.
 pub(super) fn words(p: &Prototype) -> u32 {
     p.params.iter().map(|(_, ty)| ty.size().div_ceil(8).max(1)).sum()
 }
 
-/// Why a trampoline does not serve a function of this form, if it does not: what `btf_distill_func_proto` of kernel/bpf/btf.c and
-/// `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c refuse.
+/// Why a trampoline does not support a function of this form, if it does not: the cases that `btf_distill_func_proto`
+/// of kernel/bpf/btf.c and `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c reject.
 pub(super) fn unsupported_reason(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static str> {
-    /// Bytes of a struct that is passed in registers.
+    /// Maximum size of a struct that is passed in registers.
     const TWO_WORDS: u32 = 16;
     let shape = |ty: &Type| {
         if let Type::Struct(s) = ty {
@@ -193,7 +194,7 @@ impl ProbeKind for Fentry {
             };
             return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use {instead}:{what}")));
         }
-        // BTF may describe a place by either of its names
+        // BTF may describe a function by either of its names
         let described = [what, &home.function].into_iter().find_map(|n| Some((n, env.sys.prototype(Some(&home.module), n)?)));
         let Some((function, prototype)) = described else {
             let d = Diagnostic::error("not-in-btf", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
@@ -291,12 +292,12 @@ impl ProbeKind for Fentry {
 
 /// The function's address.
 pub(super) fn function<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env) -> IntValue<'c> {
-    // the helper came with cookies, in Linux 5.15
+    // the helper was added with cookies, in Linux 5.15
     if env.sys.has(Feature::PerfCookie) {
         let ctx = e.ctx();
         return e.call(Helper::GetFuncIp, &[ctx.into()]);
     }
-    // without these no two sites share a program
+    // without cookies, sites do not share a program
     let (Attach::Trampoline { function, .. } | Attach::Kprobe { function, .. }) = &site.attach else {
         crate::bug!("{} takes a function of the kernel", site.name)
     };

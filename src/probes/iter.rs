@@ -31,13 +31,13 @@ static INFO: Info = Info {
 
 const U64: Int = Int { bytes: 8, signed: false };
 const U32: Int = Int { bytes: 4, signed: false };
-/// What contexts' structs are called before the name.
+/// The prefix of the names of contexts' structs.
 const PREFIX: &str = "bpf_iter__";
 /// A part of the names of structs that only the verifier knows (`BTF_TYPE_SAFE_TRUSTED` of kernel/bpf/verifier.c).
 const VARIANT: &str = "__";
-/// The member that each context has besides its objects.
+/// The member of each context besides its objects.
 const META: &str = "meta";
-/// Where relative pins are.
+/// The directory of relative pins.
 const BPF_FS: &str = "/sys/fs/bpf";
 
 /// The type of `ctx`.
@@ -52,11 +52,11 @@ fn members(name: &str, sys: &dyn TargetInfo) -> Vec<crate::types::Field> {
 }
 
 fn objects(name: &str, sys: &dyn TargetInfo) -> impl Iterator<Item = crate::types::Field> {
-    // others stand in a union with their pointers, for the size's sake, and have no name
+    // members without a name are unions around their pointers, for alignment
     members(name, sys).into_iter().filter(|f| f.name != META && !f.name.is_empty())
 }
 
-/// Does it go through one map, which would have to be named?
+/// Does it visit the elements of one map, which would have to be named?
 fn of_one_map(name: &str, sys: &dyn TargetInfo) -> bool {
     let names: Vec<String> = objects(name, sys).map(|f| f.name).collect();
     names.len() > 1 && names.iter().any(|n| n == "map")
@@ -225,7 +225,7 @@ impl ProbeKind for Iter {
     }
 }
 
-/// Returns if a task is excluded: it belongs to another process, or is outside of the cgroup.
+/// Returns if a task is excluded: it belongs to another process, or is not in the cgroup.
 fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
     if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
         let tgid = read(e, task, tgid, U32);
@@ -237,8 +237,8 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
     }
 }
 
-/// Returns if a task is neither in the cgroup with this ID, which is at this depth, nor below it. False if the kernel's types
-/// do not describe how to find out.
+/// Returns if a task is neither in the cgroup with this ID, which is at this depth, nor below it. False if the kernel's
+/// types lack the members needed for this.
 pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut own = task;
@@ -257,20 +257,21 @@ pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, i
     true
 }
 
-/// A member of something in the kernel's memory.
+/// A member of a structure in kernel memory.
 fn read<'c>(e: &mut Builder<'_, 'c>, base: IntValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
     let at = e.add(base, e.int(offset.into()));
     e.read_int(Space::Kernel, at, int)
 }
 
-/// Offsets that lead from a task to the ids of its cgroups.
+/// Offsets on the path from a task to the IDs of its cgroups.
 struct PathToCgroup {
     /// From the task to its own cgroup.
     own: [u32; 2],
-    /// In a cgroup: how many are above it, and of them and itself, the root first, pointers or (until Linux 6.0) ids.
+    /// In a cgroup: the number of its ancestors, and the array of its ancestors and itself, from the root: pointers or
+    /// (until Linux 6.0) IDs.
     level: u32,
     ancestors: u32,
-    /// From a cgroup to its id, where these are pointers.
+    /// From a cgroup to its ID, if they are pointers.
     node: Vec<u32>,
 }
 
@@ -293,7 +294,7 @@ fn member(sys: &dyn TargetInfo, of: &str, name: &str) -> Option<u32> {
     Some(sys.member(&of, name)?.offset)
 }
 
-/// Sorted, without doubles: modules describe the kernel's own again.
+/// Sorted, without duplicates: modules repeat those of the kernel.
 fn names(env: &Env) -> Vec<String> {
     let mut names = Vec::new();
     env.sys.type_names(TypeName::Struct, &mut |name| {

@@ -6,16 +6,16 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::FunctionLocation;
 use crate::system::kernel::functions::KERNEL;
 
-/// A function as an attach point names it.
+/// A function in an attach point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'a> {
     pub module: Option<&'a str>,
     pub function: &'a str,
-    /// The kind can sit on functions that are not in the kernel's list, at the user's risk.
+    /// The kind can probe functions that are not in the kernel's list, at the user's risk.
     pub probed_otherwise: bool,
 }
 
-/// `[MODULE:]FUNCTION` after the kind.
+/// The parts `[MODULE:]FUNCTION` after the kind.
 pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<(Option<&'p str>, &'p str), Diagnostic> {
     let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
     let found = match given.as_slice() {
@@ -43,7 +43,7 @@ pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env:
     }
     let homes = env.sys.function_homes(function).map_err(|m| missing(point.span, m))?;
     let is_in = |m: &str| homes.iter().find(|h| h.module == m);
-    // the kernel's own before a module's of the same name
+    // a function of the kernel itself takes precedence over a module's of the same name
     let home = match module {
         Some(module) => is_in(module),
         None => is_in(KERNEL).or(homes.first()),
@@ -105,7 +105,7 @@ fn untraceable(
     })
 }
 
-/// Could some edits make one of the other? Cheap, and never wrong about no: letters that one has and the other has not are
+/// Could a few edits turn one into the other? Cheap, and never wrong if it returns false: letters that only one has are
 /// edits, too.
 fn may_be_near(a: &str, b: &str) -> bool {
     let mut counts = [0i16; 32];

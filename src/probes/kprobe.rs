@@ -30,10 +30,10 @@ pub struct Kprobe {
 
 const KPROBE_NAMES: &[&str] = &["kprobe", "k"];
 const KRETPROBE_NAMES: &[&str] = &["kretprobe", "kr"];
-/// The names of the kinds for which [`unavailable`] speaks.
+/// The names of the kinds to which [`unavailable`] applies.
 pub(super) const NAMES: [&[&str]; 2] = [KPROBE_NAMES, KRETPROBE_NAMES];
 
-/// Why there are no kprobes here.
+/// Why kprobes are unavailable here.
 pub(super) fn unavailable(sys: &dyn TargetInfo) -> Option<String> {
     (!sys.has(Feature::Kprobe)).then(|| NO_KPROBES.into())
 }
@@ -60,7 +60,7 @@ pub static KRETPROBE: Kprobe = Kprobe {
     ret: true,
 };
 
-/// Of a kernel, in messages.
+/// For messages about a kernel.
 pub const NO_KPROBES: &str = "this kernel has no kprobes (it was built without CONFIG_KPROBE_EVENTS)";
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -79,7 +79,7 @@ impl Kprobe {
         Ok(self.site(address.to_string(), attach, point))
     }
 
-    /// Every function that matches, once for each name; with a module in the pattern, for each module.
+    /// Every matching function, once for each name; with a module in the pattern, for each module.
     fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
         let mut found: Vec<_> = found.into_iter().filter(|f| !f.no_kprobe).collect();
@@ -164,7 +164,7 @@ impl ProbeKind for Kprobe {
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (module, function, place) = target(site);
         let mut features = self.offers();
-        // behind the first instruction, registers no longer hold the arguments
+        // after the first instruction, registers no longer hold the arguments
         if place != 0 {
             features = features.difference(ContextFeatures::ARGS).difference(ContextFeatures::OVERRIDE);
         }
@@ -189,7 +189,7 @@ impl ProbeKind for Kprobe {
     }
 
     fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
-        // those of a wildcard, which are by one link anyway
+        // those of a wildcard share one link anyway
         if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { offset: 0, wildcard: false, .. })) {
             return Lowering::literal("");
         }
@@ -204,7 +204,7 @@ impl ProbeKind for Kprobe {
         {
             return Lowering::literal("it needs more than a trampoline provides");
         }
-        // a trampoline's begins in the function that returns
+        // with a trampoline, the stack begins in the function that returns
         if self.ret && needs.features.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
@@ -216,7 +216,7 @@ impl ProbeKind for Kprobe {
         let Some(prototype) = env.sys.prototype(Some(module), function) else {
             return Lowering::literal("the kernel's types do not describe the function");
         };
-        // what a register holds is what the trampoline has only where each argument has one
+        // the trampoline has the same values as the registers only if each argument is in one register
         let plain = fentry::words(&prototype) <= env.sys.arch().args.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
         let there = |a: &ArgRef| match a {
             ArgRef::Index(n) => (*n as usize) < prototype.params.len(),
@@ -262,7 +262,7 @@ impl ProbeKind for Kprobe {
                     if by_helper {
                         return fentry::function(e, site, env);
                     }
-                    // the breakpoint may be behind it
+                    // the address may be after the breakpoint
                     let back = u64::from(env.sys.arch().trap) + if name.is_empty() { 0 } else { place };
                     let ip = e.load_ctx(env.sys.arch().ip, U64);
                     e.sub(ip, e.int(back))
@@ -284,7 +284,7 @@ impl ProbeKind for Kprobe {
             [module, what, ..] => (Some(module.as_str()), what.as_str()),
         };
         if module.is_none() && !what.contains('*') {
-            // one name: the types or the index tell
+            // for a single name, the types or the index suffice
             if !env.sys.function_homes(what)?.is_empty() {
                 each(&format!("{kind}:{what}"));
             }
@@ -306,12 +306,12 @@ impl ProbeKind for Kprobe {
     }
 }
 
-/// One link for several functions that are named one by one.
+/// One link for several functions that are named individually.
 fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     if env.settings.refuses(Mechanism::KprobeMulti) || !env.sys.has(Feature::KprobeMulti) {
         return Lowering::literal("one program for several functions");
     }
-    // not all registers are there, and an address is no function to that link
+    // that link does not provide all registers, and does not accept addresses
     let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
         || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx));
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
@@ -331,14 +331,14 @@ fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     }
 }
 
-/// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.
-/// Structs by value are left out, but counted.
+/// The locations of a function's arguments by the calling convention: numbers and pointers are in registers in order,
+/// then on the stack. Structs by value are omitted, but counted.
 fn arguments(params: Vec<(String, Type)>, registers: u32) -> Vec<Rc<ContextField>> {
     let (mut fields, mut in_regs, mut on_stack) = (Vec::new(), 0u32, 0u32);
     let mut names = BTreeSet::new();
     for (name, ty) in params {
         let words = ty.size().div_ceil(8).max(1);
-        // in registers whole or not at all
+        // either completely in registers or not at all
         let slot = if words <= 2 && in_regs + words <= registers {
             in_regs += words;
             in_regs - words

@@ -25,7 +25,7 @@ static INFO: Info = Info {
     example: "lsm:file_open { @[comm] = count(); }",
 };
 
-/// What the kernel's functions for hooks are called.
+/// The prefix of the kernel's functions for hooks.
 fn prefix() -> &'static str {
     ProgramType::Lsm.row().target_prefix.unwrap_or_default()
 }

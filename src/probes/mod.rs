@@ -36,7 +36,7 @@ use crate::types::{Field, Space, Type};
 pub(crate) use kprobe::NO_KPROBES;
 
 bitflags! {
-    /// What a probe offers and a builtin may need.
+    /// Features that a probe offers and a builtin may need.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct ContextFeatures: u32 {
         /// `argN`.
@@ -55,9 +55,9 @@ bitflags! {
         const BINARY = 1 << 6;
         /// A task's context: signals may be sent to `current`.
         const SIGNAL = 1 << 7;
-        /// A stack to take.
+        /// A stack can be taken.
         const STACK = 1 << 8;
-        /// A function's entry where it can be made to return at once: `override`.
+        /// The entry of a function that can be made to return immediately: `override`.
         const OVERRIDE = 1 << 9;
         /// Pointers among the arguments whose target types the verifier knows, as `path` needs.
         const TRUSTED = 1 << 10;
@@ -67,11 +67,11 @@ bitflags! {
 }
 
 impl ContextFeatures {
-    /// What most rows need.
+    /// For most rows.
     pub const NONE: Self = Self::empty();
 }
 
-/// Something that the probe kind loads.
+/// A value that the probe kind loads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ArgRef {
     /// `argN`.
@@ -84,7 +84,7 @@ pub enum ArgRef {
     Func,
     /// `args` as a whole, by value.
     All,
-    /// `args.name`: the field as [`Context::fields`] has it.
+    /// `args.name`: the field in [`Context::fields`].
     Named(std::rc::Rc<ContextField>),
 }
 
@@ -93,7 +93,7 @@ pub enum ArgRef {
 pub struct ContextField {
     /// Name, offset within the context (or the argument's number, depending on the kind) and type.
     pub field: Field,
-    /// How the kind finds it.
+    /// How the kind locates it.
     pub place: FieldLocation,
 }
 
@@ -104,7 +104,7 @@ impl ContextField {
     }
 }
 
-/// Where a field of `args` is.
+/// The location of a field of `args`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FieldLocation {
     /// In the context record, at the field's offset.
@@ -123,10 +123,10 @@ pub enum FieldLocation {
     Unreadable(NoLocation),
 }
 
-/// What a site offers to the script.
+/// The features of a site for the script.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// What builtins may need.
+    /// The features for builtins.
     pub features: ContextFeatures,
     /// Fields of `args`, if there are any.
     pub fields: Vec<std::rc::Rc<ContextField>>,
@@ -140,14 +140,14 @@ pub struct Context {
     pub space: Option<Space>,
 }
 
-/// One concrete place where a program runs; only `expand` makes one.
+/// A concrete place where a program runs; only `expand` creates one.
 #[derive(Clone, Debug)]
 pub struct ProbeSite {
     /// Its row.
     pub kind: &'static dyn ProbeKind,
     /// The value of `probe`.
     pub name: String,
-    /// How it is attached, which also decides the program's type.
+    /// How it is attached, which also determines the program's type.
     pub attach: Attach,
     /// The attach point in the script.
     pub span: Span,
@@ -156,29 +156,30 @@ pub struct ProbeSite {
 /// The parts of its context that a probe's body uses.
 #[derive(Clone, Debug, Default)]
 pub struct BodyNeeds {
-    /// What its builtins need.
+    /// The features that its builtins need.
     pub features: ContextFeatures,
-    /// What it loads.
+    /// The values that it loads.
     pub args: Vec<ArgRef>,
-    /// Of a system call's exit: does the body run only for calls whose entry the script has seen?
+    /// For a system call's exit: does the body run only for calls whose entry the script has seen?
     pub after_entry: bool,
-    /// Another probe on one of its events is served by a raw tracepoint: to keep their order, this one should be too.
+    /// A raw tracepoint serves another probe on one of its events, so it should serve this one, too, to preserve their
+    /// order.
     pub company_is_raw: bool,
 }
 
-/// Which mechanism serves a probe.
+/// The mechanism that serves a probe.
 #[derive(Clone, Debug)]
 pub struct Lowering {
-    /// The mechanism to use in place of the kind's own; none to use that one.
+    /// The mechanism that replaces the usual one of the kind; none for the usual one.
     pub lowered: Option<Mechanism>,
-    /// For each site, when it is another.
+    /// The attachment of each site, if it differs.
     pub attaches: Vec<Attach>,
-    /// Why; may be empty.
+    /// The reason; may be empty.
     pub why: Cow<'static, str>,
 }
 
 impl Lowering {
-    /// The one that the kind is named after.
+    /// The usual mechanism of the kind.
     pub fn literal(why: impl Into<Cow<'static, str>>) -> Self {
         Self { lowered: None, attaches: Vec::new(), why: why.into() }
     }
@@ -186,16 +187,16 @@ impl Lowering {
 
 /// The facts that the expansion of wildcards may use.
 pub struct Env<'a> {
-    /// Kernel facts.
+    /// The target kernel.
     pub sys: &'a dyn TargetInfo,
     /// Settings of the run.
     pub settings: &'a Settings,
 }
 
-/// What a kind is called and how it is written.
+/// The names and the syntax of a kind.
 #[derive(Debug)]
 pub struct Info {
-    /// The first is canonical; the others are accepted. Case does not count, except where two kinds differ in it only.
+    /// The first is canonical; the others are accepted. Case is ignored, unless two kinds differ only in case.
     pub names: &'static [&'static str],
     /// `uprobe:BINARY:FUNCTION[+OFFSET]`.
     pub usage: &'static str,
@@ -205,9 +206,9 @@ pub struct Info {
     pub example: &'static str,
 }
 
-/// A row: what a probe kind is.
+/// The row of a probe kind.
 pub trait ProbeKind: Sync + std::fmt::Debug {
-    /// What it is called and how it is written.
+    /// Its names and syntax.
     fn info(&self) -> &Info;
     /// The mode in which probes of this kind run.
     fn mode(&self) -> crate::settings::Mode {
@@ -241,11 +242,11 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn by_name_only(&self) -> bool {
         false
     }
-    /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
+    /// Parses the segments of an attach point after the first and resolves them: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
-    /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
+    /// The features of any site of the kind, for messages that list kinds.
     fn offers(&self) -> ContextFeatures;
-    /// What a site offers.
+    /// The features of a site.
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
         Ok(Context { features: self.offers(), ..Context::default() })
     }
@@ -258,7 +259,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())
     }
-    /// The mechanism for these sites of a probe, of which the body needs only `needs`.
+    /// The mechanism for these sites of a probe, whose body has the given needs.
     fn lower(&self, _sites: &[ProbeSite], _asks: &BodyNeeds, _env: &Env) -> Lowering {
         Lowering::literal("")
     }
@@ -276,8 +277,8 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing>;
 }
 
-/// Why probes of the kind with this name cannot be attached here: [`ProbeKind::unavailable`] without the kind, for those who only run
-/// compiled scripts.
+/// Why probes of the kind with this name cannot be attached here: [`ProbeKind::unavailable`] without the kind, for
+/// running compiled scripts.
 pub fn unavailable(kind: &str, sys: &dyn TargetInfo) -> Option<String> {
     kprobe::NAMES.iter().any(|names| names.contains(&kind)).then(|| kprobe::unavailable(sys)).flatten()
 }
@@ -307,7 +308,7 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &test::BENCH,
 ];
 
-/// Kinds that are gone, and what to do instead.
+/// Removed kinds, and their replacements.
 pub const REMOVED: &[(&str, &str)] = &[watchpoint::REMOVED];
 
 /// The kind of this name.
@@ -325,7 +326,7 @@ impl PartialEq for ProbeSite {
     }
 }
 
-/// A kind's own row, by its canonical name.
+/// The row of a kind, by its canonical name.
 fn row(name: &str) -> &'static dyn ProbeKind {
     match KINDS.iter().copied().find(|k| k.name() == name) {
         Some(k) => k,
@@ -357,7 +358,7 @@ fn on_a_binary(env: &Env) -> ProgramType {
     if multi { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
 }
 
-/// What a perf event's program offers: its context, which starts with the registers.
+/// The context of a perf event's program, which starts with the registers.
 fn perf_context<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c> {
     match which {
         ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
@@ -371,7 +372,7 @@ fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic>
     parts::<0>(kind, point).map(|_| ())
 }
 
-/// Refuses an offset that is not where an instruction of a function starts.
+/// Rejects an offset that is not the start of an instruction of a function.
 fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span) -> Result<(), Diagnostic> {
     match placed {
         InstructionBoundary::Instruction | InstructionBoundary::Unknown => Ok(()),
@@ -390,7 +391,7 @@ fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span)
 const MIDST: &str =
     "a probe within an instruction can crash the program: `objdump -d` shows where instructions start; --unsafe disables this check";
 
-/// What the machine lacks, as a diagnostic.
+/// A diagnostic about something that the machine lacks.
 fn missing(span: Span, m: Missing) -> Diagnostic {
     let d = Diagnostic::error("unavailable", span, m.what);
     match m.help {
@@ -399,7 +400,7 @@ fn missing(span: Span, m: Missing) -> Diagnostic {
     }
 }
 
-/// `args` as a whole: a record of all fields, each loaded by its kind's own means. `ty` is the record.
+/// `args` as a whole: a record of all fields, each loaded by its kind. `ty` is the record.
 fn load_all<'c>(
     e: &mut Builder<'_, 'c>,
     context: &Result<Context, Diagnostic>,

@@ -12,24 +12,24 @@ pub enum Shared<'a> {
     Sites(&'static [&'static str], SharingKey<'a>),
 }
 
-/// What the sites of one mechanism must have in common.
+/// The common properties of sites of one mechanism.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum SharingKey<'a> {
     /// Entries, or exits.
     Syscall(bool),
     /// Nothing.
     Tracepoint,
-    /// Registers are read at the same places; `func` counts from the offset.
+    /// Registers are read at the same locations; `func` is relative to the offset.
     Uprobe(&'a std::path::Path, u64, bool),
-    /// The place, whether it is of a wildcard, and whether it is the return.
+    /// The offset, whether it is from a wildcard, and whether it is the return.
     Kprobe(u64, bool, bool),
-    /// The file, and where arguments are.
+    /// The file, and the locations of arguments.
     Usdt(&'a std::path::Path, &'a str),
 }
 
-/// With which other sites may this one share a program? None: with no other.
+/// The key of the sites that may share a program with this one. None if no other site may.
 pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
-    // perf's links carry numbers
+    // perf links support cookies
     let cookies = env.sys.has(Feature::PerfCookie);
     if let Some(call) = syscall::of_site(site) {
         return syscall::shared(call, cookies, env).map(Shared::SystemCalls);

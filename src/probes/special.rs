@@ -48,7 +48,7 @@ pub static SELF: Special = Special {
     attach: Attach::Signal,
 };
 
-/// What [`SELF`] has after its name.
+/// The segments of [`SELF`] after its name.
 const SIGNAL: [&str; 2] = ["signal", "SIGUSR1"];
 
 impl ProbeKind for Special {
@@ -94,7 +94,7 @@ impl ProbeKind for Special {
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         if self.attach != Attach::Signal {
-            // a bare name: what is more than any text is not in it
+            // for a bare name, parts of the pattern that require text do not match
             if pattern.iter().all(|p| super::matches(p, "")) {
                 each(self.name());
             }

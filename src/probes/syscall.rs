@@ -23,13 +23,14 @@ use crate::types::{Int, Space, Type};
 const CATEGORY: &str = "syscalls";
 const ENTER: &str = "sys_enter_";
 const EXIT: &str = "sys_exit_";
-/// The function in the 64-bit system call table has the architecture's prefix; 32-bit programs, which the tracepoints exclude,
-/// call others. On x86, that of a call without arguments is another name for this one, which is what the types describe. It
+/// The function in the 64-bit system call table has the architecture's prefix; 32-bit programs, which the tracepoints
+/// exclude, call others. On x86, that of a call without arguments is an alias of this one, which the types describe. It
 /// serves 32-bit programs as well.
 const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
 /// The argument of either function.
 const ARGUMENT: &str = "struct pt_regs *";
-/// In a record: the number is here (kernel/trace/trace.h, `struct syscall_trace_enter` and `struct syscall_trace_exit`) …
+/// In a record: the offset of the number (kernel/trace/trace.h, `struct syscall_trace_enter` and `struct
+/// syscall_trace_exit`) …
 const NUMBER_AT: u32 = 8;
 /// … from this offset on, the arguments or the result, of eight bytes each.
 const FIRST_WORD: u32 = 16;
@@ -42,18 +43,18 @@ const MOST_TRAMPOLINES: usize = 8;
 /// Maximum number of perf events for a probe, because the kernel takes some 50 ms to remove each.
 const MOST_EVENTS: usize = 16;
 
-/// Costs of the mechanisms in nanoseconds, in addition to the common cost: the slow path that every call of the machine takes
-/// as soon as one is traced. Measured on x86-64, Linux 6.18, as the increase in the time of `getppid` and `getuid`, of which
-/// the former is traced.
+/// Costs of the mechanisms in nanoseconds, in addition to the common cost: every system call takes the slow path as
+/// soon as one is traced. Measured on x86-64, Linux 6.18, as the increase in the time of `getppid` and `getuid`, of
+/// which the former is traced.
 mod cost {
-    /// A traced call by a perf tracepoint: the record is made, and the program found in a list.
+    /// A traced call by a perf tracepoint: the kernel writes the record, and finds the program in a list.
     pub const PERF_RUN: u64 = 168;
     /// Any system call by the raw tracepoint: the program runs and checks the number.
     pub const RAW_RUN: u64 = 53;
 }
 
-/// The share of system calls with this name, in a thousand, on a machine in use: the mean of a build, PostgreSQL, nginx and
-/// Redis, each with its clients, and of an idle desktop. A call that is not listed is rare.
+/// The share of system calls with this name, per thousand, on a busy machine: the mean of a build, PostgreSQL, nginx
+/// and Redis, each with its clients, and of an idle desktop. A call that is not listed is rare.
 const SHARES: &[(&str, u64)] = &[
     ("recvfrom", 130),
     ("read", 110),
@@ -89,7 +90,7 @@ pub struct SystemCall<'a> {
     pub enter: bool,
 }
 
-/// What system call an event is of, if it is of one.
+/// The system call of an event, if it belongs to one.
 pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
     if category != CATEGORY {
         return None;
@@ -98,7 +99,7 @@ pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
     call(ENTER, true).or_else(|| call(EXIT, false))
 }
 
-/// Does the exit of the call never come about? The site is of an exit's tracepoint, whatever serves it.
+/// Does the exit of the call never happen? The site is of an exit's tracepoint, with any mechanism.
 pub fn never_exits(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Tracepoint { category, event } = attach {
         return of(category, event).is_some_and(|call| !call.enter && noreturn::of_syscall(call.name));
@@ -107,28 +108,28 @@ pub fn never_exits(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     noreturn::syscalls().any(|name| sys.syscall_number(name) == Some(*number))
 }
 
-/// The system call of a site that is not served otherwise yet.
+/// The system call of a site that still has its usual mechanism.
 pub fn of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
     let Attach::Tracepoint { category, event } = &site.attach else { return None };
     of(category, event)
 }
 
-/// What events of system calls must have in common for one program to serve them.
+/// The common properties of system call events that one program can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shared {
     enter: bool,
-    /// A call without a number would keep all others from the raw program.
+    /// A call without a number would exclude all others from the raw program.
     numbered: bool,
 }
 
-/// With which other sites may it share a program? Cookies distinguish perf events, and numbers distinguish the calls of a raw
-/// program.
+/// The key of the sites that may share a program with this one. Cookies distinguish perf events, and numbers
+/// distinguish the calls of a raw program.
 pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
     let numbered = !env.settings.refuses(Mechanism::RawSyscalls) && env.sys.syscall_number(call.name).is_some();
     (cookies || numbered).then_some(Shared { enter: call.enter, numbered })
 }
 
-/// What serves these sites of one probe, all of system calls.
+/// The mechanism for these sites of one probe, all of system calls.
 pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
     if let Some(choice) = (!needs.company_is_raw).then(|| by_trampolines(&calls, needs, env)).flatten() {
@@ -136,11 +137,11 @@ pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     }
     let share: u64 = calls.iter().map(|call| SHARES.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
     let share = share.min(1000);
-    // numbers tell the sites of one raw program apart, cookies those of perf events
+    // numbers distinguish the sites of one raw program, and cookies those of perf events
     let told_apart = calls.len() == 1 || env.sys.has(Feature::PerfCookie);
     let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
-    // older kernels show a perf tracepoint's program of a system call the registers of user space, from which the
-    // kernel unwinds no stack of its own (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
+    // older kernels pass the registers of user space to a perf tracepoint's program of a system call, from which the
+    // kernel unwinds no kernel stack (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
     let takes_a_stack = needs.features.contains(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
     if told_apart && !needs.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
         return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
@@ -165,14 +166,14 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
     calls.iter().map(|call| Some(Attach::Syscall { enter: call.enter, number: env.sys.syscall_number(call.name)? })).collect()
 }
 
-/// The calls' own functions, if that means the same.
+/// The calls' own functions, if they are equivalent.
 ///
-/// It does for entries: a call that a filter (seccomp) rejects reaches neither. The tracepoint of an exit also fires for
-/// rejected calls, and in the child of a `fork`, which the function does not see. So its body must run only after an entry
-/// was seen.
+/// They are for entries: a call that a filter (seccomp) rejects reaches neither. The tracepoint of an exit also fires
+/// for rejected calls, and in the child of a `fork`, which the function does not see. So its body must run only after
+/// an entry was seen.
 fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<Lowering> {
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
-    // a kernel stack would begin elsewhere
+    // a kernel stack would start elsewhere
     if refused || needs.features.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
@@ -192,7 +193,7 @@ fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<
     Some(chosen(Mechanism::Fentry, attaches?, "other system calls have no overhead"))
 }
 
-/// Leaves a program that runs for calls of 32-bit programs too.
+/// Returns in a 32-bit system call if the traced function also serves those.
 pub fn return_if_other_syscall(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
     if let Attach::Trampoline { function, .. } = &site.attach
         && function.starts_with(FUNCTION_WITHOUT_ARGUMENTS)
@@ -206,7 +207,7 @@ pub fn return_if_other_syscall(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &
 pub fn return_if_compat_syscall(e: &mut Builder<'_, '_>, env: &Env) {
     let Some(status) = compat_status_offset(env) else { return };
     let int = Int { bytes: 4, signed: false };
-    // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns
+    // a kernel that supports CPU v4 (6.6) can read a typed task without a helper, which takes 8 ns
     let status = if env.sys.has(Feature::CpuV4) {
         let task = e.call_ptr(Helper::GetCurrentTaskBtf, &[]);
         e.load_typed(task, status, int)
@@ -243,7 +244,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
             let at = env.sys.arch().syscall_args.get(word as usize).copied().unwrap_or(0);
             register(e, &format!("syscall_arg{word}"), at, U64, by_trampoline)
         }
-        // the raw tracepoint's second argument, or what stands behind the function's one argument
+        // the raw tracepoint's second argument, or the word after the function's single argument
         (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),
     };
     debug_assert!(f.field.offset >= NUMBER_AT, "the record's head has no fields");
@@ -253,7 +254,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     })
 }
 
-/// A register of the caller's, in the `struct pt_regs` that both mechanisms pass first.
+/// A register of the caller, in the `struct pt_regs` that both mechanisms pass first.
 fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, int: Int, typed: bool) -> IntValue<'c> {
     e.once(name, |e| {
         if typed {

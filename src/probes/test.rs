@@ -15,7 +15,7 @@ pub struct TestProbe {
     bench: bool,
 }
 
-/// Passes or fails.
+/// A test, which passes or fails.
 pub static TEST: TestProbe = TestProbe {
     info: Info {
         names: &["test"],
@@ -26,7 +26,7 @@ pub static TEST: TestProbe = TestProbe {
     bench: false,
 };
 
-/// Takes some time.
+/// A benchmark.
 pub static BENCH: TestProbe = TestProbe {
     info: Info {
         names: &["bench"],

@@ -101,7 +101,7 @@ impl ProbeKind for Tracepoint {
             }
             Rc::new(ContextField { field, place })
         });
-        // pointers that a system call was given say themselves that they lead to user memory
+        // pointer arguments of system calls are marked as pointers to user memory in their types
         Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
 
@@ -121,7 +121,7 @@ impl ProbeKind for Tracepoint {
         if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
             return Lowering::literal("this kernel does not distinguish raw tracepoints");
         }
-        // where the stack begins depends on the mechanism
+        // the start of the stack depends on the mechanism
         if needs.features.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
@@ -176,7 +176,7 @@ impl ProbeKind for Tracepoint {
             [event] => ("*", event.as_str()),
             [category, event, ..] => (category.as_str(), event.as_str()),
         };
-        // `tracepoint:sched` is a category, `tracepoint:*open*` an event of any
+        // `tracepoint:sched` is a category, `tracepoint:*open*` an event of any category
         for (c, e) in env.sys.tracepoints()? {
             let whole_category = pattern.len() == 1 && matches(event, c);
             if (matches(category, c) && matches(event, e)) || whole_category {
@@ -217,7 +217,7 @@ fn load_field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
         }
         FieldLocation::Record => match ty.as_int() {
             Some(int) => Operand::reg(ty, e.load_ctx(f.field.offset, int)),
-            // the record is kernel memory like any other; only loads of whole words may use the context itself
+            // the record is like other kernel memory; only loads of whole words can use the context directly
             None => {
                 let ctx = e.addr(e.ctx());
                 let at = e.add(ctx, e.int(f.field.offset.into()));

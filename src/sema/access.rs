@@ -1,6 +1,6 @@
 //! Access to memory and parts of values: fields, elements, pointers.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::rc::Rc;
 
@@ -62,7 +62,7 @@ impl BodyChecker<'_> {
             ty => {
                 let d = Diagnostic::error("type-mismatch", name.span, format!("{ty} has no fields"));
                 let d = if matches!(ty, Type::Int(_)) { d.help("cast it to a pointer: `((struct name *)x).field`") } else { d };
-                // it may be a number only because the kernel's types are not known
+                // the type may be a plain number only because the kernel's types are unknown
                 let d = self.explain_types(d);
                 self.report(d);
                 poison(span)
@@ -83,13 +83,13 @@ impl BodyChecker<'_> {
         poison(name.span)
     }
 
-    /// Says that an argument is there, but not for us.
+    /// Reports that an argument exists, but cannot be read.
     pub fn unreadable(&mut self, name: &str, span: Span) {
         let d = Diagnostic::error("bad-arg", span, format!("{}'s `{name}` cannot be read", self.site.name));
         self.report(d.help("it is a floating-point number, or its location is not supported"));
     }
 
-    /// Says why a function's argument cannot be read.
+    /// Reports why a function's argument cannot be read.
     fn no_location(&mut self, name: &ast::Ident, why: NoLocation) {
         let message = format!("{}'s `{}` cannot be read: {why}", self.site.name, name.name);
         self.report(Diagnostic::error("bad-arg", name.span, message).help(why.help()));
@@ -194,7 +194,7 @@ impl BodyChecker<'_> {
     pub fn deref(&mut self, e: &ast::Expr, span: Span) -> Expr {
         let e = self.value(e);
         match &e.ty {
-            // An address that is only a number: eight bytes.
+            // An address without a type: eight bytes.
             Type::Int(_) => {
                 let space = self.default_space();
                 let pointer = cast(e, &Type::U64.ptr(space));
@@ -204,7 +204,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// What a pointer leads to.
+    /// The target of a pointer.
     pub fn deref_value(&mut self, e: Expr, span: Span) -> Expr {
         let (to, space) = match &e.ty {
             Type::Ptr(to, space) => ((**to).clone(), *space),
@@ -229,7 +229,7 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::Deref(Box::new(e), space), ty, span }
     }
 
-    /// `p + n`, `p - n` in steps of what `p` points to.
+    /// `p + n`, `p - n` in units of the pointer's target type.
     pub fn offset_pointer(&mut self, op: BinOp, pointer: Expr, by: Expr, span: Span) -> Expr {
         let size = match &pointer.ty {
             Type::Ptr(to, _) => i64::from(to.size().max(1)),
@@ -262,7 +262,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// The memory that a place is in.
+    /// The address space of a place.
     pub fn space_of(&self, e: &Expr) -> Space {
         match &e.kind {
             ExprKind::Deref(_, space) => *space,

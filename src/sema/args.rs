@@ -1,6 +1,6 @@
 //! Arguments of calls: the types that each parameter accepts, and the form in which it receives them.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::body::{BodyChecker, poison};
 use super::convert::cast;
@@ -14,7 +14,7 @@ use crate::system::Feature;
 use crate::system::binary::string_layouts;
 use crate::types::{Space, Type};
 
-/// Arguments as checked.
+/// Checked arguments.
 pub struct CheckedArgs {
     /// For the program.
     pub args: Vec<CallArg>,
@@ -25,7 +25,7 @@ pub struct CheckedArgs {
 }
 
 impl BodyChecker<'_> {
-    /// Checks a call's arguments against its row's parameters; nothing when their number is wrong.
+    /// Checks a call's arguments against its row's parameters; none if their number is wrong.
     pub fn arguments(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<CheckedArgs> {
         if !self.arity(row, args.len(), span) {
             return None;
@@ -75,7 +75,7 @@ impl BodyChecker<'_> {
     fn argument(&mut self, row: &'static Builtin, param: &Param, arg: &ast::Arg, key_follows: bool, map: &mut Option<String>) -> CallArg {
         let e = match arg {
             ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(name), .. }) if self.substitute(name).is_some() => {
-                // A macro's parameter: what it stands for, where the macro is used.
+                // A macro's parameter: the argument at the macro's use.
                 let Some(arg) = self.substitute(name) else { return CallArg::Type(Type::Void) };
                 return self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
             }
@@ -164,7 +164,7 @@ impl BodyChecker<'_> {
         Some(CallArg::Element(id, key))
     }
 
-    /// Is an element of this map shown as it is when user space reads it, rather than as it is at the call?
+    /// Is an element of this map printed with the value that it has when user space reads it, rather than at the call?
     fn only_user_space_reads(&self, name: &str) -> bool {
         match self.maps.value(name).ty {
             Type::Agg(agg) => !self.env.tables.can_read(&agg.function) || !self.env.sys.has(Feature::PercpuLookup),
@@ -215,7 +215,7 @@ impl BodyChecker<'_> {
         let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
             (Some(s), _) if accepts == Accepts::Format => fold::string(&s, e.span),
             (Some(s), _) => self.string(&s, e.span),
-            // A format may be as long as it likes: it is never a value.
+            // A format may have any length: it is never a value.
             (None, ast::ExprKind::Str(s)) if accepts == Accepts::Format => fold::string(s, e.span),
             (None, _) => self.value(e),
         };
@@ -346,7 +346,7 @@ fn is_handed(e: &Expr) -> bool {
     }
 }
 
-/// How it is called: `str(address[, length])`.
+/// The form of its call: `str(address[, length])`.
 fn signature(row: &Builtin) -> String {
     let mut text = format!("{}(", row.name);
     for (i, p) in row.params.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Checks one body (of a probe, or of a function that it calls) for one kind of site: names and scopes.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub const MOST_STEPS: u64 = 1 << 16;
 /// Maximum number of nested macros that a diagnostic names.
 const MOST_USAGES: usize = 8;
 
-/// A scratch variable while its type is gathered.
+/// A scratch variable while its type is inferred.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VarState {
     /// With its `$`.
@@ -32,9 +32,9 @@ pub struct VarState {
     pub fixed: Option<Type>,
     /// Declared without size or address space, which the assigned values determine later.
     pub opaque: Option<Type>,
-    /// Something is assigned to it, be its type known or not.
+    /// Something is assigned to it, whether or not its type is known.
     pub set: bool,
-    /// Where it is declared without a value.
+    /// The place of a declaration without a value.
     pub empty: Option<Span>,
 }
 
@@ -51,49 +51,49 @@ impl VarState {
 
 /// A body being checked.
 pub struct BodyChecker<'a> {
-    /// What the whole run shares.
+    /// The context that the whole check shares.
     pub env: &'a CheckContext<'a>,
     /// The script's maps.
     pub maps: &'a mut Maps,
-    /// The site it is checked for.
+    /// The site for which it is checked.
     pub site: &'a ProbeSite,
-    /// What that site offers.
+    /// The features of that site.
     pub context: &'a Context,
-    /// Variables as the pass before found them, by declaration.
+    /// Variables as the previous pass found them, by declaration.
     pub known: &'a [VarState],
-    /// As this pass finds them.
+    /// Variables as this pass finds them.
     pub vars: Vec<VarState>,
-    /// Variables that the checker makes for itself; their ids follow the script's own.
+    /// Variables that the checker creates; their ids follow the script's own.
     pub hidden: Vec<Var>,
     /// Visible names.
     pub frame: Frame,
     /// Which variables have been assigned so far, by id.
     pub assigned: Vec<bool>,
-    /// What was found wrong.
+    /// The errors and warnings so far.
     pub diags: Vec<Diagnostic>,
     /// Options of the script that calls declare.
     pub options: Vec<ScriptOption>,
-    /// Loops around the current statement.
+    /// Number of loops around the current statement.
     pub loops: u32,
-    /// How often the `unroll`s around this place repeat it.
+    /// How often the enclosing `unroll`s repeat the current statement.
     pub copies: u64,
-    /// Expressions and uses of macros that were checked so far.
+    /// Number of expressions and uses of macros that were checked so far.
     steps: u64,
-    /// `comptime`s around this place.
+    /// Number of enclosing `comptime`s.
     pub comptime: u32,
-    /// `for` loops among them, whose bodies are functions of their own.
+    /// `for` loops among them, whose bodies are separate functions.
     pub fors: u32,
     /// The script's functions that the probe calls.
     pub callees: &'a mut Callees,
     /// The function that is being checked; none for the probe's own body.
     pub function: Option<EnclosingFunction<'a>>,
-    /// See [`State::spread`]: what this pass found.
+    /// See [`State::spread`]: the result of this pass.
     spread: BTreeMap<String, Span>,
-    /// Names of variables that the body declares itself, not a macro that it uses.
+    /// Names of variables that the body declares itself, rather than a macro in it.
     own: BTreeSet<String>,
 }
 
-/// What a pass found of a body, for the next pass to know.
+/// The results of a pass over a body, for the next pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Its variables, by declaration.
@@ -104,13 +104,13 @@ pub struct State {
     pub spread: BTreeMap<String, Span>,
 }
 
-/// What checking a body gave.
+/// The result of checking a body.
 pub struct FinishedBody {
     /// Its variables.
     pub vars: Vec<Var>,
-    /// What is known of them.
+    /// Their states.
     pub states: Vec<VarState>,
-    /// What is wrong.
+    /// Errors and warnings.
     pub diags: Vec<Diagnostic>,
     /// Options of the script.
     pub options: Vec<ScriptOption>,
@@ -120,13 +120,13 @@ pub struct FinishedBody {
 pub struct Checked {
     /// Its variables.
     pub vars: Vec<Var>,
-    /// Statements, predicate included.
+    /// Statements, including the predicate.
     pub body: Vec<Stmt>,
     /// The functions it calls.
     pub functions: Vec<super::hir::Function>,
     /// For the next pass.
     pub state: State,
-    /// What was found wrong.
+    /// Errors and warnings.
     pub diags: Vec<Diagnostic>,
     /// Options of the script that calls declare.
     pub options: Vec<ScriptOption>,
@@ -163,7 +163,7 @@ impl<'a> BodyChecker<'a> {
         let FinishedBody { vars, states, mut diags, mut options } = body.finish();
         let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
         options.append(&mut callees.options);
-        // With other variables before them, what is known of these is of no use.
+        // With other variables before them, the states of these are useless.
         let vars_now = if spread.len() == known.spread.len() { states } else { Vec::new() };
         let state = State { vars: vars_now, callees: callees.finish(), spread };
         Checked { vars, body: stmts, functions, state, diags, options }
@@ -203,7 +203,7 @@ impl<'a> BodyChecker<'a> {
         }
     }
 
-    /// What is known when all of it has been checked.
+    /// The results, after all of it has been checked.
     pub fn finish(mut self) -> FinishedBody {
         for (id, var) in self.vars.clone().into_iter().enumerate() {
             // a variable that is read has been reported already
@@ -234,7 +234,7 @@ impl<'a> BodyChecker<'a> {
         false
     }
 
-    /// Notes something wrong.
+    /// Adds a diagnostic.
     pub fn report(&mut self, d: Diagnostic) {
         if self.frame.library.is_some() && d.code == "no-effect" {
             return;
@@ -244,12 +244,12 @@ impl<'a> BodyChecker<'a> {
         self.diags.push(usages.fold(d, |d, (name, span)| d.related(*span, format!("expanded from this use of `{name}`"))));
     }
 
-    /// Notes an error.
+    /// Adds an error.
     pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
         self.report(Diagnostic::error(code, span, message));
     }
 
-    /// Notes a warning.
+    /// Adds a warning.
     pub fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
         self.report(Diagnostic::warning(code, span, message));
     }
@@ -260,7 +260,7 @@ impl<'a> BodyChecker<'a> {
         poison(span)
     }
 
-    /// The same with a diagnostic that is made already.
+    /// The same with an existing diagnostic.
     pub fn poisoned(&mut self, d: Diagnostic) -> Expr {
         let span = d.span;
         self.report(d);
@@ -298,10 +298,10 @@ impl<'a> BodyChecker<'a> {
         id
     }
 
-    /// A variable of the checker's own.
+    /// Creates a variable for the checker.
     pub fn hide(&mut self, ty: Type) -> VarId {
         self.hidden.push(Var { name: "$".into(), ty });
-        // The script's own variables are all known in the last pass, so that ids are right then.
+        // In the last pass, all of the script's own variables are known, so that ids are then right.
         self.known.len() + self.hidden.len() - 1
     }
 
@@ -318,7 +318,7 @@ impl<'a> BodyChecker<'a> {
         }
     }
 
-    /// A read of a variable.
+    /// Reads a variable.
     pub fn var(&mut self, name: &str, span: Span) -> Expr {
         let Some(id) = self.find_var(name) else {
             let names: Vec<String> = self.frame.scopes.iter().flatten().map(|(n, _)| format!("${n}")).collect();
@@ -341,12 +341,12 @@ impl<'a> BodyChecker<'a> {
         };
         if self.assigned.get(id) == Some(&false) && self.loops == 0 {
             if let Some(done) = self.assigned.get_mut(id) {
-                *done = true; // say it once
+                *done = true; // only once
             }
             self.warn("unset-variable", span, format!("`${name}` is read before it is set: it is zero"));
         }
         let ty = match self.var_type(id).ty {
-            // Declared and assigned nowhere: zero.
+            // Declared, but never assigned: zero.
             Type::Void if self.known.get(id).is_some_and(|v| !v.set) => Type::I64,
             ty => ty,
         };
@@ -416,7 +416,7 @@ impl<'a> BodyChecker<'a> {
         fits
     }
 
-    /// May a literal beyond `int64` be held? It may not where something negative is held too.
+    /// Can a literal beyond `int64` be stored? It cannot if negative values are stored, too.
     fn has_room(&mut self, value: &Expr, ty: &Type) -> bool {
         match (super::fold::number(value), ty) {
             (Some(n), Type::Int(int)) if int.signed && n > i64::MAX.into() => {
@@ -428,7 +428,7 @@ impl<'a> BodyChecker<'a> {
     }
 }
 
-/// Is it an integer of the same width and the other sign, not known before the program runs?
+/// Is it an integer of the same width and the other sign that is not constant?
 fn loses_sign(value: &Expr, target: &Type) -> bool {
     match (&value.ty, target) {
         (Type::Int(a), Type::Int(b)) => a.bytes == b.bytes && a.signed != b.signed && !super::fold::is_known(value),

@@ -22,7 +22,7 @@ pub fn check(probe: &Probe) -> Option<Diagnostic> {
 
 struct Walk<'a> {
     functions: &'a [Function],
-    /// Functions, and how deep they were called.
+    /// Functions, and the depths of their calls.
     seen: BTreeSet<(usize, u32)>,
     found: Option<Span>,
 }

@@ -1,6 +1,6 @@
 //! Builtins. A bare name and a call are the same thing.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ impl BodyChecker<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` is a type here")),
             };
         }
-        // the script's own before the library's
+        // the script's own macros take precedence over the library's
         if let Some(f) = self.own_function(name) {
             return self.call_function(f, &[], span);
         }
@@ -93,7 +93,7 @@ impl BodyChecker<'_> {
     /// The value of a C macro that is not an expression of the language.
     fn c_constant(&mut self, name: &str, value: CMacro, span: Span) -> Expr {
         match value {
-            // A literal as if written here: what it is compared with decides its sign.
+            // A literal as if written here: the other operand determines its sign.
             CMacro::Int(n, int) if n >= 0 || !int.signed => fold::literal(n as u64, span),
             CMacro::Int(n, _) => fold::signed(n, span),
             CMacro::Text(text) => self.string(&text, span),
@@ -110,7 +110,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Adds which headers may be at fault, when a name is not known.
+    /// Adds the headers that may be at fault for an unknown name.
     pub fn explain_headers(&self, name: &str, d: Diagnostic) -> Diagnostic {
         match self.env.sys.why_unknown(name).filter(|_| d.help.is_none()) {
             Some(why) => Diagnostic { help: Some(why), ..d },
@@ -151,12 +151,12 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// The result of a row that is constant.
+    /// The constant result of a row.
     fn folded(&mut self, row: &'static Builtin, given: &CheckedArgs, ty: Type, span: Span, f: FoldFn) -> Expr {
         let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
         match lit {
             Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
-            // an address of the kernel: a variable may hold it where it might not hold a literal as large
+            // an address of the kernel: a variable can hold it, unlike a literal of that size
             Some(Lit::Int(n)) if ty == Type::U64 && n < 0 => {
                 Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span))), ty, span }
             }
@@ -172,7 +172,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Can it be done by a program that outlives the run?
+    /// Can a program that outlives the run perform it?
     fn check_in_kernel(&mut self, row: &'static Builtin, given: &CheckedArgs, span: Span) -> bool {
         let fault = match builtins::in_kernel(row) {
             None => {
@@ -283,7 +283,8 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Asks a row about a call; with the answer come constants for the row's code. The answer does not count while an argument's type is not known.
+    /// Calls a function of the row about a call; its answer comes with constants for the row's code. The answer is
+    /// ignored while an argument's type is unknown.
     pub fn with_facts<T>(
         &mut self,
         row: &'static Builtin,
@@ -332,7 +333,7 @@ impl BodyChecker<'_> {
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
     }
 
-    /// The call of an aggregation, and what its map holds.
+    /// The call of an aggregation, and the value type of its map.
     pub fn aggregate_call(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<(Call, Type)> {
         let Lower::Aggregate(aggregate) = &row.lower else { return None };
         if !self.may_call(row, span) {
@@ -345,7 +346,7 @@ impl BodyChecker<'_> {
     }
 }
 
-/// What to write instead of a name that is gone.
+/// The replacement of a removed name.
 fn instead_of(name: &str) -> Option<&'static str> {
     REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name)).map(|(_, instead)| *instead)
 }
@@ -356,7 +357,7 @@ impl super::Tables {
         (self.kinds)().iter().filter(|k| k.offers().contains(features)).map(|k| k.name()).collect()
     }
 
-    /// Can what this aggregation gathers be read as an integer?
+    /// Can the value of this aggregation be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
     }

@@ -1,6 +1,6 @@
 //! Conversions that the checker inserts: to the merged type of a variable, to a condition, to a value.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
 
-/// A cast, or the constant it makes.
+/// A cast, or the constant that results from it.
 pub fn cast(e: Expr, ty: &Type) -> Expr {
     if e.ty == *ty {
         return e;
@@ -38,7 +38,7 @@ pub fn tuple_element(base: Expr, elems: &[Type], i: usize) -> Expr {
     Expr { kind: ExprKind::Field(Box::new(base), Rc::new(field)), ty, span }
 }
 
-/// What a tuple or a record made in the script consists of.
+/// The parts of a tuple or of a record created in the script.
 fn parts(ty: &Type) -> Option<Vec<Rc<Field>>> {
     match ty {
         Type::Tuple(elems) => {
@@ -71,7 +71,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
 }
 
 impl BodyChecker<'_> {
-    /// What of a value yields its sign.
+    /// The parts of a value whose sign is weak.
     pub fn weakness(&self, e: &Expr) -> WeakSign {
         let held = |m: &InferredType| if m.ty == e.ty { m.weak.clone() } else { WeakSign::No };
         match &e.kind {
@@ -89,8 +89,9 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// What of an assigned value yields its sign, where a pass has seen the target or not yet. In the first one arithmetic with
-    /// the target itself must not decide: `$x = $x + 1` is of the sign that other assignments give.
+    /// The parts of an assigned value whose sign is weak, depending on whether a pass has seen the target. In the first
+    /// pass, arithmetic with the target itself must not decide: `$x = $x + 1` has the sign that other assignments
+    /// determine.
     pub fn assigned_weakness(&self, value: &Expr, seen: bool) -> WeakSign {
         let arithmetic = matches!(&value.kind, ExprKind::Binary(op, ..) if *op != ast::BinOp::Sub) && matches!(value.ty, Type::Int(_));
         if !seen && arithmetic {
@@ -105,12 +106,12 @@ impl BodyChecker<'_> {
         self.weakness(value)
     }
 
-    /// Does an integer yield its sign?
+    /// Is an integer's sign weak?
     pub fn is_weak(&self, e: &Expr) -> bool {
         self.weakness(e) == WeakSign::Yes
     }
 
-    /// Converts a value to a type that all uses agreed on; nothing if it cannot be.
+    /// Converts a value to a type that all uses agree on; none if that is impossible.
     pub fn coerce(&mut self, e: Expr, to: &Type) -> Option<Expr> {
         if e.ty == *to || e.ty == Type::Void || *to == Type::Void {
             return Some(e);
@@ -180,7 +181,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// A value that can be kept: structs and `args` are copied whole.
+    /// A value that can be stored: structs and `args` are copied whole.
     pub fn stored(&mut self, e: &ast::Expr) -> Expr {
         let e = self.value(e);
         self.by_value(e)
@@ -224,7 +225,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// `args` as a whole: its fields one after the other, naturally aligned.
+    /// `args` as a whole: its fields in order, naturally aligned.
     fn args_record(&self) -> Type {
         let field = |f: &ContextField| {
             let ty = self.context_type(&f.field.ty);
@@ -252,7 +253,7 @@ impl BodyChecker<'_> {
     pub fn as_condition(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Bool => e,
-            // of a literal it is known whether it is empty
+            // a literal is known to be empty or not
             Type::Str(_) if fold::text(&e).is_some() => {
                 let some = fold::text(&e).is_some_and(|text| !text.is_empty());
                 fold::typed(some.into(), Type::Bool, e.span)

@@ -1,6 +1,6 @@
 //! Checks expressions and gives each a type.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::body::{BodyChecker, poison};
 use super::convert::cast;
@@ -160,7 +160,7 @@ impl BodyChecker<'_> {
     }
 
     fn key_conflict(&mut self, name: &str, span: Span, here: &str, place: Span, there: &str) {
-        // Told once, at the later of the two places.
+        // Reported once, at the later of the two places.
         if place < span {
             let d =
                 Diagnostic::error("map-key-conflict", span, format!("`@{name}` {here}, and {} elsewhere", there.trim_end_matches(" here")));
@@ -268,7 +268,7 @@ impl BodyChecker<'_> {
         if at == Type::Void || bt == Type::Void {
             return Expr { ty: m.ty, ..poison(span) };
         }
-        // of two literals the chosen one, as it is written
+        // of two literals, the chosen one as written
         if let (Some(yes), true) = (fold::constant(&cond), fold::is_literal(&a) && fold::is_literal(&b)) {
             return Expr { span, ..if yes == 0 { b } else { a } };
         }
@@ -303,7 +303,8 @@ impl BodyChecker<'_> {
         self.choose(cond, then, otherwise, span)
     }
 
-    /// What `if comptime e` decides; not known while a type in it is not. Nothing when the condition is an ordinary one.
+    /// The decision of `if comptime e`; unknown while a type in it is unknown. None if the condition is an ordinary
+    /// one.
     pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<Option<bool>> {
         let ast::ExprKind::Comptime(_) = cond.kind else { return None };
         let e = self.condition(cond);
@@ -372,7 +373,7 @@ impl BodyChecker<'_> {
     fn step_type(&mut self, ty: &Type, span: Span) -> Option<(Type, i64)> {
         match ty {
             Type::Void => None,
-            // A target without a declared type is 64 bits wide, since stepping says so.
+            // A target without a declared type is 64 bits wide, because stepping implies it.
             Type::Int(_) => Some((ty.clone(), 1)),
             Type::Ptr(to, _) => Some((ty.clone(), i64::from(to.size().max(1)))),
             ty => {
@@ -407,7 +408,7 @@ impl BodyChecker<'_> {
                     Type::Ptr(_, space) => *space,
                     _ => self.context.space.unwrap_or(Space::Unknown),
                 };
-                // an address has no sign to fill up with
+                // an address has no sign to extend
                 let unsigned = from.as_int().map_or(Type::U64, |i| Type::uint(i.bytes));
                 let e = if matches!(from, Type::Int(_)) { cast(e, &unsigned) } else { e };
                 return made(e, Type::Ptr(target.clone(), space));
@@ -466,13 +467,13 @@ impl BodyChecker<'_> {
     }
 }
 
-/// A literal as it travels: of 64 bits.
+/// A literal as it is sent: of 64 bits.
 pub fn widen(e: Expr) -> Expr {
     let ty = fold::word(&e);
     cast(e, &ty)
 }
 
-/// A tuple of values that may be kept; not known while one of them is not.
+/// A tuple of values that can be stored; unknown while one of them is.
 fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
     if elems.iter().any(|e| e.ty == Type::Void) {
         return poison(span);
@@ -482,7 +483,7 @@ fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
 }
 
 impl BodyChecker<'_> {
-    /// Operands of `==`: the type that both are converted to.
+    /// The type to which both operands of `==` are converted.
     pub fn common(&self, a: &Expr, b: &Expr) -> Option<Type> {
         merge_weak(&a.ty, &self.weakness(a), &b.ty, &self.weakness(b)).map(|(ty, _)| ty)
     }

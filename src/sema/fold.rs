@@ -1,6 +1,6 @@
 //! Constant folding.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::rc::Rc;
 
@@ -76,7 +76,7 @@ pub fn part(e: &Expr, i: usize) -> Option<Expr> {
     parts.iter().all(is_known).then(|| parts.get(i).cloned()).flatten()
 }
 
-/// Is it known before the program runs?
+/// Is it constant?
 pub fn is_known(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Tuple(parts) => e.ty != Type::Void && parts.iter().all(is_known),
@@ -84,19 +84,19 @@ pub fn is_known(e: &Expr) -> bool {
     }
 }
 
-/// A constant of a known type, its bits cut to the type's width.
+/// A constant of a known type, truncated to the type's width.
 pub fn typed(n: i64, ty: Type, span: Span) -> Expr {
     let bits = ty.as_int().map_or(n as u64, |i| wrap(n as u64, i));
     Expr { kind: ExprKind::Int(bits), ty, span }
 }
 
-/// The bits of `n` cut to an integer's width, sign-extended to 64 where it is signed.
+/// The bits of `n` truncated to an integer's width, sign-extended to 64 if it is signed.
 pub fn wrap(n: u64, int: Int) -> u64 {
     let shift = 64 - u32::from(int.bytes.clamp(1, 8)) * 8;
     if int.signed { (((n << shift) as i64) >> shift) as u64 } else { n << shift >> shift }
 }
 
-/// A literal that adopts the sign of what it meets: written without a cast, and not negative.
+/// A literal that adopts the sign of the other operand: written without a cast, and not negative.
 pub fn is_flexible(e: &Expr) -> bool {
     match (&e.kind, &e.ty) {
         (ExprKind::Int(n), Type::Int(i)) => i.signed && *n as i64 >= 0,
@@ -104,7 +104,7 @@ pub fn is_flexible(e: &Expr) -> bool {
     }
 }
 
-/// A literal integer, whatever its sign.
+/// A literal integer of either sign.
 pub fn is_literal(e: &Expr) -> bool {
     matches!((&e.kind, &e.ty), (ExprKind::Int(_), Type::Int(_)))
 }
@@ -127,7 +127,7 @@ pub fn of_number(n: i128, span: Span) -> Option<Expr> {
     }
 }
 
-/// A literal as it travels: of 64 bits.
+/// A literal as it is sent: of 64 bits.
 pub fn word(e: &Expr) -> Type {
     match (&e.kind, &e.ty) {
         (ExprKind::Int(_), Type::Int(i)) if i.signed => Type::I64,
@@ -158,11 +158,11 @@ pub fn text(e: &Expr) -> Option<&[u8]> {
     }
 }
 
-/// What two literals give is of no type that can hold it.
+/// No type can hold the result of an operator on two literals.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overflow;
 
-/// An operator on two constants, or nothing where it must be left to run time (or is an error).
+/// An operator on two constants, or none if it must be evaluated at run time (or is an error).
 pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Result<Option<Expr>, Overflow> {
     match (number(a), number(b)) {
         (Some(x), Some(y)) => literals(op, x, y, span),
@@ -170,8 +170,8 @@ pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Result<Option<Expr>,
     }
 }
 
-/// An operator on two literals: they are numbers, and have types only once they are used. One beyond `int64` does not go with a
-/// negative one.
+/// An operator on two literals, which are numbers without a type until they are used. A number beyond `int64` cannot be
+/// combined with a negative one.
 fn literals(op: BinOp, x: i128, y: i128, span: Span) -> Result<Option<Expr>, Overflow> {
     let negative = x < 0 || y < 0;
     let beyond = |n: i128| n > i64::MAX.into();
@@ -184,11 +184,11 @@ fn literals(op: BinOp, x: i128, y: i128, span: Span) -> Result<Option<Expr>, Ove
         BinOp::Sub => x - y,
         BinOp::Mul => x.checked_mul(y).ok_or(Overflow)?,
         BinOp::Div | BinOp::Mod if y == 0 => return Ok(None),
-        // the least number by -1 is itself, as at run time
+        // the minimum divided by -1 is itself, as at run time
         BinOp::Div if negative => (x as i64).wrapping_div(y as i64).into(),
         BinOp::Div => x / y,
         BinOp::Mod => x % y,
-        // bits that leave at the top are lost
+        // bits shifted out at the top are lost
         BinOp::Shl if x < 0 => ((x as i64) << count()?).into(),
         BinOp::Shl => ((x as u64) << count()?).into(),
         BinOp::Shr => x >> count()?,
@@ -210,14 +210,14 @@ fn literals(op: BinOp, x: i128, y: i128, span: Span) -> Result<Option<Expr>, Ove
     of_number(n, span).map(Some).ok_or(Overflow)
 }
 
-/// An operator on constants that have a type: as at run time.
+/// An operator on typed constants: as at run time.
 fn typed_binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
     match (&a.kind, &b.kind) {
         (ExprKind::Str(x), ExprKind::Str(y)) => strings(op, x, y, span),
         (ExprKind::Int(x), ExprKind::Int(y)) if a.ty.is_scalar() && b.ty.is_scalar() => {
             let bools = a.ty == Type::Bool && b.ty == Type::Bool;
             let unsigned = is_unsigned(a) && (is_unsigned(b) || is_flexible(b)) || is_unsigned(b) && is_flexible(a);
-            // what is shifted in is the left side's own sign, whatever the count's
+            // the sign of the left side is shifted in, whatever the sign of the count
             let unsigned = if op == BinOp::Shr { is_unsigned(a) } else { unsigned };
             let folded = integers(op, *x, *y, unsigned, span)?;
             Some(if bools && folded.ty != Type::Bool { boolean(constant(&folded) != Some(0), span) } else { folded })

@@ -1,6 +1,6 @@
 //! Checks format strings against their arguments.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::args::CheckedArgs;
 use super::body::BodyChecker;
@@ -64,7 +64,7 @@ impl BodyChecker<'_> {
         };
         match (&e.kind, written) {
             (ExprKind::Binary(BinOp::Div, a, b), _) => Some(of(vec![widen(a.as_ref().clone()), widen(b.as_ref().clone())])),
-            // Of constants the quotient is known already, but not what is below the point.
+            // The quotient of constants is already computed, but not its decimals.
             (ExprKind::Int(_), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Binary(BinOp::Div, a, b), .. })) => {
                 let (a, b) = (self.value(a), self.value(b));
                 let number = |e: &Expr| fold::constant(e).map(|n| fold::signed(n, e.span));

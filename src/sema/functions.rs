@@ -18,24 +18,24 @@ use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
 use crate::types::{Space, Type};
 
-/// A function that a probe calls, itself or through others.
+/// A function that a probe calls, directly or indirectly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callee {
-    /// Which of the script's.
+    /// Its index in the script.
     pub index: usize,
     /// Its first call.
     pub used: Span,
     /// The arguments, by parameter.
     pub params: Vec<InferredType>,
-    /// What is returned.
+    /// The type of its result.
     pub result: InferredType,
     /// Its variables, parameters first.
     pub vars: Vec<VarState>,
-    /// What it calls, and where.
+    /// The functions that it calls, and the places of the calls.
     pub calls: Vec<(FunctionId, Span)>,
 }
 
-/// All functions that a probe calls, in order of finding: a place in it is a [`FunctionId`].
+/// All functions that a probe calls, in the order in which they are found: the index is a [`FunctionId`].
 pub struct Callees {
     known: Vec<Callee>,
     found: Vec<Callee>,
@@ -44,12 +44,12 @@ pub struct Callees {
 }
 
 impl Callees {
-    /// None yet; `known` is what the pass before found.
+    /// Empty; `known` is the result of the previous pass.
     pub fn new(known: &[Callee]) -> Self {
         Self { known: known.to_vec(), found: Vec::new(), options: Vec::new() }
     }
 
-    /// What this pass found.
+    /// The result of this pass.
     pub fn finish(self) -> Vec<Callee> {
         self.found
     }
@@ -71,21 +71,21 @@ impl Callees {
 /// The function that is being checked.
 #[derive(Clone, Debug)]
 pub struct EnclosingFunction<'a> {
-    /// It.
+    /// Its ID.
     pub id: FunctionId,
-    /// As written.
+    /// Its definition.
     pub of: &'a ast::Function,
-    /// Where it is called.
+    /// The place of its call.
     pub used: Span,
     /// The result type: as declared, or what the previous pass inferred for an open type. None if it is invalid.
     returns: Option<Type>,
-    /// Was that declared in full?
+    /// Was the result type declared in full?
     fixed: bool,
-    /// What is returned.
+    /// The inferred type of the result.
     result: InferredType,
 }
 
-/// Does the use decide something of this type?
+/// Does the use determine a part of this type?
 fn open(ty: &Type) -> bool {
     matches!(ty, Type::Str(0) | Type::Buf(0) | Type::Ptr(_, Space::Unknown))
 }
@@ -121,7 +121,7 @@ impl BodyChecker<'_> {
                 p.add(&v.ty, &weak, v.span);
             }
         }
-        // In the first pass nothing is known of the function.
+        // In the first pass, the function is unknown.
         let Some(known) = self.callees.known(index).cloned() else { return poison(span) };
         let mut given = Vec::new();
         for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
@@ -148,9 +148,9 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::CallFn(id, given), ty, span }
     }
 
-    /// What its parameters and its result are declared to be; nothing where a type means nothing.
+    /// The declared types of its parameters and its result; none if a type is invalid.
     fn signature(&mut self, f: &ast::Function) -> Option<(Vec<Type>, Type)> {
-        // A macro's words mean nothing there.
+        // A macro's names are not visible there.
         let frame = std::mem::replace(&mut self.frame, super::macros::Frame::of_probe());
         let mut types: Vec<Option<Type>> = f.params.iter().map(|(_, t)| self.kept_type(t)).collect();
         let returns = self.kept_type(&f.returns);
@@ -164,7 +164,7 @@ impl BodyChecker<'_> {
         Some((types.into_iter().collect::<Option<_>>()?, returns?))
     }
 
-    /// A written type as a value of it is kept: a struct is copied whole.
+    /// A written type as its values are stored: a struct is copied whole.
     fn kept_type(&mut self, t: &ast::TypeExpr) -> Option<Type> {
         let ty = self.type_expr(t)?;
         let Type::Struct(s) = &ty else { return Some(ty) };
@@ -211,7 +211,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Says which probe a function was called from, where what it does is wrong there.
+    /// Adds the probe from which a function was called to an error in the function.
     pub fn called_from(&self, d: Diagnostic) -> Diagnostic {
         match &self.function {
             Some(w) => d.related(w.used, format!("`{}` is called from {} here", w.of.name.name, self.site.name)),
@@ -220,7 +220,7 @@ impl BodyChecker<'_> {
     }
 }
 
-/// Checks all functions that a probe has been found to call; those that they call are found on the way.
+/// Checks all functions that a probe is known to call, and those that they call in turn.
 pub fn check_all(
     env: &CheckContext,
     maps: &mut Maps,
@@ -234,7 +234,7 @@ pub fn check_all(
         let Some(of) = env.functions.get(callee.index).copied() else { break };
         done.push(check_one(env, maps, (site, context), callees, diags, done.len(), of));
     }
-    // What a function calls may come after it.
+    // A function may call functions that come after it.
     for _ in 0..done.len() {
         for (i, callee) in callees.found.iter().enumerate() {
             let stops = callee.calls.iter().any(|(to, _)| done.get(*to).is_some_and(|f| f.stops));
@@ -246,7 +246,7 @@ pub fn check_all(
     done
 }
 
-/// Checks one of them; what is wrong goes to `diags`.
+/// Checks one of them; errors go to `diags`.
 fn check_one(
     env: &CheckContext,
     maps: &mut Maps,
@@ -325,8 +325,8 @@ fn stops(body: &[hir::Stmt]) -> bool {
     found
 }
 
-/// Checks functions that no probe calls, as if the first probe called them, to find their errors. The result tells whether
-/// the types changed.
+/// Checks functions that no probe calls, as if the first probe called them, to find their errors. Returns true if the
+/// types changed.
 pub fn check_unused(
     env: &CheckContext,
     maps: &mut Maps,
@@ -346,7 +346,7 @@ pub fn check_unused(
         callees.id(index, f.params.len(), f.name.span);
         let mut diags = Vec::new();
         check_all(env, maps, site, context, &mut callees, &mut diags);
-        // What a probe does not offer is not this function's fault.
+        // A feature that a probe lacks is not this function's fault.
         all.extend(diags.into_iter().filter(|d| !matches!(d.code, "unsupported-in-probe" | "bad-arg" | "unknown-field")));
         let found = State { vars: Vec::new(), callees: callees.finish(), ..State::default() };
         changed |= *state != found;
@@ -355,7 +355,7 @@ pub fn check_unused(
     (all, changed)
 }
 
-/// Functions that call themselves, be it through others.
+/// Reports functions that call themselves, directly or indirectly.
 pub fn recursion(env: &CheckContext, states: &[&State], diags: &mut Vec<Diagnostic>) {
     for state in states {
         let callees = &state.callees;
@@ -371,14 +371,14 @@ pub fn recursion(env: &CheckContext, states: &[&State], diags: &mut Vec<Diagnost
                 }
                 let Some(next) = seen.get_mut(to).filter(|s| !**s) else { continue };
                 *next = true;
-                // What is pointed at is the call within the function itself.
+                // The error points at the call within the function itself.
                 way.extend(callees.get(to).iter().flat_map(|c| &c.calls).map(|(next, _)| (*next, span)));
             }
         }
     }
 }
 
-/// Two functions of one name.
+/// Reports functions with the same name.
 pub fn duplicates(functions: &[&ast::Function], diags: &mut Vec<Diagnostic>) {
     for (i, f) in functions.iter().enumerate() {
         if let Some(first) = functions.iter().take(i).find(|o| o.name.name == f.name.name) {

@@ -33,17 +33,17 @@ pub struct Map {
     pub key: Option<Type>,
     /// A plain type, or [`Type::Agg`].
     pub value: Type,
-    /// Entries (1 for a scalar).
+    /// Number of entries (1 for a scalar).
     pub max_entries: u32,
     /// The script declares the number of its elements, so it is likely to use all of them.
     pub sized: bool,
-    /// Evict the least recently used instead of refusing when full.
+    /// Evict the least recently used element instead of refusing new ones when full.
     pub lru: bool,
     /// First use.
     pub span: Span,
 }
 
-/// A body and where it runs.
+/// A body and its sites.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// At least one; all of one kind and mechanism.
@@ -52,14 +52,14 @@ pub struct Probe {
     pub vars: Vec<Var>,
     /// The predicate is an `If` around the rest.
     pub body: Vec<Stmt>,
-    /// The script's functions that the body calls, itself or through others, as checked for these sites. None calls itself,
-    /// not even through others.
+    /// The script's functions that the body calls, directly or indirectly, as checked for these sites. There is no
+    /// recursion.
     pub functions: Vec<Function>,
-    /// Attach points to closing brace.
+    /// From the attach points to the closing brace.
     pub span: Span,
-    /// What serves it in place of the mechanism that its kind is named after.
+    /// The mechanism that replaces the usual one of its kind.
     pub lowered: Option<Mechanism>,
-    /// Why, or why not; may be empty.
+    /// The reason for or against it; may be empty.
     pub why: Cow<'static, str>,
 }
 
@@ -71,17 +71,17 @@ pub type FunctionId = usize;
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// The first of them are its parameters.
+    /// Number of parameters, which are the first variables.
     pub params: usize,
     /// Scratch variables.
     pub vars: Vec<Var>,
-    /// What it does. Where it returns something, no way through it ends without `return`.
+    /// Its statements. If it has a result, every path ends in `return`.
     pub body: Vec<Stmt>,
-    /// What it returns, or [`Type::Void`].
+    /// The result type, or [`Type::Void`].
     pub returns: Type,
-    /// It, or what it calls, may end the run.
+    /// It, or a function that it calls, may end the run.
     pub stops: bool,
-    /// All of it.
+    /// The whole definition.
     pub span: Span,
 }
 
@@ -97,18 +97,18 @@ pub struct Var {
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// Which.
+    /// Its kind.
     pub kind: StmtKind,
-    /// Where.
+    /// Its place.
     pub span: Span,
 }
 
 /// The kinds of statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StmtKind {
-    /// For its effect.
+    /// Evaluated for its effect.
     Expr(Expr),
-    /// The value has the variable's type (a cast is inserted where needed).
+    /// The value has the variable's type (a cast is inserted if needed).
     SetVar(VarId, Expr),
     /// A declaration without value: zero.
     ZeroVar(VarId),
@@ -118,14 +118,14 @@ pub enum StmtKind {
         map: MapId,
         /// The key, of the map's key type; none for a scalar map.
         key: Option<Expr>,
-        /// Of the map's value type.
+        /// The value, of the map's value type.
         value: Expr,
     },
     /// `@m[k] = count()`: the call's row is an aggregate.
     Aggregate {
         /// Which map.
         map: MapId,
-        /// Of the map's key type.
+        /// The key, of the map's key type.
         key: Option<Expr>,
         /// The aggregation's call.
         call: Call,
@@ -139,11 +139,11 @@ pub enum StmtKind {
         /// Else.
         otherwise: Vec<Stmt>,
     },
-    /// The body, repeated this often (`unroll`).
+    /// A body that is repeated this often (`unroll`).
     Repeat {
         /// Literal count.
         times: u32,
-        /// `int64`, of no use in the body: it counts where a loop takes the copies' place.
+        /// `int64`, unused in the body: it counts if a loop replaces the copies.
         var: VarId,
         /// Body.
         body: Vec<Stmt>,
@@ -177,7 +177,7 @@ pub enum StmtKind {
     },
     /// Leave the innermost loop.
     Break,
-    /// Next turn of the innermost loop.
+    /// Continue with the next iteration of the innermost loop.
     Continue,
     /// Leave the probe (the value is `int64`) or the function (the value has its type).
     Return(Option<Expr>),
@@ -186,18 +186,18 @@ pub enum StmtKind {
 /// A typed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// Which.
+    /// Its kind.
     pub kind: ExprKind,
     /// Its type.
     pub ty: Type,
-    /// Where.
+    /// Its place.
     pub span: Span,
 }
 
 /// The kinds of expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
-    /// A scalar constant; the bits of its type, sign-extended to 64 where signed.
+    /// A scalar constant: the bits of its type, sign-extended to 64 if it is signed.
     Int(u64),
     /// A constant string; the type is `Str(len + 1)` or more.
     Str(Rc<[u8]>),
@@ -205,13 +205,14 @@ pub enum ExprKind {
     Var(VarId),
     /// A plain map's element, or its zero value.
     Map(MapId, Option<Box<Expr>>),
-    /// An aggregation read across CPUs, as an integer; a quotient, where this expression's type is a pair, as its two numbers.
+    /// An aggregation read across CPUs, as an integer; or, if this expression's type is a pair, a quotient as its two
+    /// numbers.
     ReadAgg(MapId, Option<Box<Expr>>),
-    /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
+    /// A value that the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
     Context(ArgRef),
     /// A member of `base`: of a [`Type::Struct`] (behind an address), of a [`Type::Record`], or an element of a tuple.
     Field(Box<Expr>, Rc<Field>),
-    /// What a pointer leads to: an lvalue for structs and arrays, a read for scalars and strings.
+    /// The target of a pointer: an lvalue for structs and arrays, a read for scalars and strings.
     Deref(Box<Expr>, Space),
     /// An element of an array; `base` is an array, the index an integer.
     Index(Box<Expr>, Box<Expr>),
@@ -226,15 +227,16 @@ pub enum ExprKind {
     Cond(Box<Expr>, Box<Expr>, Box<Expr>),
     /// Statements, then a value.
     Block(Vec<Stmt>, Box<Expr>),
-    /// To this expression's type: integer widths and signs, pointers, bool, string to a larger capacity, integer to array.
+    /// A conversion to this expression's type: integer widths and signs, pointers, bool, string to a larger capacity,
+    /// integer to array.
     Cast(Box<Expr>),
-    /// A tuple's elements; or, where this expression's type is a record, the values of its fields in order.
+    /// A tuple's elements; or, if this expression's type is a record, the values of its fields in order.
     Tuple(Vec<Expr>),
     /// `x++` on a variable (value before the step when `post`).
     StepVar {
         /// Which.
         var: VarId,
-        /// What is added: 1, -1, or a pointer's element size.
+        /// The increment: 1, -1, or a pointer's element size.
         by: i64,
         /// Value before the step.
         post: bool,
@@ -245,14 +247,14 @@ pub enum ExprKind {
         map: MapId,
         /// Key.
         key: Option<Box<Expr>>,
-        /// What is added.
+        /// The increment.
         by: i64,
         /// Value before the step.
         post: bool,
     },
     /// A builtin whose row emits code or an event.
     Call(Call),
-    /// A function of the script's own; arguments have its parameters' types.
+    /// A call of a function that the script defines; arguments have its parameters' types.
     CallFn(FunctionId, Vec<Expr>),
 }
 
@@ -261,13 +263,13 @@ pub enum ExprKind {
 pub struct Call {
     /// Its row.
     pub row: &'static Builtin,
-    /// Arguments; optional ones that were left out are absent.
+    /// Arguments without omitted optional ones.
     pub args: Vec<CallArg>,
-    /// What it returns.
+    /// The type of its result.
     pub ty: Type,
-    /// Facts that the row kept for its code.
+    /// Constants that the row stored for its code.
     pub consts: Vec<i64>,
-    /// Where.
+    /// Its place.
     pub span: Span,
 }
 
@@ -305,7 +307,7 @@ impl Call {
         }
     }
 
-    /// What the row's code may know of this call; `agg` is the layout of the map that an aggregation fills.
+    /// The information about this call for the row's code; `agg` is the layout of the map that an aggregation fills.
     pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> CallSite {
         let map = |a: &CallArg| match a {
             CallArg::Map(m) | CallArg::Element(m, _) => Some(*m),
@@ -325,23 +327,23 @@ impl Call {
 /// A piece of a body, for [`visit`].
 #[derive(Clone, Copy)]
 pub enum Node<'a> {
-    /// A statement, before what is in it.
+    /// A statement, before its parts.
     Stmt(&'a Stmt),
-    /// An expression, before what is in it.
+    /// An expression, before its parts.
     Expr(&'a Expr),
 }
 
-/// Visits all statements and expressions, those within blocks and loops too.
+/// Visits all statements and expressions, including those within blocks and loops.
 pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
     visit_within(stmts, &mut |n, _| see(n));
 }
 
-/// The same, with what is around each.
+/// The same, with the context of each.
 pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, NodeContext)) {
     walk(stmts, NodeContext { times: 1, loops: 0 }, see);
 }
 
-/// What is around a piece of a body.
+/// The context of a piece of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeContext {
     /// How often the program will contain its code.
@@ -395,7 +397,7 @@ fn walk<'a>(stmts: &'a [Stmt], around: NodeContext, see: &mut dyn FnMut(Node<'a>
 }
 
 impl StmtKind {
-    /// The same without copies of a body: what is not an `unroll` stays as it is.
+    /// The same as a loop instead of copies of a body; anything but an `unroll` stays unchanged.
     pub fn as_loop(self, span: Span) -> Self {
         let number = |n: u64| Expr { ty: Type::I64, span, kind: ExprKind::Int(n) };
         match self {
@@ -406,7 +408,7 @@ impl StmtKind {
 }
 
 impl Script {
-    /// Has a probe, or a function that it calls, an `unroll`?
+    /// Does a probe, or a function that it calls, contain an `unroll`?
     pub fn unrolls(&self) -> bool {
         let bodies = self.probes.iter().flat_map(|p| std::iter::once(&p.body).chain(p.functions.iter().map(|f| &f.body)));
         let mut any = false;
@@ -474,7 +476,7 @@ pub fn weight(stmts: &[Stmt]) -> u64 {
 }
 
 impl Expr {
-    /// Visits this and all that is in it.
+    /// Visits this expression and all of its parts.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
         self.walk(NodeContext { times: 1, loops: 0 }, &mut |n, _| see(n));
     }

@@ -13,7 +13,7 @@ use crate::builtins::{Builtin, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, MacroParam};
 
-/// Names that are visible: those of the probe, or those of a macro in use.
+/// The visible names: those of the probe, or those of a macro in use.
 #[derive(Default)]
 pub struct Frame {
     /// Variables, innermost scope last.
@@ -24,16 +24,16 @@ pub struct Frame {
     args: BTreeMap<String, Rc<ast::Arg>>,
     /// The macro being expanded, and the place of its use; none for the probe itself.
     pub usage: Option<(String, Span)>,
-    /// Its definition's name.
+    /// The name in its definition.
     of: Option<ast::Ident>,
     /// For a builtin's macro: its place in the script, which replaces all places in its body.
     pub library: Option<Span>,
-    /// Where it is used from.
+    /// The frame of its use.
     caller: Option<Box<Frame>>,
 }
 
 impl Frame {
-    /// A probe's.
+    /// The frame of a probe.
     pub fn of_probe() -> Self {
         Self { scopes: vec![Vec::new()], ..Self::default() }
     }
@@ -55,7 +55,7 @@ impl Frame {
 }
 
 impl BodyChecker<'_> {
-    /// Does a use of this name mean a macro? A row of the same name is meant where the script's own does not fit.
+    /// Does this name refer to a macro? It refers to a row of the same name if the script's own macro does not fit.
     pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
         match (self.env.tables.row)(name) {
             Some(Builtin { lower: Lower::Source(_), .. }) => {
@@ -80,7 +80,7 @@ impl BodyChecker<'_> {
         found.filter(move |m| !(of_c && self.frame.uses(m)))
     }
 
-    /// A place in a builtin's macro is that of its use.
+    /// A place in a builtin's macro is replaced by that of its use.
     pub fn place(&self, span: Span) -> Span {
         self.frame.library.filter(|_| span.source == ast::LIBRARY).unwrap_or(span)
     }
@@ -95,7 +95,7 @@ impl BodyChecker<'_> {
         self.frame.args.get(name).cloned()
     }
 
-    /// Does something where the macro in use was used.
+    /// Runs `f` in the frame in which the current macro was used.
     pub fn in_caller<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let Some(caller) = self.frame.caller.take() else { return f(self) };
         let callee = std::mem::replace(&mut self.frame, *caller);
@@ -154,7 +154,7 @@ impl BodyChecker<'_> {
             ..Frame::default()
         };
         if self.frame.library.is_none() && is_of_c(env, name) {
-            // C's macros are text: they see what stands around their use.
+            // C's macros are text: they see the names around their use.
             (frame.scopes, frame.maps) = (self.frame.scopes.clone(), self.frame.maps.clone());
         }
         for (param, arg) in found.params.iter().zip(args) {

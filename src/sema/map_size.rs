@@ -1,6 +1,6 @@
 //! The declared size of a map, which must be constant before the script is checked.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::CheckContext;
 use super::fold;
@@ -13,7 +13,7 @@ use crate::types::Type;
 /// Limit on names that refer to names. A circular definition is reported where it is used.
 const DEEPEST: u32 = 32;
 
-/// The value of `e`, where numbers, parameters, constants of C, macros without parameters and operators make it up.
+/// The value of `e`, if it consists of numbers, parameters, constants of C, macros without parameters and operators.
 pub fn number(e: &ast::Expr, world: &CheckContext) -> Option<u64> {
     let found = value(e, world, 0)?;
     fold::constant(&found).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
@@ -64,7 +64,7 @@ fn of_block(block: &ast::Block, world: &CheckContext, depth: u32) -> Option<Expr
     }
 }
 
-/// The script's own before what headers and the kernel define.
+/// The script's own definition takes precedence over those of headers and the kernel.
 fn named(name: &str, world: &CheckContext, depth: u32) -> Option<Expr> {
     let own = world.macros.iter().chain(&world.defines).find(|m| m.name.name == name && m.params.is_empty());
     if let Some(own) = own {

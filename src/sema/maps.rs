@@ -16,7 +16,7 @@ use crate::types::{Int, Type};
 /// of 16 bytes each, must be less than 4 GiB.
 const MOST_KEYS: u64 = 1 << 27;
 
-/// What one pass found of a map.
+/// The types of a map as inferred by one pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferredMap {
     /// Type of its values.
@@ -27,7 +27,7 @@ pub struct InferredMap {
     pub keyed: Option<Span>,
     /// First use as a scalar.
     pub scalar: Option<Span>,
-    /// Something is assigned to it, be its type known or not.
+    /// Something is assigned to it, whether or not its type is known.
     pub set: bool,
     /// First use of any kind.
     pub first: Span,
@@ -42,7 +42,7 @@ impl InferredMap {
 /// `let @m = hash(100);`
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Its entries.
+    /// Number of entries.
     pub entries: u64,
     /// `lruhash` and `percpulruhash`.
     pub lru: bool,
@@ -99,13 +99,13 @@ pub struct Maps {
     next: BTreeMap<String, InferredMap>,
     /// From `let @m = …`.
     pub declared: BTreeMap<String, Declared>,
-    /// Maps that are there before the script is, with the types that they have: part of it once it uses them.
+    /// Existing maps with their types, which become part of the script when it uses them.
     given: BTreeMap<String, hir::Map>,
-    /// Bytes that strings in maps have at least, for what later scripts put there; integers are of eight then.
+    /// Minimum size of strings in maps, for values that later scripts store there; integers then have eight bytes.
     room: u32,
 }
 
-/// A map that outlives its script has strings of this capacity.
+/// The capacity of strings in a map that outlives its script.
 const ROOM: u32 = 64;
 
 impl Maps {
@@ -129,12 +129,12 @@ impl Maps {
         })
     }
 
-    /// Starts a pass. From then on types only grow when `settle` is set, so that passes come to an end.
+    /// Starts a pass. If `settle` is set, types only grow from now on, so that the passes terminate.
     pub fn start_pass(&mut self, settle: bool) {
         self.next = if settle { self.known.clone() } else { BTreeMap::new() };
     }
 
-    /// Ends a pass: did it find anything that the one before had not?
+    /// Ends a pass. Returns true if it found anything new.
     pub fn end_pass(&mut self) -> bool {
         if self.room > 0 {
             for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.given.contains_key(*name)) {
@@ -147,7 +147,7 @@ impl Maps {
         changed
     }
 
-    /// What this pass has found so far; adds the map.
+    /// The results of this pass so far; adds the map.
     pub fn found(&mut self, name: &str, span: Span) -> &mut InferredMap {
         if !self.next.contains_key(name) {
             let new = self.beforehand(name).map_or_else(|| InferredMap::new(span), |found| InferredMap { first: span, ..found });
@@ -161,7 +161,7 @@ impl Maps {
         self.known.get(name).filter(|f| f.value.ty != Type::Void).or_else(|| self.next.get(name)).or_else(|| self.known.get(name))
     }
 
-    /// Has a whole pass seen it?
+    /// Has a complete pass seen it?
     pub fn was_seen(&self, name: &str) -> bool {
         self.known.contains_key(name)
     }
@@ -171,7 +171,7 @@ impl Maps {
         self.given.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
     }
 
-    /// Has a whole pass seen it, and nothing that is assigned to it?
+    /// Has a complete pass seen it without an assignment?
     pub fn is_only_read(&self, name: &str) -> bool {
         self.was_seen(name) && !self.is_set(name)
     }
@@ -182,12 +182,12 @@ impl Maps {
         self.known.keys().position(|n| n == name).or_else(new).unwrap_or(0)
     }
 
-    /// What the pass before found of the map of this index; of a new one, what this pass has found so far.
+    /// The previous pass's results for the map of this index; for a new map, the results of this pass so far.
     pub fn by_id(&self, id: MapId) -> Option<&InferredMap> {
         self.known.values().chain(self.next.values()).nth(id)
     }
 
-    /// A map's value type; [`Type::Void`] while not known.
+    /// A map's value type; [`Type::Void`] while it is unknown.
     pub fn value(&self, name: &str) -> InferredType {
         self.get(name).cloned().or_else(|| self.beforehand(name)).map(|f| f.value).unwrap_or_default()
     }

@@ -4,7 +4,7 @@
 //! passes over all bodies repeat until one finds nothing new, and the result of that pass counts. The codes of its errors and
 //! warnings are rows of [`crate::diag::codes`].
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 mod access;
 mod args;
@@ -46,19 +46,19 @@ use body::{BodyChecker, Checked, State};
 use maps::{Declared, Maps};
 use probes::Job;
 
-/// Checks a script. With the result come warnings.
+/// Checks a script, and returns it with warnings.
 ///
 /// # Errors
-/// All that is wrong with the script, warnings included, in order of place.
+/// Errors: all errors and warnings, in order of place.
 pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     check_with(script, sys, settings, &Tables::REAL, &[])
 }
 
-/// Like [`check`], for a script that finds these maps when it starts. It may use them without assigning them, and cannot
-/// change their types. The maps that the script uses are part of the result.
+/// Like [`check`], for a script that finds these maps when it starts. It may use them without assigning them, and
+/// cannot change their types. The maps that the script uses are part of the result.
 ///
 /// # Errors
-/// As for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
+/// Errors: as for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
 pub fn check_among(
     script: &ast::Script,
     sys: &dyn TargetInfo,
@@ -68,7 +68,7 @@ pub fn check_among(
     check_with(script, sys, settings, &Tables::REAL, given)
 }
 
-/// The open sets that a check looks things up in: the real ones, or a test's own.
+/// The tables that the checker uses: the real ones, or those of a test.
 pub struct Tables {
     row: fn(&str) -> Option<&'static Builtin>,
     rows: fn() -> Vec<&'static Builtin>,
@@ -81,7 +81,7 @@ impl Tables {
         Tables { row: builtins::find, rows: || builtins::all().collect(), kind: crate::probes::find, kinds: || KINDS.to_vec() };
 }
 
-/// What the check of a whole script shares.
+/// The context that the check of a whole script shares.
 pub(crate) struct CheckContext<'a> {
     sys: &'a dyn TargetInfo,
     settings: &'a Settings,
@@ -90,7 +90,7 @@ pub(crate) struct CheckContext<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
-    /// Those of builtins.
+    /// The macros of builtins.
     library: &'a [ast::Macro],
     /// The C part's `#define`s that are expressions.
     defines: Vec<&'a ast::Macro>,
@@ -105,9 +105,9 @@ impl CheckContext<'_> {
     }
 }
 
-/// Passes after which types may only grow.
+/// Number of passes after which types may only grow.
 const FREE_PASSES: u32 = 10;
-/// Passes after which they must have settled.
+/// Maximum number of passes.
 const MOST_PASSES: u32 = 50;
 
 fn check_with(
@@ -196,7 +196,7 @@ fn check_with(
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));
     }
-    // a probe that is not there may be the one that assigns them
+    // a missing probe may be the one that assigns them
     diags.retain(|d| !incomplete || d.code != "undefined-map");
     let diags = tidy(decisive(diags));
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
@@ -280,11 +280,11 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
 
 /// Merges the programs of sites with equal bodies, if the mechanism can distinguish the sites.
 fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::Probe>) {
-    // The new probes by their body and what else their sites have in common.
+    // The new probes by their body and other common properties of their sites.
     let mut homes: HashMap<(usize, Shared), usize> = HashMap::new();
     // The first body that equals each body.
     let mut canonical: Vec<usize> = Vec::with_capacity(bodies.len());
-    // Code generation reads numbers that serve as addresses in the context's memory: it must be the same.
+    // Code generation reads numbers that serve as addresses in the context's address space, which must be the same.
     let space = |i: usize| job.contexts.get(i).map(|(_, c)| c.space);
     for (i, b) in bodies.iter().enumerate() {
         let same = |j: usize| {
@@ -327,7 +327,7 @@ fn with_some_type(v: hir::Var) -> hir::Var {
     if v.ty == Type::Void { hir::Var { ty: Type::I64, ..v } } else { v }
 }
 
-/// The script's own macros and functions; notes what cannot be used yet.
+/// The script's own macros and functions; reports those that cannot be used yet.
 fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a ast::Function>) {
     let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} is not supported yet")));
     for (_, span) in &script.imports {

@@ -1,6 +1,6 @@
 //! Operators: types of operands and results, and constant evaluation.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::body::{BodyChecker, poison};
 use super::convert::cast;
@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp, UnOp};
 use crate::types::Type;
 
-/// Operators by what they do with types.
+/// Classes of operators by their types.
 enum Class {
     Logic,
     Compare { order: bool },
@@ -79,7 +79,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// What two constants give.
+    /// The result for two constants.
     fn constants(&mut self, op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
         match fold::binary(op, a, b, span) {
             Ok(folded) => folded,
@@ -130,7 +130,7 @@ impl BodyChecker<'_> {
         let (a_ty, b_ty) = (a.ty.clone(), b.ty.clone());
         let number = |ty: &Type| matches!(ty, Type::Int(_) | Type::Bool | Type::Enum(_));
         match (&a_ty, &b_ty) {
-            // Not known yet, or wrong and said so: the other operand decides.
+            // Unknown so far, or invalid and reported: the other operand decides.
             (Type::Void, Type::Void) => poison(span),
             (Type::Void, other) | (other, Type::Void) => {
                 let signed = op == BinOp::Sub || other.as_int().is_some_and(|i| i.signed);
@@ -150,10 +150,10 @@ impl BodyChecker<'_> {
             (x, y) if number(x) && number(y) => {
                 let ty = self.wide(&a, &b, op == BinOp::Sub);
                 let (left, right) = match op {
-                    // what is shifted in is the left side's own sign, whatever the count's
+                    // the sign of the left side is shifted in, whatever the sign of the count
                     BinOp::Shr if self.signed(&a) => (Type::I64, ty.clone()),
                     BinOp::Shr => (Type::U64, ty.clone()),
-                    // as in C, `uint64` takes no sign from what it meets
+                    // as in C, `uint64` stays unsigned with any other operand
                     BinOp::Div | BinOp::Mod if *x == Type::U64 || *y == Type::U64 => (Type::U64, Type::U64),
                     _ => (ty.clone(), ty.clone()),
                 };
@@ -196,7 +196,7 @@ impl BodyChecker<'_> {
         }
         let e = self.value(inner);
         if let Some(n) = fold::number(&e) {
-            // The complement of a literal that is not negative has no sign: its bits are what is meant.
+            // The complement of a nonnegative literal is unsigned: its bits are meant.
             let complement = !(n as u64);
             let given = if op == UnOp::Neg { fold::of_number(-n, span) } else { Some(fold::literal(complement, span)) };
             return given.unwrap_or_else(|| self.fail("out-of-range", span, format!("-{n} does not fit in 64 bits")));
@@ -205,7 +205,7 @@ impl BodyChecker<'_> {
             Type::Void => poison(span),
             Type::Int(i) if i.signed => Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &Type::I64))), ty: Type::I64, span },
             Type::Int(_) | Type::Bool | Type::Enum(_) => {
-                // of the operand's own width, and what is above it is zero
+                // of the operand's width; the bits above are zero
                 let ty = e.ty.as_int().map_or(Type::U64, Type::Int);
                 let e = Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &ty))), ty, span };
                 cast(e, &Type::U64)
@@ -220,7 +220,7 @@ impl BodyChecker<'_> {
 }
 
 impl BodyChecker<'_> {
-    /// Does it bring a sign into arithmetic?
+    /// Does it make arithmetic signed?
     fn signed(&self, e: &Expr) -> bool {
         e.ty.as_int().is_some_and(|i| i.signed) && !self.is_weak(e)
     }

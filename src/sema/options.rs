@@ -1,6 +1,6 @@
 //! The named options of a script, and their values on the command line.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::uses;
 use crate::builtins::options::{ScriptOption, declared};
@@ -10,7 +10,8 @@ use crate::settings::Settings;
 use crate::syntax::ast::{self, Expr, ExprKind, UnOp};
 use crate::types::Type;
 
-/// The options of a script in order of their first declaration, as far as its text shows them. It need not check.
+/// The options of a script in order of their first declaration, as far as its text shows them. The script may have
+/// errors.
 pub fn options(script: &ast::Script) -> Vec<ScriptOption> {
     let mut found: Vec<ScriptOption> = Vec::new();
     let mut each = |e: &Expr| {

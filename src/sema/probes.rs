@@ -1,7 +1,7 @@
 //! Attach points: resolves them to sites, and groups the sites into as few contexts as possible, because a body is checked once
 //! per context.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSi
 use crate::settings::{MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 
-/// A script's probe and the sites that its attach points mean.
+/// A script's probe and the sites of its attach points.
 pub struct Job<'a> {
-    /// As written.
+    /// The probe as written.
     pub probe: &'a ast::Probe,
     /// In order of expansion.
     pub sites: Vec<ProbeSite>,
-    /// For each site, which of `contexts` it has.
+    /// For each site, the index of its context in `contexts`.
     pub context_of: Vec<usize>,
     /// The distinct contexts among the sites, as far as they matter to the body, with a site for each: the one with the
     /// longest name.
     pub contexts: Vec<(usize, Context)>,
 }
 
-/// Of a pattern that finds nothing. Beside points of the same probe that find something, it is no fault.
+/// The code for a pattern without matches, which is not an error if other attach points of the probe match.
 const NO_MATCH: &str = "no-match";
 
 /// Expands all probes.
@@ -45,7 +45,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
     };
     let mut jobs = Vec::new();
     let options = options::options(script);
-    // names of points that are not here, and whether the filter left anything out
+    // names of missing attach points, and whether the filter excluded any
     let (mut lost, mut filtered) = (Vec::new(), false);
     for item in &script.items {
         let ast::Item::Probe(probe) = item else { continue };
@@ -99,7 +99,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
     jobs
 }
 
-/// Tests are run by themselves, between `begin` and `end`, and so are benchmarks.
+/// Tests and benchmarks run separately, between `begin` and `end`.
 fn wanted(site: &ProbeSite, mode: Mode) -> bool {
     match (&site.attach, mode) {
         (Attach::Test { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
@@ -141,12 +141,12 @@ fn point_span(probe: &ast::Probe) -> Span {
     }
 }
 
-/// An attach point as the script has it.
+/// An attach point as written.
 fn written(point: &AttachPoint) -> String {
     point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
 }
 
-/// Of a point that is passed over: does the rest of its probe serve?
+/// For an ignored attach point: do the other attach points of its probe suffice?
 fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
     if d.severity == Severity::Error {
         return d;
@@ -324,7 +324,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
                 continue;
             }
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            // of `$1st` the number alone
+            // of `$1st`, only the number
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let (name, after) = rest.split_at(if digits > 0 { digits } else { end });
             let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.invocation.params.get(i));
@@ -350,7 +350,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
     Some(AttachPoint { segments, ..point.clone() })
 }
 
-/// The parts that a text has between colons, which do not count within quotes.
+/// The parts of a text between colons; colons within quotes do not count.
 fn parted(text: &str, span: Span) -> Vec<Segment> {
     let mut parts = vec![Segment { text: String::new(), quoted: false, span }];
     let mut open = false;
@@ -368,13 +368,13 @@ fn parted(text: &str, span: Span) -> Vec<Segment> {
     parts
 }
 
-/// How much a body's meaning depends on its site.
+/// How a body's meaning depends on its site.
 struct Needs {
-    /// Anything at all that a context decides.
+    /// On any property of the context.
     context: bool,
     /// The fields of `args`.
     fields: bool,
-    /// What no two sites have in common.
+    /// On a property that no two sites share.
     site: bool,
 }
 
@@ -400,7 +400,7 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
         let name = match &e.kind {
             ExprKind::Ident(name) => name.as_str(),
             ExprKind::Call { name, .. } => name.name.as_str(),
-            // Where a pointer leads to may be the context's say.
+            // The context may determine the target of a pointer.
             ExprKind::Cast(..) | ExprKind::Field { .. } | ExprKind::Unary(ast::UnOp::Deref, _) | ExprKind::Index { .. } => {
                 n.context = true;
                 return;
@@ -470,7 +470,7 @@ fn with_contexts<'a>(
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {
         let same = |j: usize| sites.get(j).is_some_and(|s| same_place(s, site));
-        // A body that asks nothing of its context costs nothing per site.
+        // A body that does not depend on its context costs nothing per site.
         if let Some(at) = contexts.iter().position(|(j, _)| !needs.context && same(*j)) {
             context_of.push(at);
             continue;
@@ -496,7 +496,7 @@ fn with_contexts<'a>(
             });
         context_of.push(at);
     }
-    // one stands for all: that with the longest name, which is what `probe` needs room for
+    // one site represents all: the one with the longest name, for which `probe` needs room
     for (at, (chosen, _)) in contexts.iter_mut().enumerate() {
         let longest =
             sites.iter().zip(&context_of).enumerate().filter(|(_, (_, of))| **of == at).rev().max_by_key(|(_, (s, _))| s.name.len());

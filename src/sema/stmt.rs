@@ -1,6 +1,6 @@
 //! Statements.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use super::body::BodyChecker;
 use super::convert::cast;
@@ -12,14 +12,14 @@ use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
 
-/// Statements and expressions that the copies of a body may have in all. The verifier follows some thousands of conditions in
-/// a row (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), and a statement may have several.
+/// Maximum number of statements and expressions in all copies of a body. The verifier follows some thousands of
+/// conditions in a row (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), and a statement may have several.
 const MOST_UNROLLED: u64 = 6000;
-/// Copies of a body that nested `unroll`s may make: more take LLVM and the verifier minutes.
+/// Maximum number of copies of a body in nested `unroll`s: more would take LLVM and the verifier minutes.
 const MOST_COPIES: u64 = 10_000;
 
 impl BodyChecker<'_> {
-    /// A block in statement position: its own scope, its value for its effect.
+    /// A block in statement position: it has its own scope, and is evaluated for its effect.
     pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
         let mut out = Vec::new();
         self.frame.scopes.push(Vec::new());
@@ -40,7 +40,8 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Statements in the current scope. What cannot be reached is checked and left out; true when the end cannot be.
+    /// Statements in the current scope. Unreachable ones are checked and omitted; returns true if the end is
+    /// unreachable.
     pub fn stmts(&mut self, stmts: &[ast::Stmt], out: &mut Vec<Stmt>) -> bool {
         let mut dead = false;
         let mut told = false;
@@ -250,7 +251,7 @@ impl BodyChecker<'_> {
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
                 if let Some(chosen) = self.comptime_choice(cond) {
-                    // The other branch is not even checked.
+                    // The other branch is not checked at all.
                     let branch = match chosen {
                         Some(true) => Some(then),
                         Some(false) => otherwise.as_ref(),
@@ -287,7 +288,7 @@ impl BodyChecker<'_> {
                     self.warn("no-effect", span, format!("the result of `{}` is not used", call.row.name));
                 } else if value.ty != Type::Void && !has_effect(&value) {
                     self.warn("no-effect", span, "this has no effect");
-                    // A bare `@x` names the map, and that is all.
+                    // A bare `@x` only names the map.
                     if !divides(&value) {
                         return;
                     }
@@ -439,7 +440,7 @@ impl BodyChecker<'_> {
             return;
         }
         if value.ty == Type::Void {
-            // Starts from zero: what is added decides the type.
+            // Starts from zero: the added value determines the type.
             let wide = match by.ty.as_int() {
                 Some(i) if matches!(by.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
                 _ => by.ty.clone(),
@@ -450,7 +451,7 @@ impl BodyChecker<'_> {
             found.value.add(&wide, &weak, span);
             return;
         }
-        // The key is used twice; compute it once.
+        // The key is used twice, so compute it once.
         let key = key.map(|k| match &k.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) => k,
             _ => {
@@ -487,7 +488,7 @@ pub fn ends(s: &Stmt) -> bool {
     }
 }
 
-/// Would anything be missed if it were not evaluated?
+/// Would omitting its evaluation make a difference?
 pub fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),

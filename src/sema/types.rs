@@ -17,7 +17,7 @@
 //! - `++` gives an undeclared variable or map 64 bits, and `--` makes it `int64`. A declared type stays and wraps around.
 //! - A cast to a pointer extends with zeros; other casts extend with the sign of the operand.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::types::{Agg, Deferred, Field, Int, Record, Space, Type};
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferredType {
-    /// [`Type::Void`] while nothing is known.
+    /// [`Type::Void`] while it is unknown.
     pub ty: Type,
     /// The parts whose sign is weak.
     pub weak: WeakSign,
@@ -51,11 +51,11 @@ pub enum WeakSign {
     Parts(Vec<WeakSign>),
 }
 
-/// Of an array, a string or a buffer.
+/// Maximum length of an array, a string or a buffer.
 const MOST_LENGTH: u32 = 1 << 20;
 
 impl WeakSign {
-    /// Of one part.
+    /// The weakness of one part.
     pub fn part(&self, i: usize) -> WeakSign {
         match self {
             WeakSign::Parts(parts) => parts.get(i).cloned().unwrap_or(WeakSign::No),
@@ -91,7 +91,7 @@ impl Size {
         Self { bytes: ty.size(), align }
     }
 
-    /// Of a value, which of an enum is a word, also within a tuple or a record of the script.
+    /// The size of a value; that of an enum is a word, also within a tuple or a record of the script.
     fn of_value(ty: &Type) -> Self {
         let part = |ty: &Type| match ty {
             Type::Enum(_) | Type::Tuple(_) | Type::Record(_) => Self::of_value(ty),
@@ -121,7 +121,7 @@ impl Default for InferredType {
 }
 
 impl InferredType {
-    /// Adds a use. One that does not fit changes nothing: it is reported where its value is converted.
+    /// Adds a use. One that does not fit is ignored: it is reported where its value is converted.
     pub fn add(&mut self, ty: &Type, weak: &WeakSign, span: Span) {
         if *ty == Type::Void {
             return;
@@ -137,7 +137,7 @@ impl InferredType {
     }
 }
 
-/// The type that holds values of both, and what of it is weak still.
+/// The type that holds values of both, and the parts of it whose sign is still weak.
 pub fn merge_weak(a: &Type, a_weak: &WeakSign, b: &Type, b_weak: &WeakSign) -> Option<(Type, WeakSign)> {
     match (a, b) {
         (Type::Int(x), Type::Int(y)) => {
@@ -170,12 +170,12 @@ pub fn merge_weak(a: &Type, a_weak: &WeakSign, b: &Type, b_weak: &WeakSign) -> O
     }
 }
 
-/// A weak integer meets another: the larger width, the other's sign.
+/// The merged type of a weak integer and another: the larger width, the other's sign.
 fn yielding(weak: Int, other: Int) -> Int {
     Int { bytes: weak.bytes.max(other.bytes), signed: other.signed }
 }
 
-/// Are an array's elements pointers, or arrays of them? Where they lead may be known on one side only.
+/// Are an array's elements pointers, or arrays of pointers? Their targets may be known on one side only.
 pub fn of_pointers(elem: &Type) -> bool {
     match elem {
         Type::Array(elem, _) => of_pointers(elem),
@@ -304,7 +304,7 @@ pub fn in_space(ty: Type, space: Space) -> Type {
     }
 }
 
-/// Names of types that need no kernel.
+/// Names of types that do not depend on a kernel.
 const PLAIN: &[(&str, Type)] = &[
     ("void", Type::Void),
     ("bool", Type::Bool),
@@ -332,7 +332,7 @@ const PLAIN: &[(&str, Type)] = &[
     ("buffer", Type::Buf(0)),
 ];
 
-/// What kind of type it is, in a word.
+/// The kind of a type, in a word.
 fn base_type(ty: &Type) -> String {
     let word = match ty {
         Type::Void => "void",
@@ -367,7 +367,8 @@ fn full_type(ty: &Type) -> String {
 }
 
 impl BodyChecker<'_> {
-    /// Has a type that the script builds few enough levels and values? Tuples that contain another twice double with each level.
+    /// Is the nesting and the number of values in a type of the script within limits? Tuples that contain another twice
+    /// double with each level.
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
         let too_large = if levels_of(ty) > MOST_LEVELS {
             format!("a type of more than {MOST_LEVELS} levels")
@@ -380,8 +381,8 @@ impl BodyChecker<'_> {
         false
     }
 
-    /// What a written type means; a diagnostic and nothing when it means nothing. `string` alone is `Str(0)`, `T[]` an
-    /// array of no elements: the use decides.
+    /// The meaning of a written type; reports an invalid one. `string` alone is `Str(0)`, `T[]` an array without
+    /// elements: the use determines the length.
     pub fn type_expr(&mut self, t: &ast::TypeExpr) -> Option<Type> {
         let mut ty = match &t.base {
             ast::TypeBase::Name(name) => self.type_named(name, t.span)?,
@@ -403,7 +404,7 @@ impl BodyChecker<'_> {
                     match ty {
                         Type::Str(0) => Type::Str(n),
                         Type::Buf(0) => Type::Buf(n),
-                        // An address's length: it has room for both kinds.
+                        // The length of an address: it has room for both kinds.
                         Type::Deferred(t) => Type::Deferred(t),
                         ty => Type::Array(Box::new(ty), n),
                     }
@@ -426,7 +427,7 @@ impl BodyChecker<'_> {
     pub fn size_of_arg(&mut self, arg: &ast::Arg) -> Option<Size> {
         if let ast::Arg::Expr(e) = arg {
             match &e.kind {
-                // elements as they are written, not as they are stored
+                // elements as written, not as stored
                 ast::ExprKind::Tuple(elems) => return self.size_of_all(elems.iter()),
                 ast::ExprKind::Record(fields) => return self.size_of_all(fields.iter().map(|(_, e)| e)),
                 ast::ExprKind::Bool(_) => return Some(Size::WORD),
@@ -449,7 +450,7 @@ impl BodyChecker<'_> {
     fn size_of_all<'e>(&mut self, elems: impl Iterator<Item = &'e ast::Expr>) -> Option<Size> {
         let mut all = Vec::new();
         for e in elems {
-            // one inside of another is as long as a value of it; a truth has the byte that it needs
+            // an element has the size of its value; a bool has one byte
             all.push(match &e.kind {
                 ast::ExprKind::Bool(_) => Size { bytes: 1, align: 1 },
                 _ => self.size_of_arg(&ast::Arg::Expr(e.clone()))?,
@@ -479,7 +480,7 @@ impl BodyChecker<'_> {
                 if let ast::ExprKind::Typeof(inner) = &e.kind {
                     return self.type_of_arg(inner);
                 }
-                // a map's type, be it one that can be read as a value or not; that of a map with keys is the type of its keys
+                // a map's type, whether or not it can be read as a value; for a map with keys, the type of its keys
                 if let ast::ExprKind::Map { name, key } = &e.kind {
                     let name = self.map_name(name);
                     let whole = key.is_none();
@@ -497,9 +498,9 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// `typeinfo(e)`: what is known of a type, as a record of constants.
+    /// `typeinfo(e)`: information about a type, as a record of constants.
     pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
-        // the builtins' own macros may ask
+        // the builtins' own macros may use it
         if self.frame.library.is_none() && !self.stable_enough("typeinfo", span) {
             return poison(span);
         }

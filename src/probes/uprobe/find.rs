@@ -18,13 +18,13 @@ pub(super) struct UprobeTarget {
     pub(super) target: Target,
 }
 
-/// What is named within the binary.
+/// The target within the binary.
 pub(super) enum Target {
     /// A symbol with an optional offset; a pattern of symbols; an address. Anything else may be a name of C++ or Rust.
     Symbol(String),
-    /// A name, or a pattern of names, as the authors of a program in this language wrote it.
+    /// A name, or a pattern of names, as in the source of a program in this language.
     Plain(&'static str, String),
-    /// A source line: the end of a file's path, the line's number, perhaps the column's.
+    /// A source line: the end of a file's path, the line, and perhaps the column.
     Line(String, u32, Option<u32>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct UprobeLocation {
     pub(super) function: Function,
     /// Bytes from the function's start.
     pub(super) function_offset: u64,
-    /// As the probe's name has it after the binary.
+    /// The part of the probe's name after the binary.
     pub(super) display: String,
 }
 
@@ -57,7 +57,7 @@ impl UprobeLocation {
     }
 }
 
-/// Gives functions that share a name one each: instances of a generic function by the hash in their symbols, constructors and
+/// Makes the names of functions unique: instances of a generic function by the hash in their symbols, constructors and
 /// others by their symbols.
 fn told_apart(mut found: Vec<UprobeLocation>) -> Vec<UprobeLocation> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -72,7 +72,7 @@ fn told_apart(mut found: Vec<UprobeLocation>) -> Vec<UprobeLocation> {
 }
 
 impl UprobeTarget {
-    /// Parts after the kind: `binary:function`, `binary:language:name`; with a process, the binary may be left out.
+    /// The parts after the kind: `binary:function`, `binary:language:name`; with a process, the binary may be omitted.
     pub(super) fn new(parts: &[&str], of_process: bool) -> Option<UprobeTarget> {
         let symbol = |binary: &str, what: &str| UprobeTarget { binary: binary.into(), target: Target::Symbol(what.into()) };
         let plain =
@@ -114,8 +114,8 @@ impl UprobeTarget {
 }
 
 impl Target {
-    /// The functions of a binary that it means, by the names under which they are listed: each once, though it have several
-    /// symbols, and instances of one name each by its own where they have such.
+    /// The matching functions of a binary, by their listed names: each once, even if it has several symbols, and
+    /// instances of one name separately if they have names of their own.
     pub(super) fn list(&self, binary: &Binary, env: &Env) -> Vec<String> {
         let found: Vec<_> = binary.functions.iter().filter_map(|f| Some((f, self.listed(f, env)?))).collect();
         let mut places: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Uprobe {
             return Ok(vec![self.at_address(binary, addr, point, env)?]);
         }
         let (name, function_offset) = self.split(what, point)?;
-        // aliases and local functions of one name: one place each
+        // aliases and local functions of one name: one location each
         let mut found: Vec<&Function> = binary.functions_named(name).collect();
         found.dedup_by_key(|f| f.offset);
         if found.is_empty() {
@@ -213,7 +213,7 @@ impl Uprobe {
         }
     }
 
-    /// Functions by what their authors called them, of one language or any: overloads and instances are many of one name.
+    /// Functions by their names in the source, in one language or any: overloads and instances may share a name.
     fn plain(
         &self,
         binary: &Binary,
@@ -229,7 +229,7 @@ impl Uprobe {
             .filter(|(_, n)| language.is_none_or(|l| l == n.language) && n.is(name))
             .map(|(f, n)| UprobeLocation::plain(f, &n, function_offset))
             .collect();
-        // a constructor has two symbols, at one place as a rule
+        // a constructor usually has two symbols at one address
         found.sort_by(|a, b| (a.function.offset, &a.function.name).cmp(&(b.function.offset, &b.function.name)));
         found.dedup_by_key(|f| f.function.offset);
         if !found.is_empty() {
@@ -266,7 +266,7 @@ impl Uprobe {
         })
     }
 
-    /// Where a source line begins: in each function that has code of it.
+    /// The start of a source line, in each function that has code of the line.
     fn line(
         &self,
         binary: &Binary,
@@ -322,7 +322,7 @@ impl Uprobe {
         Ok(places.collect())
     }
 
-    /// A name, and the bytes after `+`.
+    /// A name, and the offset after `+`.
     fn split<'a>(&self, what: &'a str, point: &AttachPoint) -> Result<(&'a str, u64), Diagnostic> {
         let (name, function_offset) = match what.rsplit_once('+') {
             Some((name, function_offset)) if !name.ends_with("operator") && !name.ends_with("operator+") => {
@@ -342,7 +342,7 @@ impl Uprobe {
         Ok((name, function_offset))
     }
 
-    /// Offsets lie within their functions, where instructions start.
+    /// Checks that offsets are within their functions, at the start of an instruction.
     fn checked(
         &self,
         binary: &Binary,
@@ -380,8 +380,8 @@ pub(super) fn returns(binary: &Binary, found: UprobeLocation, point: &AttachPoin
         .collect())
 }
 
-/// A file that need not be ELF: with --unsafe, for an address, which is then an offset. A program may have written and mapped
-/// such code.
+/// A file that need not be ELF: with --unsafe, for an address, which is then an offset. A program may have generated
+/// and mapped such code.
 pub(super) fn raw(wanted: &UprobeTarget, env: &Env) -> Option<PathBuf> {
     let by_address = matches!(&wanted.target, Target::Symbol(what) if whole_number(what).is_some());
     let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();

@@ -68,7 +68,7 @@ impl Uprobe {
 pub(super) fn as_asked(asked: &str, path: &Path) -> String {
     let whole = || path.display().to_string();
     let (folder, file) = asked.split_at(asked.rfind('/').map_or(0, |at| at + 1));
-    // a process's root is not ours
+    // the root directory of a process is not ours
     if asked.is_empty() || folder.contains('*') || path.starts_with("/proc") {
         return whole();
     }
@@ -76,12 +76,12 @@ pub(super) fn as_asked(asked: &str, path: &Path) -> String {
         return asked.into();
     }
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    // a link's name is not that of its file
+    // a link's name differs from that of its file
     let there = folder.starts_with('.') || path.parent().is_some_and(|p| p == Path::new(folder));
     if there && super::matches(file, &name) { format!("{folder}{name}") } else { whole() }
 }
 
-/// How a site's function is called.
+/// The calling convention of a site's function.
 fn abi(site: &ProbeSite) -> Abi {
     if let Attach::Uprobe { abi, .. } = site.attach { abi } else { Abi::SystemV }
 }
@@ -143,12 +143,12 @@ fn argument<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
     }
 }
 
-/// A register of the context, whole.
+/// A register of the context, at full width.
 fn register<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
     e.once(&format!("register {offset}"), |e| e.load_ctx(offset, U64))
 }
 
-/// The address of a piece in memory, `skip` bytes into it.
+/// The address of a piece in memory, at offset `skip`.
 fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
     let base = register(e, register_at);
     let into = |by: i64| by.wrapping_add(skip.into()) as u64;
@@ -162,7 +162,7 @@ fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, by: i64, then: Option<
     }
 }
 
-/// An integer that begins `skip` bytes into a piece.
+/// An integer at offset `skip` in a piece.
 fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
     match from {
         Source::Register { register: r, above } => {
@@ -179,7 +179,7 @@ fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntV
     }
 }
 
-/// Puts a piece where a value is put together: in parts that are at multiples of their size there.
+/// Stores a piece in the value under construction, in naturally aligned parts.
 fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
     let mut done = 0;
     while done < size {
@@ -201,7 +201,7 @@ impl ProbeKind for Uprobe {
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let of_process = env.settings.pid.is_some();
-        // a file's name may have an `@` too
+        // a file name may contain `@`, too
         let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
         let by_line = if by_line { UprobeTarget::line(&parts, of_process) } else { None };
         let Some(wanted) = by_line.or_else(|| UprobeTarget::new(&parts, of_process)) else {
@@ -234,7 +234,7 @@ impl ProbeKind for Uprobe {
                     }
                     match find::returns(&b, f, point) {
                         Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&wanted.binary, &b, f, point))),
-                        // of many functions, some never return
+                        // some of many functions may never return
                         Err(_) if many => {}
                         Err(e) => return Err(e),
                     }
@@ -270,10 +270,11 @@ impl ProbeKind for Uprobe {
             Abi::SystemV => env.sys.arch().args.len() as u32,
             Abi::Go | Abi::GoStack => env.sys.arch().go_args.len() as u32,
         };
-        // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
+        // at a return only bpf_get_func_ip knows the function: it supports uprobes since Linux 6.6, which also added
+        // uprobe.multi
         let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
         let features = if unknown { self.offers().difference(ContextFeatures::FUNC) } else { self.offers() };
-        // results are on the stack then, behind the arguments, however many these are
+        // results are then on the stack, after an unknown number of arguments
         let features = if abi == Abi::GoStack { features.difference(ContextFeatures::RETVAL) } else { features };
         Ok(Context { features, args, space: Some(Space::User), ..Context::default() })
     }
@@ -309,7 +310,7 @@ impl ProbeKind for Uprobe {
             ArgRef::Index(n) => numbered(e, *n, abi(site), env.sys.arch()),
             ArgRef::Retval => e.once("retval", |e| e.load_ctx(env.sys.arch().result, U64)),
             ArgRef::Ctx => e.addr(e.ctx()),
-            // at a return the instruction pointer is back in the caller
+            // at a return the instruction pointer is in the caller
             ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
                 let ctx = e.ctx();
                 e.call(Helper::GetFuncIp, &[ctx.into()])
@@ -351,7 +352,7 @@ impl ProbeKind for Uprobe {
     }
 }
 
-/// The arguments that debug information declares; none at a return.
+/// The arguments declared in debug information; none at a return.
 fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
     let Attach::Uprobe { path, offset, ret: false, .. } = &site.attach else { return Ok(Vec::new()) };
     let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;

@@ -18,12 +18,12 @@ struct Arg {
     at: At,
 }
 
-/// All arguments of a note. One that is not understood is there, without a type.
+/// All arguments of a note. One that cannot be parsed has no type.
 fn parse(text: &str, arch: &Arch) -> Vec<Arg> {
     whole(text).into_iter().map(|t| argument(t, arch).unwrap_or(Arg { int: None, at: At::Unknown })).collect()
 }
 
-/// The texts of arguments. Blanks are between them, and within brackets.
+/// The texts of arguments. Blanks separate them, but also occur within brackets.
 fn whole(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let end = |c: char| {
@@ -76,11 +76,11 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
         At::Memory { symbol, base, index, by } => {
             let mut at = e.int(by as u64);
             if let Some(name) = symbol {
-                // the marker's address now, less the one it has in the file, tells where the file was loaded
+                // the difference between the marker's address and that in the file is the load offset
                 let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
                 let ip = e.load_ctx(HERE.ip, U64);
                 let moved = e.sub(ip, e.int(*addr));
-                // one that is not there has no type: see `types`
+                // an argument without an address has no type: see `types`
                 at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(by as u64)));
             }
             if let Some(base) = base {

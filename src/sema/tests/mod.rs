@@ -1,6 +1,6 @@
 //! Whole scripts against a few rows and kinds that the tests define, on a synthetic machine.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::rc::Rc;
 
@@ -261,7 +261,7 @@ fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnosti
     check_with(&script, &sys, settings, &TABLES, &[])
 }
 
-/// The dump of a script that is right.
+/// The dump of a correct script.
 fn good(text: &str) -> String {
     match run(text, &Settings::default()) {
         Ok((script, _)) => {
@@ -272,7 +272,7 @@ fn good(text: &str) -> String {
     }
 }
 
-/// Codes of what is wrong with a script, warnings too.
+/// Codes of errors and warnings of a script.
 fn codes(text: &str) -> Vec<&'static str> {
     let result = run(text, &Settings::default());
     if let Ok((script, _)) = &result {
@@ -282,7 +282,7 @@ fn codes(text: &str) -> Vec<&'static str> {
     d.0.iter().map(|d| d.code).collect()
 }
 
-/// Does the dump of `text` hold all of `needles`?
+/// Does the dump of `text` contain all of `needles`?
 fn holds(text: &str, needles: &[&str]) {
     let got = good(text);
     for n in needles {
@@ -480,7 +480,7 @@ fn parameters() {
 fn sites_share_bodies() {
     let probes = |text: &str| run(text, &Settings::default()).unwrap().0.probes.iter().map(|p| p.sites.len()).collect::<Vec<_>>();
     assert_eq!(probes("tracepoint:syscalls:sys_enter_* { @[probe] = count(); }"), [2]);
-    // The field is elsewhere in the other's record.
+    // The field has another offset in the other record.
     assert_eq!(probes("tracepoint:syscalls:sys_enter_* { @[args.flags] = count(); }"), [1, 1]);
     assert_eq!(probes("begin, end { @ = count(); }"), [1, 1]);
     assert_eq!(codes("tracepoint:sched:* { $x = args.prev_pid; }"), ["unknown-field"]);

@@ -13,7 +13,7 @@ pub fn holds(script: &Script) {
     assert!(script.maps.iter().all(|m| m.value != Type::Void && m.key != Some(Type::Void)), "{:?}", script.maps);
 }
 
-/// A function's statements are checked as if they were a probe's, but for what they return.
+/// A function's statements are checked as if they belonged to a probe, except for their results.
 fn functions(p: &Probe, script: &Script) {
     for f in &p.functions {
         assert!(f.vars.iter().all(|v| v.ty != Type::Void) && f.params <= f.vars.len(), "{:?}", f.vars);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Scripts put together from pieces at random (always the same): what passes keeps the promise, nothing panics.
+/// Scripts assembled from pieces at random (always the same): accepted ones keep the guarantee, and nothing panics.
 #[test]
 fn random_scripts_do_no_harm() {
     const EXPRS: &[&str] = &[

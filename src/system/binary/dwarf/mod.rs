@@ -8,7 +8,7 @@
 //! The data may be invalid: chains of references are limited to `DEPTH` steps, members count against a budget, and
 //! unreadable entries are skipped.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one form of an attribute
 
 mod calling_convention;
 mod expressions;

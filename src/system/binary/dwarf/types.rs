@@ -1,6 +1,6 @@
 //! Converts DWARF entries to [`Type`]s and members of structs.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one form of an attribute
 
 use std::sync::Arc;
 
