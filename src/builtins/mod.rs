@@ -503,7 +503,7 @@ pub struct StateCodec {
 /// The sum of two states of an aggregation.
 ///
 /// # Errors
-/// Errors: a number is missing, or does not fit into 64 bits.
+/// A number is missing, or does not fit into 64 bits.
 pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<AggregateState, String> {
     let (_, row) = aggregate(&agg.function).ok_or("there is no such aggregation")?;
     let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
@@ -514,7 +514,7 @@ pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<Aggregat
 /// The bytes of a slot with this state.
 ///
 /// # Errors
-/// Errors: as for [`StateCodec::load`].
+/// As for [`StateCodec::load`].
 pub fn slot(agg: &Agg, row: &AggregateSide, counted: &AggregateState) -> Result<Vec<u8>, String> {
     Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }

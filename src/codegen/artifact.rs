@@ -92,7 +92,7 @@ impl Manifest {
     /// Can it have been written by rbt? It may be untrusted, and its numbers determine memory use.
     ///
     /// # Errors
-    /// Errors: the fault.
+    /// The fault.
     pub fn check(&self) -> Result<(), &'static str> {
         // the other checks need sizes
         if !self.types().all(|ty| ty.is_valid(LARGEST)) {

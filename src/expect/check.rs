@@ -13,7 +13,7 @@ use crate::verdict::SourceLocation;
 
 type Checked<T> = Result<T, Diagnostic>;
 
-/// Checks an expectation of this text. `source` is the one that its spans count in.
+/// Checks an expectation with this text. `source` is the source of its spans.
 pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<SourceLocation>, maps: &[Map]) -> Checked<Expectation> {
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
@@ -26,7 +26,7 @@ pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Source
     Ok(Expectation { text: text.to_string(), place, root })
 }
 
-/// The maps that it is about, with their `@`, each once.
+/// The maps that the expectations use, with their `@`, each once.
 pub fn names(expectations: &[Expectation]) -> Vec<String> {
     let mut names = Vec::new();
     for e in expectations {
@@ -263,7 +263,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Brackets' contents, of a map with keys of this type.
+    /// The contents of the brackets, for a map with keys of this type.
     fn key(&self, parts: &[ast::Expr], ty: &Type, span: Span) -> Checked<Constant> {
         match (parts, ty) {
             ([only], _) => self.constant(only, ty),
@@ -307,7 +307,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A value that is known now.
+    /// A constant value.
     fn known(&self, e: &ast::Expr) -> Checked<Constant> {
         let found = self.expr(e)?;
         let (mut maps, none) = (Vec::new(), FinalResults::default());
@@ -325,7 +325,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A word: a value's name in an enumeration that the maps have.
+    /// A word: the name of an enumerator of the maps' types.
     fn variant(&self, name: &str, span: Span) -> Checked<i128> {
         let mut found = None;
         for ty in self.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
@@ -378,7 +378,7 @@ fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
     }
 }
 
-/// What a map holds, in the script's words.
+/// The contents of a map, in the script's terms.
 fn contents(map: &Map) -> String {
     match map.value.aggregation() {
         Some(agg) => format!("{}()", agg.function),

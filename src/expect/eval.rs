@@ -9,14 +9,14 @@ use crate::value::{MapView, Value};
 /// The reason for a missing value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NoValue {
-    /// Of what.
+    /// What has no value.
     pub text: String,
     pub why: String,
 }
 
 pub(super) struct Eval<'a> {
     pub last: &'a FinalResults,
-    /// Events were lost: what was seen are bounds.
+    /// Events were lost: the counts are bounds.
     pub lossy: bool,
 }
 
@@ -100,7 +100,7 @@ impl Eval<'_> {
     }
 }
 
-/// The element that is meant, if it is there, or all of them.
+/// The element, if it exists, or all elements.
 pub(super) fn elements<'a>(view: &'a MapView, of: &MapRef) -> Vec<Element<'a>> {
     let meant = |key: &Value| of.key.as_ref().is_none_or(|wanted| wanted.is(key));
     view.entries.iter().filter(|(key, _)| meant(key)).map(|(key, value)| Element { key, value }).collect()

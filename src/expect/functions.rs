@@ -15,13 +15,13 @@ use crate::value::Value;
 pub enum ParamKind {
     /// A map or an element.
     Map,
-    /// The same and a number from 0 to 100.
+    /// The same with a number from 0 to 100.
     MapAndPercent,
     /// A map that has keys.
     Keyed,
-    /// That, and a key.
+    /// The same with a key.
     KeyedAndKey,
-    /// That, and one key or more.
+    /// The same with one or more keys.
     KeyedAndKeys,
 }
 
@@ -30,15 +30,15 @@ pub enum ParamKind {
 pub struct Function {
     /// Its name.
     pub name: &'static str,
-    /// As it is written: `count(@m)`.
+    /// Its form: `count(@m)`.
     pub form: &'static str,
     /// Its arguments.
     pub takes: ParamKind,
     /// The result of a function.
     pub(super) returns: Ty,
-    /// Does the function apply to such values? If not, the message says so.
+    /// Does the function apply to such values? If not, the message reports it.
     pub(super) serves: fn(Shape) -> bool,
-    /// The key to look for.
+    /// Evaluates it.
     pub(super) eval: fn(&CallArgs) -> Result<Val, String>,
     /// For the manual.
     pub doc: &'static str,
@@ -46,7 +46,7 @@ pub struct Function {
     pub example: &'static str,
 }
 
-/// All of them.
+/// The description in the manual.
 pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "count",
@@ -209,7 +209,7 @@ fn number(found: Result<Range, String>) -> Result<Val, String> {
     found.map(Val::Number)
 }
 
-/// Elements added up; where it `grows`, what was not seen can only add to it.
+/// The sum of elements; if it `grows`, missed events can only increase it.
 fn total(w: &CallArgs, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range, String> {
     let mut sum = 0i128;
     for e in w.elements {
@@ -272,7 +272,7 @@ fn percentile(w: &CallArgs, percent: i128) -> Result<Val, String> {
             samples.extend(render::buckets(h).map(|(least, most, n)| (Range { least, most }, n)));
         }
     }
-    // what has no least value comes first
+    // ranges without a lower bound come first
     samples.sort_by_key(|(range, _)| range.least);
     let count: i128 = samples.iter().map(|(_, n)| i128::from(*n)).sum();
     if count == 0 {

@@ -12,13 +12,13 @@ use crate::syntax::ast::BinOp;
 use crate::value::Counts;
 use crate::verdict::{Finding, Outcome, State, rule};
 
-/// Elements of a map that are shown where it is to blame.
+/// Number of elements of a map that are shown if it fails the expectation.
 const SHOWN: usize = 5;
 
 /// The outcome of an expectation.
 ///
-/// If events were lost, or probes are missing, no expectation is certainly met: one that is false even so fails, and all
-/// others are undecided.
+/// If events were lost, or probes are missing, no expectation is certainly met: one that is false for all possible
+/// values fails, and all others are undecided.
 pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
@@ -83,7 +83,7 @@ pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
     outcome
 }
 
-/// An expectation that there was no run for, and why.
+/// The outcome of an expectation whose run could not take place, and why.
 pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
     Outcome {
         subject: expectation.text.clone(),
@@ -97,8 +97,8 @@ pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
 
 /// What the maps of an expectation lack; nothing if they are complete.
 ///
-/// Records that found no space in the ring buffer are output. The kernel updates maps without them, so they count only if
-/// such a record empties one of these maps.
+/// Records that found no space in the ring buffer are output. The kernel updates maps without them, so they matter only
+/// if such a record clears one of these maps.
 fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
     let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
     let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
@@ -137,7 +137,7 @@ fn maps(e: &Expr) -> Vec<&MapRef> {
 /// The messages of one run.
 struct Findings<'a> {
     last: &'a FinalResults,
-    /// How keys are shown.
+    /// Formats keys.
     names: TextFormatter,
 }
 
@@ -146,7 +146,7 @@ impl Findings<'_> {
         Eval { last: self.last, lossy: false }.eval(e)
     }
 
-    /// What it is, as a message shows it.
+    /// A value in the form for messages.
     fn value(&self, e: &Expr, time: bool) -> String {
         match self.seen(e) {
             Ok(Val::Number(range)) => number(range, time),
@@ -186,7 +186,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The parts for which it does not hold.
+    /// Finds the parts that do not hold.
     fn find_unmet(&self, e: &Expr, lossy: bool, to: &mut Vec<String>) {
         let holds = |e: &Expr| Eval { last: self.last, lossy }.eval(e).is_ok_and(|v| v.truth() == Some(true));
         match &e.kind {
@@ -217,7 +217,7 @@ impl Findings<'_> {
         format!("`{}` is {}, expected {} {bound}", a.text, self.value(a, time), op.symbol())
     }
 
-    /// A function that is true or false of a map's keys.
+    /// The message about a function of a map's keys.
     fn keys(&self, e: &Expr, of: &MapRef, wanted: &[Constant]) -> String {
         let view = self.last.maps.iter().find(|v| v.name == of.map);
         let strange: Vec<String> = view
@@ -261,7 +261,7 @@ impl Findings<'_> {
     }
 }
 
-/// The same comparison with its sides changed over.
+/// The same comparison with its sides swapped.
 fn swapped(op: BinOp) -> Option<BinOp> {
     match op {
         BinOp::Lt => Some(BinOp::Gt),
@@ -284,8 +284,8 @@ fn swapped(op: BinOp) -> Option<BinOp> {
     }
 }
 
-/// Is there a duration in it (`5ms`)? Then all its numbers are such. A number's only other letters are `u`, `l`, those of
-/// hexadecimal digits and an exponent's.
+/// Does it contain a duration (`5ms`)? Then all its numbers are durations. A number's only other letters are `u`, `l`,
+/// those of hexadecimal digits and of an exponent.
 fn has_time(e: &Expr) -> bool {
     match &e.kind {
         Kind::Constant(Constant::Number(_)) => {

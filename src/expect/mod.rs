@@ -30,7 +30,7 @@ use crate::types::Type;
 use crate::value::Value;
 use crate::verdict::SourceLocation;
 
-/// An expectation that may be evaluated.
+/// An expectation that can be evaluated.
 #[derive(Clone, Debug)]
 pub struct Expectation {
     /// As the user wrote it.
@@ -77,12 +77,12 @@ enum Kind {
     Call {
         function: &'static Function,
         of: MapRef,
-        /// What follows the map: a percentile's number, keys.
+        /// The arguments after the map: a percentile's number, keys.
         rest: Vec<Constant>,
     },
     Negate(Box<Expr>),
     Not(Box<Expr>),
-    /// What makes numbers of numbers.
+    /// Arithmetic on numbers.
     Math(BinOp, Box<Expr>, Box<Expr>),
     /// `==`, `<` …
     Compare(BinOp, Box<Expr>, Box<Expr>),
@@ -93,7 +93,7 @@ enum Kind {
 /// A map, or an element of it.
 #[derive(Clone, Debug)]
 struct MapRef {
-    /// With its `@`; among [`Last::maps`](crate::output::Last) it is found by it.
+    /// Its name with `@`, by which it is found in [`Last::maps`](crate::output::Last).
     map: String,
     key: Option<Constant>,
     shape: Shape,
@@ -129,13 +129,13 @@ impl Constant {
 enum Shape {
     /// A value that the script assigned.
     Plain(Ty),
-    /// One number for each call: how many there were.
+    /// A count: one for each call.
     Count,
     /// One number of many; true: unsigned.
     Number(crate::builtins::Monotonicity, bool),
     /// Count and total.
     Stats,
-    /// The same, shown as the average.
+    /// The same, displayed as the average.
     Average,
     /// Count, total and samples.
     Samples,
@@ -154,7 +154,7 @@ impl Shape {
             Type::Deferred(tag) if crate::builtins::is_text(tag) => Shape::Plain(Ty::Text),
             Type::Agg(agg) => {
                 let Some((row, aggregate)) = crate::builtins::aggregate(&agg.function) else { return Shape::Other };
-                // what it gives of no values tells its kind
+                // its result for no values shows its kind
                 match (aggregate.merge)(agg, &[]) {
                     Value::Int(_) | Value::Uint(_) if row.params.is_empty() => Shape::Count,
                     Value::Int(_) | Value::Uint(_) => Shape::Number(aggregate.more, !agg.signed),
@@ -189,7 +189,7 @@ impl Shape {
         }
     }
 
-    /// The value of a plain read; none if there are several numbers.
+    /// The type of a plain read; none if there are several numbers.
     fn alone(self) -> Option<Ty> {
         match self {
             Shape::Plain(ty) => Some(ty),

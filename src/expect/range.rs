@@ -2,7 +2,7 @@
 
 use crate::syntax::ast::BinOp;
 
-/// All numbers from `least` to `most`; none is unbounded.
+/// All numbers from `least` to `most`; none means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub least: Option<i128>,
@@ -31,7 +31,7 @@ impl Range {
         Range { least: None, most: Some(n) }
     }
 
-    /// The only number that it can be.
+    /// Its only number, if there is only one.
     pub fn only(self) -> Option<i128> {
         self.least.filter(|_| self.least == self.most)
     }
@@ -106,7 +106,7 @@ impl Range {
         }
     }
 
-    /// Both bounds by a number, which turns them round if it is negative.
+    /// Both bounds multiplied or divided by a number; a negative number swaps them.
     fn scaled(self, by: i128, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {
         let (least, most) = (of(self.least, |n| f(n, by))?, of(self.most, |n| f(n, by))?);
         Ok(if by < 0 { Range { least: most, most: least } } else { Range { least, most } })
@@ -124,7 +124,7 @@ fn of(bound: Option<i128>, f: impl Fn(i128) -> Option<i128>) -> Result<Option<i1
     bound.map(|n| f(n).ok_or(Undefined::TooLarge)).transpose()
 }
 
-/// As messages show it.
+/// In the form for messages.
 impl std::fmt::Display for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.least, self.most) {

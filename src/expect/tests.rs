@@ -22,7 +22,7 @@ fn text(s: &str) -> Value {
     Value::Str { bytes: s.into(), cut: false }
 }
 
-/// The script's maps and what is in them.
+/// The script's maps and their contents.
 fn maps() -> (Vec<Map>, FinalResults) {
     let (name, pair) = (Type::Str(16), Type::Tuple(vec![Type::uint(4), Type::Str(16)]));
     let hist = |counts: &[u64]| {
@@ -195,7 +195,7 @@ fn buckets_may_be_too_wide_to_tell() {
     assert_eq!(rules(&judged("percentile(@l, 100) < 10", |_| {})), ["not-met"]);
 }
 
-/// What was seen can only have been more: what fails by it fails, and nothing passes.
+/// Missed events can only increase counts: expectations that fail nevertheless fail, and none pass.
 #[test]
 fn where_events_were_lost() {
     let missed = |last: &mut FinalResults| last.counts.push(Counts { probe: "p".into(), missed: 3, ..Counts::default() });
@@ -245,7 +245,7 @@ fn where_events_were_lost() {
     assert!(unknown(|last| last.counts[0].refused = 1));
     assert!(unknown(|last| last.counts[0].unstored = 1));
     assert!(unknown(|last| last.not_attached.push("kprobe:x".into())));
-    // lines for the reader, and ends of strings, are not what is in maps
+    // lost lines of output and ends of strings do not affect maps
     assert!(!unknown(|last| last.counts[0].dropped = 1));
     assert!(!unknown(|last| last.counts[0].cut = 1));
 }

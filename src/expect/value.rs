@@ -9,9 +9,9 @@ use crate::value::{Stats, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Val {
     Number(Range),
-    /// None: not known.
+    /// None: unknown.
     Text(Option<Vec<u8>>),
-    /// None: open.
+    /// None: undecided.
     Truth(Option<bool>),
 }
 
@@ -46,7 +46,7 @@ impl Element<'_> {
         }
     }
 
-    /// The number it is shown by.
+    /// The number that represents it in output.
     pub fn shown(&self) -> Option<i128> {
         if let Value::Avg(s) = self.value { s.average().number() } else { self.value.number() }
     }
@@ -70,7 +70,7 @@ pub(super) struct CallArgs<'a> {
     pub elements: &'a [Element<'a>],
     pub shape: Shape,
     pub rest: &'a [Constant],
-    /// Events were lost: there may have been more.
+    /// Events were lost, so counts may be too low.
     pub lossy: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
     }
 }
 
-/// What more events would have done to a number of the shape.
+/// The effect of further events on a number of this shape.
 pub(super) fn more(shape: Shape) -> Monotonicity {
     match shape {
         Shape::Count => Monotonicity::Raises,

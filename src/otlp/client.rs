@@ -11,12 +11,12 @@ use super::config::Endpoint;
 use super::resolve;
 use crate::failure::reason;
 
-/// Bytes of the head of an answer.
+/// Maximum size in bytes of the head of a response.
 const HEAD: usize = 16 << 10;
 const HEADERS: usize = 64;
-/// Bytes of an answer's body; a longer one is not read.
+/// Maximum size in bytes of a response's body; a longer one is not read.
 const BODY: usize = 64 << 10;
-/// The longest wait that a collector may ask for.
+/// The longest wait that a collector may request, in seconds.
 const LONGEST_WAIT: u64 = 300;
 
 /// A connection to a collector.
@@ -28,7 +28,7 @@ pub struct Client {
 /// The result of a request.
 #[derive(Debug)]
 pub enum Sent {
-    /// The collector has it; the body of its answer.
+    /// The collector has it; contains the body of its response.
     Accepted(Vec<u8>),
     /// It may be sent again, after this time if the collector said so.
     Later(Option<Duration>, String),
@@ -36,7 +36,7 @@ pub enum Sent {
     Refused(String),
 }
 
-/// The parts of an answer.
+/// The parts of a response.
 struct Answer {
     status: u16,
     retry_after: Option<Duration>,
@@ -45,7 +45,7 @@ struct Answer {
 }
 
 impl Client {
-    /// Not connected yet.
+    /// Creates a client that is not connected yet.
     pub fn new(to: Endpoint) -> Self {
         Self { to, stream: None }
     }
@@ -60,13 +60,13 @@ impl Client {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Sends a request of Protocol Buffers, which takes so long at most.
+    /// Sends a Protocol Buffers request, which takes this long at most.
     pub fn post(&mut self, message: &[u8], limit: Duration) -> Sent {
         let until = Instant::now() + limit.min(self.to.timeout);
         let request = self.request(message);
         let kept = self.stream.is_some();
         let mut result = self.exchange(&request, until);
-        // the collector may have closed a connection that was kept
+        // the collector may have closed the persistent connection
         if kept && result.as_ref().is_err_and(|why| why.kind() != ErrorKind::TimedOut) {
             result = self.exchange(&request, until);
         }
@@ -150,7 +150,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket's time-out is a call that would block.
+/// A socket's timeout appears as a call that would block.
 fn timed_out(why: io::Error) -> io::Error {
     if why.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { why }
 }
@@ -185,7 +185,7 @@ fn read(stream: &mut TcpStream, until: Instant) -> io::Result<Answer> {
             Ok(httparse::Status::Partial) | Err(_) => return Err(nonsense()),
         };
         let status = response.code.ok_or_else(nonsense)?;
-        // of an interim answer, the next one counts
+        // after an interim response, the next one counts
         if status < 200 {
             bytes.drain(..start);
             if bytes.is_empty() {
@@ -215,7 +215,7 @@ fn read(stream: &mut TcpStream, until: Instant) -> io::Result<Answer> {
     }
 }
 
-/// `Retry-After`: seconds, or a date as RFC 9110 prefers it.
+/// `Retry-After`: seconds, or a date in the form that RFC 9110 prefers.
 fn wait(text: &str, now: SystemTime) -> Option<Duration> {
     let seconds = match text.parse::<u64>() {
         Ok(seconds) => seconds,

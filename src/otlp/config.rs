@@ -14,19 +14,19 @@ const HTTP_PORT: u16 = 80;
 /// How to export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// None: not this signal.
+    /// None: this signal is not exported.
     pub metrics: Option<Endpoint>,
-    /// None: not this signal.
+    /// None: this signal is not exported.
     pub logs: Option<Endpoint>,
-    /// Sums are differences.
+    /// Sums are sent as differences.
     pub delta: bool,
-    /// Between two exports of metrics.
+    /// The interval between exports of metrics.
     pub interval: Duration,
-    /// A log record waits for others at most so long.
+    /// The longest time that a log record waits for others.
     pub delay: Duration,
-    /// Log records that wait at most.
+    /// Maximum number of pending log records.
     pub queue: usize,
-    /// Log records of a request.
+    /// Maximum number of log records in a request.
     pub batch: usize,
     /// Attributes of the resource that the environment sets.
     pub resource: Vec<(String, String)>,
@@ -39,24 +39,24 @@ pub struct Endpoint {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// With its first slash.
+    /// The path with its leading slash.
     pub path: String,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// The time of a request.
+    /// The timeout of a request.
     pub timeout: Duration,
     /// Bodies are compressed.
     pub gzip: bool,
 }
 
-/// Looks up a variable of the environment; an empty one is none.
+/// Looks up an environment variable; an empty one counts as unset.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Config {
     /// From the value of `--otlp`.
     ///
     /// # Errors
-    /// A value that cannot be used.
+    /// An invalid value.
     pub fn new(url: &str, var: Variables) -> Result<Self, Failure> {
         let delta = match var("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").map(|word| word.to_ascii_lowercase()).as_deref() {
             None | Some("cumulative") => false,
@@ -73,7 +73,7 @@ impl Config {
             delta,
             interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", 60_000, var)?,
             delay: milliseconds("OTEL_BLRP_SCHEDULE_DELAY", 1000, var)?,
-            // the specification's 2048 and 512 are for what applications log
+            // the specification's 2048 and 512 are intended for logs of applications
             queue: count("OTEL_BLRP_MAX_QUEUE_SIZE", 65_536, var)?,
             batch: count("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 4096, var)?,
             resource: resource.into_iter().chain(name).collect(),
@@ -82,7 +82,7 @@ impl Config {
 }
 
 fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpoint, Failure> {
-    // that of a signal is stronger
+    // the variable of a signal takes precedence
     let of = |what: &str| {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let both = format!("OTEL_EXPORTER_OTLP_{what}");

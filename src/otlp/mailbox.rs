@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between the run and a thread that sends.
+/// The queue between the run and a thread that sends.
 #[derive(Default)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
@@ -14,9 +14,9 @@ pub struct Mailbox {
 #[derive(Default)]
 struct Inner {
     items: VecDeque<Vec<u8>>,
-    /// Taken, and not done yet.
+    /// Number of items that were taken and are not finished.
     taken: usize,
-    /// The run is over, and so is sending at this time.
+    /// Set when the run is over: the time at which sending ends.
     until: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl Mailbox {
         true
     }
 
-    /// Takes as many items, waiting so long for them unless the run is over.
+    /// Takes up to this many items, and waits this long for them unless the run is over.
     pub fn take(&self, batch: usize, delay: Duration) -> Vec<Vec<u8>> {
         let until = Instant::now() + delay;
         let mut inner = self.lock();
@@ -53,7 +53,7 @@ impl Mailbox {
         }
     }
 
-    /// Waits, but not beyond the end of the run; then, not beyond the end of sending.
+    /// Waits, but not beyond the end of the run; after that, not beyond the end of sending.
     pub fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut inner = self.lock();
@@ -68,7 +68,7 @@ impl Mailbox {
         }
     }
 
-    /// The run is over.
+    /// Notes that the run is over.
     pub fn end(&self, until: Instant) {
         self.lock().until = Some(until);
         self.told.notify_all();
@@ -84,12 +84,12 @@ impl Mailbox {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// What was taken is done.
+    /// Marks the taken items as finished.
     pub fn done(&self) {
         self.lock().taken = 0;
     }
 
-    /// How many items wait, or were taken and are not done.
+    /// Number of pending and unfinished items.
     pub fn unsent(&self) -> u64 {
         let inner = self.lock();
         (inner.items.len() + inner.taken) as u64

@@ -26,11 +26,11 @@ pub type Key = (String, Vec<String>, bool);
 pub struct Request {
     /// `ExportMetricsServiceRequest`
     pub body: Vec<u8>,
-    /// What is acknowledged with it, for differences.
+    /// The points that the collector acknowledges with it, for differences.
     pub sent: Vec<(Key, Point)>,
 }
 
-/// What all messages of a run begin with.
+/// The common start of all messages of a run.
 pub struct Heading {
     /// `Resource`
     pub resource: Vec<u8>,
@@ -43,12 +43,12 @@ pub struct Heading {
 pub struct Times {
     /// When counting began.
     pub start: u64,
-    /// Now.
+    /// The current time.
     pub now: u64,
 }
 
 impl Heading {
-    /// Of these attributes.
+    /// Creates the heading with these attributes.
     pub fn new(resource: &[(String, Value)], scope: &[(String, Value)]) -> Self {
         let mut of = Message::default();
         attributes(&mut of, 1, resource.iter().map(|(name, value)| (name.as_str(), value)));
@@ -80,7 +80,7 @@ impl Heading {
         self.request(&items.bytes())
     }
 
-    /// Requests for all series; where `known` is given, for what was added since.
+    /// Requests for all series; if `known` is given, for the differences since then.
     pub fn metrics(&self, families: &[Family], times: Times, known: Option<&BTreeMap<Key, Point>>) -> Vec<Request> {
         let mut requests = Vec::new();
         let mut items = Message::default();
@@ -117,7 +117,7 @@ impl Heading {
     }
 }
 
-/// What a series shows; none if nothing was added since the last time.
+/// The point of a series; none if nothing was added since the last time.
 fn added(family: &Family, series: &Series, known: Option<&BTreeMap<Key, Point>>, sent: &mut Vec<(Key, Point)>) -> Option<Point> {
     let (Some(known), true) = (known, family.kind != Kind::Gauge) else { return Some(series.point.clone()) };
     let key = (family.name.clone(), series.values.clone(), series.other);
@@ -194,7 +194,7 @@ fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> 
         Kind::Histogram | Kind::Summary => {
             labels(9, &mut to);
             to.fixed(4, point.count);
-            // the sum of a histogram is one that does not fall
+            // the sum of a histogram must be monotonic
             if let Some(sum) = point.sum.filter(|_| !point.negative) {
                 to.double(5, double(sum, family.power));
             }
@@ -215,7 +215,7 @@ fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> 
     to.bytes()
 }
 
-/// The nearest number.
+/// The nearest floating-point number.
 fn double(n: i128, power: u32) -> f64 {
     if power == 0 { n as f64 } else { scaled(n, power).parse().unwrap_or(n as f64) }
 }
@@ -268,7 +268,7 @@ fn any(value: &Value, formatter: &TextFormatter, to: &mut Message) {
     }
 }
 
-/// `LogRecord`; none of what is no record.
+/// `LogRecord`; none for output that is not a record.
 pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>> {
     let mut to = Message::default();
     let ((severity, word), kind) = match output {
@@ -332,7 +332,8 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
     Some(to.bytes())
 }
 
-/// What a collector refused of a request that it accepted: how much, and why (`ExportMetricsServiceResponse`, `ExportLogsServiceResponse`).
+/// What a collector rejected of a request that it accepted: the number of items, and why
+/// (`ExportMetricsServiceResponse`, `ExportLogsServiceResponse`).
 pub fn partial_success(response: &[u8]) -> Option<(u64, String)> {
     let (_, Field::Data(partial)) = fields(response).find(|(field, _)| *field == 1)? else { return None };
     let mut rejected = (0, String::new());

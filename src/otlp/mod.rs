@@ -56,10 +56,10 @@ struct Sender {
 }
 
 impl Export {
-    /// Starts to export what the run says and counts.
+    /// Starts to export the output and the counts of the run.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, warn: bool) -> Result<Self, Failure> {
         let heading = Arc::new(heading(&config, scrapes.blank()));
         let tally = Arc::new(Tally::default());
@@ -96,7 +96,7 @@ impl Export {
         }))
     }
 
-    /// The run is over: sends the rest, as long as a request may take, and tells what was lost.
+    /// Called when the run is over: sends the rest, for at most the duration of a request, and reports losses.
     pub fn finish(self) {
         let mut waited: Vec<(&Sender, Instant)> = Vec::new();
         let limits = [self.config.logs.as_ref(), self.config.metrics.as_ref()].map(|to| to.map(|to| to.timeout).unwrap_or_default());
@@ -142,7 +142,7 @@ fn spawn(name: &str, mailbox: Arc<Mailbox>, run: impl FnOnce() -> bool + Send + 
     Ok(Sender { mailbox, done })
 }
 
-/// What is known of the machine and of the script, by the names of OpenTelemetry's semantic conventions.
+/// Information about the machine and the script, by the names of OpenTelemetry's semantic conventions.
 fn heading(config: &Config, state: &State) -> Heading {
     let text = |name: &str, value: &str| (name.to_string(), Value::Text(value.into()));
     let machine = match state.machine.as_str() {

@@ -9,7 +9,7 @@ const LENGTH: u32 = 2;
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// Its bytes.
+    /// The bytes of the message.
     pub fn bytes(self) -> Vec<u8> {
         self.0
     }

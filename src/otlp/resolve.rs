@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::input;
 
-/// Bytes of a file of the system.
+/// Maximum size in bytes of a system file.
 const FILE: u64 = 1 << 20;
-/// Time for an answer of one server.
+/// The timeout for one server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum number of servers that are queried.
 const SERVERS: usize = 3;
@@ -21,7 +21,7 @@ const AAAA: u16 = 28;
 /// The addresses of a host.
 ///
 /// # Errors
-/// There is none, or no server says so in time.
+/// The host has no address, or no server answers in time.
 pub fn addresses(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
     let with_port = |ip: IpAddr| SocketAddr::new(ip, port);
     if let Ok(ip) = host.parse() {
@@ -62,11 +62,11 @@ fn of_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     lines.filter_map(of).collect()
 }
 
-/// What resolv.conf(5) says.
+/// The contents of resolv.conf(5).
 struct Resolver {
     servers: Vec<SocketAddr>,
     search: Vec<String>,
-    /// A name with as many dots is first tried as it is.
+    /// A name with at least this many dots is first tried unchanged.
     dots: usize,
 }
 
@@ -136,7 +136,7 @@ fn ask(server: SocketAddr, name: &str, until: Instant) -> io::Result<Vec<IpAddr>
     Ok(found)
 }
 
-/// RFC 1035, section 4.1
+/// A query by RFC 1035, section 4.1.
 fn query(id: u16, name: &str, kind: u16) -> io::Result<Vec<u8>> {
     let mut to = id.to_be_bytes().to_vec();
     // recursion is desired; one question
@@ -152,7 +152,7 @@ fn query(id: u16, name: &str, kind: u16) -> io::Result<Vec<u8>> {
     Ok(to)
 }
 
-/// None: this is no answer to the question.
+/// None: this is not an answer to the query.
 fn answers(bytes: &[u8], id: u16) -> Option<Vec<IpAddr>> {
     let word = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     if word(0)? != id || word(2)? & 0x8000 == 0 {

@@ -24,7 +24,7 @@ pub struct Tally {
     pub sent: AtomicU64,
     /// They found no room in the queue.
     pub overflowed: AtomicU64,
-    /// The collector did not take them, and they are not sent again.
+    /// The collector rejected them permanently.
     pub refused: AtomicU64,
 }
 
@@ -99,7 +99,7 @@ impl Line {
     }
 }
 
-/// From half to all of it, so that many machines do not come at one moment.
+/// A random wait of half to all of it, so that many machines do not retry at the same time.
 fn jittered(wait: Duration) -> Duration {
     let random = u64::from(since_1970().subsec_nanos() ^ std::process::id()) % 512;
     wait / 2 + Duration::from_nanos(wait.as_nanos() as u64 / 1024 * random)
@@ -173,13 +173,13 @@ pub struct MetricSender {
     pub scrapes: Arc<Scrapes>,
     pub metrics: Metrics,
     pub interval: Duration,
-    /// Sums are what was added since the collector got the last ones.
+    /// Sums are the differences since the last acknowledged request.
     pub delta: bool,
     pub warn: bool,
 }
 
 impl MetricSender {
-    /// Returns true if the collector has what the run had counted at its end.
+    /// Returns true if the collector has the final state of the run.
     pub fn run(self) -> bool {
         let Self { client, heading, mailbox, tally, scrapes, mut metrics, interval, delta, warn } = self;
         let mut line = Line::new(client, "metrics", warn);
@@ -190,7 +190,7 @@ impl MetricSender {
         loop {
             mailbox.pause(wait);
             let ends = mailbox.left().is_some();
-            // a run that failed has nothing to tell
+            // a run that failed has no state
             let state = if ends { scrapes.last() } else { scrapes.ask() };
             let Some(state) = state else {
                 if ends {
@@ -204,7 +204,7 @@ impl MetricSender {
             let mut again = None;
             for request in heading.metrics(&families, times, delta.then_some(&known)) {
                 match line.send(&request.body, &mailbox) {
-                    // what was refused would be refused again
+                    // a rejected request would be rejected again
                     Outcome::Done(_) | Outcome::Refused => known.extend(request.sent),
                     Outcome::Again(wait) => {
                         again = Some(wait);

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Scale, Value};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(Csv { warnings: options.warnings, keys: options.key_parts.max(1), begun: false })
 }
@@ -25,7 +25,7 @@ struct Csv {
     begun: bool,
 }
 
-/// A row apart from its type, its name and its key.
+/// A row without its type, its name and its key.
 #[derive(Default)]
 struct Row {
     /// Start of an interval, nanoseconds since 1970.
@@ -49,7 +49,7 @@ impl Row {
 
 impl Renderer for Csv {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
-        // a vector takes all that is written to it
+        // writing to a vector does not fail
         let _ = self.append(output, &mut to.out);
     }
 }

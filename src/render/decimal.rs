@@ -42,7 +42,7 @@ pub fn fixed((num, den): Fraction, places: usize) -> String {
     text
 }
 
-/// Adds one to the last digit; true when the number grew by a digit.
+/// Adds one to the last digit; returns true if the number grew by a digit.
 fn carry(digits: &mut Vec<u8>) -> bool {
     for b in digits.iter_mut().rev() {
         if *b < b'9' {
@@ -55,7 +55,7 @@ fn carry(digits: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Nanoseconds as people say them: `999 ns`, `1.50 us`, `12.00 ms`, `59.99 s`, then `1m05s`, `2h07m`, `3d04h`. `places`
+/// Nanoseconds in readable form: `999 ns`, `1.50 us`, `12.00 ms`, `59.99 s`, then `1m05s`, `2h07m`, `3d04h`. `places`
 /// are those of `us`, `ms` and `s`; 2 by default.
 pub fn duration(ns: Fraction, places: Option<usize>) -> String {
     let places = places.unwrap_or(2).min(MOST_PLACES);
@@ -97,10 +97,10 @@ pub fn size(bytes: Fraction, places: Option<usize>) -> String {
 }
 
 const SECOND: i128 = 1_000_000_000;
-/// So that what is multiplied by its power of ten fits in 128 bits.
+/// Limit of decimals, so that products with the power of ten fit in 128 bits.
 const MOST_PLACES: usize = 9;
 
-/// Is it less than `most` units once it is rounded to these places?
+/// Is it less than `most` units after rounding to these places?
 fn below(value: Fraction, unit: i128, most: i128, places: usize) -> bool {
     value.1 != 0 && rounded(value, unit, places).abs() < most * power(places)
 }
@@ -109,7 +109,7 @@ fn power(places: usize) -> i128 {
     10i128.pow(places.min(MOST_PLACES) as u32)
 }
 
-/// In `10^-places` of a unit, rounded half away from zero.
+/// The value in `10^-places` of a unit, rounded half away from zero.
 fn rounded((num, den): Fraction, unit: i128, places: usize) -> i128 {
     let n = num.unsigned_abs().saturating_mul(power(places).unsigned_abs());
     let d = den.unsigned_abs().saturating_mul(unit.unsigned_abs()).max(1);
@@ -139,7 +139,7 @@ mod tests {
     fn as_c_rounds_what_it_can_hold() {
         for num in -2000..2000 {
             for den in [1, 3, 7, 9, 11, 13, 1000] {
-                // ties aside, where C's rounding depends on the last bit of its binary fraction
+                // except for ties, where C's rounding depends on the last bit of its binary fraction
                 if num * 1000 % den != 0 {
                     let expected = format!("{:.2}", f64::from(num) / f64::from(den));
                     assert_eq!(fixed((num.into(), den.into()), 2), expected, "{num} / {den}");

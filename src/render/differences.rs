@@ -1,6 +1,6 @@
 //! Deliberate differences from bpftrace, for the manual.
 
-/// A topic, and how rbt differs.
+/// A topic, and the difference.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "printf",

@@ -15,20 +15,20 @@ use super::{Base, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{MapView, Value};
 
-/// Why a map has no picture.
+/// Why a map has no flame graph.
 const NO_PICTURE: &str = "no stacks with numbers, and no heat map";
 
-/// Makes the renderer whose stacks grow upward.
+/// Creates the renderer whose stacks grow upward.
 pub fn flamegraph(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(Pictures::new(options, Direction::Straight))
 }
 
-/// Makes the renderer whose stacks grow downward.
+/// Creates the renderer whose stacks grow downward.
 pub fn icicle(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(Pictures::new(options, Direction::Inverted))
 }
 
-/// The stacks of maps as lines that the library reads, with the name of each map.
+/// The stacks of maps as lines for the library, by the name of the map.
 pub type Folded = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The stacks of these maps.
@@ -41,7 +41,7 @@ struct Pictures {
     /// The script and the host.
     of: String,
     base: Option<Arc<Base>>,
-    /// Those that are not written yet, by name: the last that was printed of each.
+    /// Pictures that are not written yet, by name: the last printed one of each map.
     maps: BTreeMap<String, Picture>,
     /// Maps that could not be compared.
     alone: Vec<String>,
@@ -82,7 +82,7 @@ impl Pictures {
         }
     }
 
-    /// What a map is compared with, and what that is called.
+    /// The stacks with which a map is compared, and their name.
     fn base(&mut self, name: &str) -> Option<(BTreeMap<String, u64>, String)> {
         let base = self.base.clone()?;
         let found = match &*base {
@@ -123,7 +123,7 @@ impl Renderer for Pictures {
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
-        // a map that others are compared with comes last, because it must be there until then
+        // a map with which others are compared comes last, because it must exist until then
         let compared = self.base.as_ref().and_then(|base| base.map()).map(String::from);
         let next = self.maps.keys().find(|name| compared.as_ref() != Some(name)).or(self.maps.keys().next()).cloned();
         let Some((name, picture)) = next.and_then(|name| self.maps.remove_entry(&name)) else {
@@ -165,7 +165,7 @@ impl Pictures {
         let lines: Vec<String> = match self.base(name) {
             Some((before, place)) => {
                 options.subtitle = Some(visible(&format!("{}, compared with {place}: red is more, blue is less", self.of)));
-                // the library draws what there is now: what is gone has no width
+                // the library draws the current stacks: those that are gone have no width
                 let one = |line: &String| format!("{line} {} {}", before.get(line).unwrap_or(&0), stacks.lines.get(line).unwrap_or(&0));
                 before.keys().chain(stacks.lines.keys().filter(|line| !before.contains_key(*line))).map(one).collect()
             }
@@ -176,7 +176,7 @@ impl Pictures {
 }
 
 impl Stacks {
-    /// A box that says that there are none.
+    /// A box that says that there are no stacks.
     fn none() -> Self {
         Self { lines: [("[no stacks]".into(), 1)].into(), kinds: BTreeMap::new(), width: Width::Samples }
     }
@@ -204,7 +204,7 @@ impl Stacks {
     }
 }
 
-/// A line in which the library finds no comment, and no number but those that follow.
+/// A line in which the library finds no comment, and no numbers except the following ones.
 fn plain(line: String) -> String {
     let line = line.strip_prefix("# ").map(|rest| format!("#\u{a0}{rest}")).unwrap_or(line);
     match line.rsplit_once(' ') {

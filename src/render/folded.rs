@@ -15,9 +15,9 @@ use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
-    // All but maps goes to standard error.
+    // All output except for maps goes to standard error.
     let text = RenderOptions { terminal: options.messages_terminal, ..options.clone() };
     Box::new(Folded {
         text: text::make(&text),
@@ -32,7 +32,7 @@ struct Folded {
     trailer: Vec<u8>,
     /// Control characters are escaped.
     visible: bool,
-    /// Another renderer has all but maps.
+    /// Another renderer prints everything but maps.
     beside: bool,
 }
 

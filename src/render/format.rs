@@ -18,7 +18,7 @@ use super::value_text;
 pub enum Piece {
     /// Literal text.
     Text(Vec<u8>),
-    /// Shows the next argument.
+    /// Prints the next argument.
     ConversionSpec(ConversionSpec),
 }
 
@@ -29,27 +29,27 @@ pub struct ConversionSpec {
     pub offset: usize,
     /// As written, `%-8s`: for messages.
     pub source: String,
-    /// `-`: at the left of its width.
+    /// `-`: left-aligned in its width.
     pub left: bool,
-    /// `+`: a sign before positive numbers too.
+    /// `+`: a sign before positive numbers, too.
     pub plus: bool,
-    /// A space where a sign would be.
+    /// A space in place of a plus sign.
     pub space: bool,
     /// `#`: prefix `0` or `0x`.
     pub alt: bool,
-    /// `0`: filled with zeros.
+    /// `0`: padded with zeros.
     pub zero: bool,
-    /// Least number of columns (bytes).
+    /// Minimum number of columns (bytes).
     pub width: usize,
-    /// Most bytes of text or of a buffer, least digits of a number.
+    /// Maximum number of bytes of a text or a buffer; minimum number of digits of a number.
     pub precision: Option<usize>,
-    /// Low bits of an integer that count: 32, or 8, 16 or 64 by the length modifier.
+    /// Number of low bits of an integer that are printed: 32, or 8, 16 or 64 by the length modifier.
     pub bits: u32,
-    /// How the argument is shown.
+    /// The form of the argument.
     pub conversion: Conversion,
 }
 
-/// What a conversion's letters mean.
+/// The meaning of a conversion's letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conversion {
     /// `d`, `i`
@@ -84,7 +84,7 @@ pub enum Conversion {
     Size,
 }
 
-/// What is wrong with a format string.
+/// An error in a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// Bytes from the format's start to the `%`.
@@ -96,7 +96,7 @@ pub struct FormatError {
 /// Maximum width and precision. Larger ones are mistakes, and would exhaust memory.
 const LIMIT: usize = 65_535;
 
-/// Splits a format string into pieces; texts are never empty, and two never follow one another.
+/// Splits a format string into pieces; texts are never empty, and never adjacent.
 pub fn parse(format: &[u8]) -> Result<Vec<Piece>, FormatError> {
     split(format).map(|(pieces, _)| pieces)
 }
@@ -146,19 +146,19 @@ pub fn specs(pieces: &[Piece]) -> impl Iterator<Item = &ConversionSpec> {
     })
 }
 
-/// Appends what `%s` and `%c` show of the argument of this number, from 0.
+/// Appends the text for `%s` and `%c` of the argument of this number, from 0.
 pub type Text<'t> = &'t dyn Fn(usize, &Value, &mut Vec<u8>);
 
-/// The text of `pieces` with `args`; `text` is what `%s` shows.
+/// The text of `pieces` with `args`; `text` provides that of `%s`.
 pub fn format(pieces: &[Piece], args: &[Value], text: Text) -> Vec<u8> {
     let mut to = Vec::with_capacity(64);
     format_into(pieces, args, text, &mut to);
     to
 }
 
-/// As [`format()`], appended.
+/// Like [`format()`], but appends.
 ///
-/// An argument that its conversion cannot show (check should have refused it) becomes `!{message}`.
+/// An argument that its conversion cannot print (the checker should have rejected it) becomes `!{message}`.
 pub fn format_into(pieces: &[Piece], args: &[Value], text: Text, to: &mut Vec<u8>) {
     let mut args = args.iter().enumerate();
     for piece in pieces {
@@ -172,7 +172,7 @@ pub fn format_into(pieces: &[Piece], args: &[Value], text: Text, to: &mut Vec<u8
     }
 }
 
-/// What a conversion shows.
+/// The kind of text that a conversion produces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConversionKind {
     Anything,
@@ -200,7 +200,7 @@ impl Conversion {
 }
 
 impl ConversionSpec {
-    /// Can it show a value of this type? An aggregation has to be read as an integer first.
+    /// Can it print a value of this type? An aggregation must be read as an integer first.
     pub fn accepts(&self, ty: &Type) -> bool {
         match self.conversion.shows() {
             ConversionKind::Anything => true,
@@ -218,7 +218,7 @@ impl ConversionSpec {
         self.conversion.shows() == ConversionKind::Fractions
     }
 
-    /// What [`ConversionSpec::accepts`], in words: `an integer`.
+    /// A description of what [`ConversionSpec::accepts`]: `an integer`.
     pub fn expects(&self) -> &'static str {
         match self.conversion.shows() {
             ConversionKind::Anything => "any value",
@@ -301,12 +301,12 @@ impl ConversionSpec {
         }
         let body = to.len() + usize::from(text.starts_with('-'));
         to.extend_from_slice(text.as_bytes());
-        // zeros would make another number of `inf`
+        // padding with zeros would turn `inf` into another word
         let number = text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
         self.widen(start, body, self.zero && number, to);
     }
 
-    /// What a number that is not negative starts with.
+    /// The prefix of a nonnegative number.
     fn sign(&self, to: &mut Vec<u8>) {
         if self.plus {
             to.push(b'+');
@@ -347,7 +347,7 @@ impl ConversionSpec {
             }
             Conversion::Unsigned => self.digits(start, plain, 10, to),
             Conversion::Octal => {
-                // in C the prefix is a digit like others: a zero that would have none has this one
+                // in C the prefix is a digit: a zero without other digits gets it
                 if self.alt && (plain != 0 || self.precision == Some(0)) {
                     to.push(b'0');
                 }
@@ -384,7 +384,7 @@ impl ConversionSpec {
     /// Appends digits after the sign or prefix that starts at `start`.
     fn digits(&self, start: usize, value: u64, base: u64, to: &mut Vec<u8>) {
         let first = to.len();
-        // In C, no digit at all stands for zero with a precision of zero.
+        // In C, zero has no digits if the precision is zero.
         if !(value == 0 && self.precision == Some(0)) {
             unsigned(to, value, base, self.conversion == Conversion::UpperHex);
         }
@@ -413,13 +413,13 @@ impl ConversionSpec {
         }
     }
 
-    /// Is its precision a number of digits? Then C has no zeros fill the width.
+    /// Is its precision a number of digits? Then C does not pad with zeros.
     pub fn counts_digits(&self) -> bool {
         self.conversion.shows() == ConversionKind::Integers && !matches!(self.conversion, Conversion::Char | Conversion::Gfp)
     }
 }
 
-/// Puts `count` times `byte` at `at`.
+/// Inserts `count` bytes `byte` at `at`.
 fn insert(at: usize, count: usize, byte: u8, to: &mut Vec<u8>) {
     if count > 0 && at <= to.len() {
         to.splice(at..at, std::iter::repeat_n(byte, count));
@@ -454,7 +454,7 @@ impl Cursor<'_> {
         found
     }
 
-    /// Digits, none of which is also zero; one over the limit when it is passed.
+    /// Digits, possibly none, which means zero; one above the limit if it is exceeded.
     fn number(&mut self) -> usize {
         let mut n = 0usize;
         while let Some(b @ b'0'..=b'9') = self.peek() {
@@ -465,15 +465,15 @@ impl Cursor<'_> {
     }
 }
 
-/// What follows a `%`.
+/// The directive after a `%`.
 enum Directive {
     ConversionSpec(ConversionSpec),
-    /// Another `%`: both are one.
+    /// Another `%`: both are one percent sign.
     Percent,
     Nothing,
 }
 
-/// After the `%`.
+/// Parses the directive after a `%`.
 fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     let offset = cursor.at - 1;
     let mut spec = ConversionSpec {
@@ -501,7 +501,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
         cursor.at += 1;
     }
     let fail = |message: String| Err(FormatError { offset, message });
-    // no value gives a width: bpftrace ignores it
+    // no argument provides a width: bpftrace ignores the asterisk
     if !cursor.eat(b'*') {
         spec.width = cursor.number();
     }
@@ -519,7 +519,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     } else if b"jzt".iter().any(|b| cursor.eat(*b)) {
         spec.bits = 64;
     } else {
-        cursor.eat(b'L'); // of C's floating-point conversions: no integer is wider by it
+        cursor.eat(b'L'); // of C's floating-point conversions: it does not widen integers
     }
     let Some(letter) = cursor.next() else { return Ok(Directive::Nothing) };
     spec.conversion = match letter {
@@ -561,7 +561,7 @@ fn fixed(f: f64, places: usize) -> String {
 }
 
 #[cfg(test)]
-#[allow(unsafe_code)] // C's own snprintf is the judge
+#[allow(unsafe_code)] // compares with C's snprintf
 mod tests {
     use super::super::style::Style;
     use super::*;
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn as_c_formats_integers() {
-        // Each of these against the C library.
+        // Compare each of these with the C library.
         for format in [
             "%d", "%5d", "%-5d|", "%05d", "%+d", "% d", "%+05d", "%.3d", "%8.3d", "%-8.3d|", "%08.3d", "%.0d", "%i", "%u", "%x", "%X",
             "%#x", "%#X", "%#o", "%o", "%#.3o", "%#.o", "%#.0o", "%#5.o|", "%#.0x", "%+.0d", "%.u", "%#10x", "%#010x", "%-#10x|",
@@ -631,7 +631,7 @@ mod tests {
                 i64::MAX,
                 i64::MIN,
             ] {
-                // C's takes the low 32 bits of what is passed where the format has no modifier.
+                // C takes the low 32 bits of an argument without a modifier in the format.
                 let mut expected = [0u8; 64];
                 let c = std::ffi::CString::new(format).unwrap();
                 let length = unsafe { libc::snprintf(expected.as_mut_ptr().cast(), 64, c.as_ptr(), v) };
@@ -663,7 +663,7 @@ mod tests {
 
     #[test]
     fn percent_signs_alone() {
-        // as bpftrace 0.26 takes them
+        // as in bpftrace 0.26
         let text = |format: &str| String::from_utf8(super::format(&parse(format.as_bytes()).unwrap(), &[], &|_, _, _| {})).unwrap();
         for (format, expected) in [
             ("100%", "100%"),

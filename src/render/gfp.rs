@@ -3,9 +3,9 @@
 use super::integers::address;
 
 /// In the order of the kernel's own table for trace output (include/trace/events/mmflags.h): the widest combination
-/// first. Values are those of include/linux/gfp_types.h, whose bits 0 to 23 are the same in all kernels since 5.14 (bit 9
-/// was `__GFP_ATOMIC` until 6.2 and has no name since); what bits from 24 on mean depends on how a kernel was
-/// configured, so they are left as a number.
+/// first. Values are those of include/linux/gfp_types.h, whose bits 0 to 23 are the same in all kernels since 5.14 (bit
+/// 9 was `__GFP_ATOMIC` until 6.2 and has no name since); the meaning of bits from 24 on depends on the kernel's
+/// configuration, so they are printed as a number.
 const NAMES: &[(&str, u64)] = &[
     ("GFP_TRANSHUGE", TRANSHUGE_LIGHT | 0x400),
     ("GFP_TRANSHUGE_LIGHT", TRANSHUGE_LIGHT),

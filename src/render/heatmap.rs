@@ -6,12 +6,12 @@ use super::time::strftime;
 use crate::terminal::{Canvas, paint};
 use crate::value::HeatMap;
 
-/// Columns of a row's label.
+/// Width of a row's label in columns.
 const LABEL: usize = 16;
 /// Maximum number of rows; more are joined.
 const MOST_ROWS: usize = 40;
 
-/// Appends the picture: rows, the times of the first and the last column, what the shades mean.
+/// Appends the picture: rows, the times of the first and the last column, and the legend.
 pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
     let Some(grid) = Grid::of(map, canvas.columns.saturating_sub(LABEL + 3).max(1)) else {
         to.extend_from_slice(b"<no data>\n");
@@ -21,7 +21,7 @@ pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
     let mut lines = String::new();
     for (label, cells) in grid.labels.iter().zip(&grid.cells).rev() {
         lines += &format!("{label:<LABEL$} |");
-        // neighbors of one color are painted together
+        // adjacent cells of one color are painted together
         for same in cells.chunk_by(|a, b| shades.level(*a) == shades.level(*b)) {
             lines += &shades.paint(shades.level(same.first().copied().unwrap_or(0)), same.len());
         }
@@ -39,20 +39,20 @@ pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
 
 /// The cells of the picture.
 pub struct Grid {
-    /// Of the rows, from the least value up.
+    /// Labels of the rows, from the least value upward.
     pub labels: Vec<String>,
-    /// By row and column.
+    /// The counts, by row and column.
     pub cells: Vec<Vec<u64>>,
     /// Start of the first column.
     pub first: i128,
     /// Start of the last column.
     pub last: i128,
-    /// Nanoseconds of a column.
+    /// Length of a column in nanoseconds.
     pub step: i128,
 }
 
 impl Grid {
-    /// Neighboring intervals and buckets are joined where the picture would be too large. None without values.
+    /// Adjacent intervals and buckets are joined if the picture would be too large. None without values.
     pub fn of(map: &HeatMap, most_columns: usize) -> Option<Self> {
         let some = |at: &usize| map.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
         let buckets = map.columns.first()?.1.len();
@@ -82,8 +82,8 @@ impl Grid {
     }
 }
 
-/// Shades from none to the darkest, and the least count of each. The steps between counts are equal factors: a linear scale
-/// would not tell a single value from none.
+/// Shades from none to the darkest, and the least count of each. The steps between counts are equal factors: a linear
+/// scale would not distinguish a single value from none.
 struct Shades {
     least: Vec<u64>,
     most: u64,
@@ -92,7 +92,7 @@ struct Shades {
 
 const BLOCKS: &[char] = &['░', '▒', '▓', '█'];
 const LETTERS: &[char] = &['.', ':', '+', '*', '#', '@'];
-/// From the palette of 256 colors, seen on black and on white: from purple to yellow.
+/// From the palette of 256 colors, readable on black and on white: from purple to yellow.
 const COLORS: &[u8] = &[55, 91, 127, 163, 199, 203, 209, 215];
 
 impl Shades {
@@ -118,7 +118,7 @@ impl Shades {
     /// This many cells of a shade.
     fn paint(&self, level: usize, cells: usize) -> String {
         let Some(level) = level.checked_sub(1) else { return " ".repeat(cells) };
-        // of few levels, the darkest is used as well
+        // with few levels, the darkest is used as well
         let of = |all: usize| if self.least.len() > 1 { level * (all - 1) / (self.least.len() - 1) } else { all - 1 };
         let pick = |from: &[char]| from.get(of(from.len())).copied().unwrap_or('#');
         match self.canvas.palette() {

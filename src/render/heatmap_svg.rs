@@ -14,10 +14,10 @@ const MOST_COLUMNS: usize = 300;
 const MOST_PANELS: usize = 50;
 
 const WIDTH: usize = 1200;
-/// Of the names of buckets, to the left.
+/// Width of the names of buckets, to the left.
 const LABELS: usize = 150;
 const ROW: usize = 14;
-/// Of the title, of a panel's own title, and of the times below a panel.
+/// Height of the title, of a panel's title, and of the times below a panel.
 const TITLE: usize = 56;
 const LINE: usize = 20;
 
@@ -25,11 +25,11 @@ const LINE: usize = 20;
 pub struct Panel {
     key: String,
     grid: Grid,
-    /// For the times, as `strftime` reads it.
+    /// The format of the times for `strftime`.
     format: &'static str,
 }
 
-/// The panels of a map, those of the most values first.
+/// The panels of a map, those with the most values first.
 pub fn panels(view: &MapView) -> Vec<Panel> {
     let mut all: Vec<(u64, Panel)> = Vec::new();
     for (key, value) in &view.entries {
@@ -117,7 +117,7 @@ impl Panel {
     }
 }
 
-/// From yellow to dark red. Counts differ by orders of magnitude, so the logarithm decides.
+/// A color from yellow to dark red, by the logarithm, because counts differ by orders of magnitude.
 fn shade(count: u64, most: u64) -> String {
     let part = if most > 1 { (count as f64).ln() / (most as f64).ln() } else { 1.0 };
     let between = |from: f64, to: f64| (from + (to - from) * part).round() as u8;

@@ -4,10 +4,10 @@ use crate::value::{Hist, Scale};
 
 use super::integers::decimal;
 
-/// A bar of the greatest count, in columns.
+/// Width of the bar of the greatest count, in columns.
 const BAR: u64 = 52;
 
-/// One row, for both formats.
+/// A row, for both formats.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     /// Minimum, or none if unbounded.
@@ -18,11 +18,11 @@ pub struct Row {
     pub label: String,
     /// The number to print, divided if requested.
     pub count: u64,
-    /// Columns of the bar.
+    /// Width of the bar in columns.
     pub bar: u64,
 }
 
-/// From the first to the last bucket that has samples, those between included.
+/// The rows from the first to the last bucket with samples, including those between.
 ///
 /// `div` divides the counts of a logarithmic histogram; a linear one ignores it. Bars are of the undivided counts.
 pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
@@ -65,13 +65,13 @@ pub struct Bounds {
     pub min: Option<i128>,
     /// Maximum (inclusive), or none if unbounded.
     pub max: Option<i128>,
-    /// The minimum, as a label has it.
+    /// The minimum in the form for labels.
     from: String,
-    /// What is just above the maximum, as a label has it.
+    /// The value just above the maximum in the form for labels.
     to: String,
 }
 
-/// Of the bucket with this index.
+/// The bounds of the bucket with this index.
 pub fn bounds(scale: Scale, index: u64) -> Bounds {
     match scale {
         Scale::Log2 { k } => log2(index, k),
@@ -87,10 +87,10 @@ pub fn label(first: &Bounds, last: &Bounds) -> String {
     format!("{}{}, {})", if first.min.is_some() { "[" } else { "(" }, first.from, last.to)
 }
 
-/// In place of a bound.
+/// Replaces an open bound.
 const OPEN: &str = "...";
 
-/// Bucket 0 is of negative values; the next 2^k hold one value each; then 2^k to every power of two.
+/// Bucket 0 has the negative values; the next 2^k have one value each; then there are 2^k for each power of two.
 fn log2(index: u64, k: u8) -> Bounds {
     let Some(index) = index.checked_sub(1) else {
         return Bounds { min: None, max: Some(-1), from: OPEN.into(), to: "0".into() };
@@ -100,13 +100,14 @@ fn log2(index: u64, k: u8) -> Bounds {
     Bounds { min: Some(low), max: Some(high - 1), from: log2_label(index, k), to: log2_label(index + 1, k) }
 }
 
-/// Least value of a non-negative bucket and the power of two that is its width; `index` counts from the bucket of 0.
+/// The least value of a nonnegative bucket and the power of two that is its width; `index` is relative to the bucket of
+/// 0.
 fn log2_start(index: u64, k: u8) -> (i128, u32) {
     let per_power = 1u64 << k;
     if index < per_power {
         return (i128::from(index), 0);
     }
-    // 64 powers of two at most, whatever the count of buckets says.
+    // At most 64 powers of two, whatever the number of buckets.
     let power = ((index >> k) - 1).min(64) as u32;
     (i128::from(per_power + (index & (per_power - 1))) << power, power)
 }
@@ -120,7 +121,7 @@ fn log2_label(index: u64, k: u8) -> String {
     format!("{}{suffix}", start >> (10 * decade))
 }
 
-/// Bucket 0 is of values below `min`, the last of all that no whole bucket below `max` holds.
+/// Bucket 0 has the values below `min`, and the last all values beyond the last whole bucket below `max`.
 fn linear(index: u64, min: i64, max: i64, step: i64) -> Bounds {
     let step = i128::from(step.max(1));
     let min = i128::from(min);

@@ -21,13 +21,13 @@ use crate::value::{MapView, Value};
 const MOST_LINES: usize = 100_000;
 /// Maximum number of spans in a page.
 const MOST_SPANS: usize = 200_000;
-/// Integers from which on a number of JavaScript is not exact.
+/// The limit of exact integers in JavaScript.
 const EXACT: i128 = 1 << 53;
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     let messages = text::make(&RenderOptions { beside: false, ..options.clone() });
     Box::new(Page {
@@ -44,7 +44,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
 
 struct Page {
     options: RenderOptions,
-    /// Spells messages.
+    /// Formats messages.
     messages: Box<dyn Renderer>,
     data: Data,
     /// Indices of frames.
@@ -53,16 +53,16 @@ struct Page {
     kinds: HashMap<Kind, u32>,
     tracks: HashMap<Track, u32>,
     names: HashMap<String, u32>,
-    /// Indices of maps: the last that was printed of each counts.
+    /// Indices of maps: the last printed state of each counts.
     maps: BTreeMap<String, usize>,
 }
 
 #[derive(Default, Serialize)]
 struct Data {
     maps: Vec<Map>,
-    /// Name, and index of the file that it is of, or of another kind.
+    /// The name, and the index of its file or of another kind.
     frames: Vec<(String, u32)>,
-    /// Name, color, and color where widths are time.
+    /// The name, the color, and the color if widths are time.
     kinds: Vec<(String, String, String)>,
     spans: Spans,
     lines: Vec<String>,
@@ -70,15 +70,15 @@ struct Data {
     losses: Vec<String>,
 }
 
-/// What lasted.
+/// The spans of the page.
 #[derive(Default, Serialize)]
 struct Spans {
     /// Names of tracks, in the order in which they appear.
     tracks: Vec<String>,
     names: Vec<String>,
-    /// Nanoseconds from which the starts count, since 1970: a number of JavaScript is not exact there.
+    /// The base of starts, since 1970, because JavaScript's numbers are not exact in nanoseconds.
     base_ms: i64,
-    /// Track, depth, index of the name, start and duration in nanoseconds, 1 if its end was not seen, values.
+    /// The track, depth, index of the name, start and duration in nanoseconds, 1 if the end was not seen, and values.
     rows: Vec<(u32, usize, u32, i64, i64, u8, String)>,
     more: usize,
 }
@@ -88,7 +88,7 @@ struct Map {
     name: String,
     kind: &'static str,
     columns: Vec<String>,
-    /// Parts of the key, and what the kind has as a value.
+    /// The parts of the key, and the kind's form of the value.
     rows: Vec<(Vec<Json>, Json)>,
     /// Indices of frames, outermost first, and their weight.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +170,7 @@ impl Page {
             spans.tracks.push(String::new());
             u32::try_from(spans.tracks.len() - 1).unwrap_or(u32::MAX)
         });
-        // execve(2) gives a thread another name, by which it is known in the end
+        // after execve(2) a thread has another name, and the last name counts
         if let Some(shown) = spans.tracks.get_mut(track as usize) {
             *shown = span::track(of);
         }
@@ -245,7 +245,7 @@ fn parts(key: &Value) -> &[Value] {
     if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
 }
 
-/// The index of a name, which may be new.
+/// The index of a name, which is added if it is new.
 fn indexed(known: &mut HashMap<String, u32>, all: &mut Vec<String>, name: String) -> u32 {
     *known.entry(name).or_insert_with_key(|name| {
         all.push(name.clone());
@@ -262,7 +262,7 @@ fn cell(value: &Value) -> Json {
     }
 }
 
-/// What the page shows of a value: cells of a table, buckets, points, columns of a heat map.
+/// The page's form of a value: cells of a table, buckets, points, columns of a heat map.
 fn content(value: &Value, div: Option<u64>) -> Json {
     let ms = |ns: i128| (ns / 1_000_000) as i64;
     if let Value::Hist(h) = value {
@@ -289,14 +289,14 @@ fn content(value: &Value, div: Option<u64>) -> Json {
     }
 }
 
-/// JSON in an element of HTML, where nothing can end that.
+/// Writes JSON in an HTML element such that it cannot end the element.
 struct ScriptEscaper<'a>(&'a mut dyn Write);
 
 impl Write for ScriptEscaper<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for (i, part) in bytes.split(|b| *b == b'<').enumerate() {
             if i > 0 {
-                // in JSON, it can only be in a string
+                // in JSON, `<` can only be in a string
                 self.0.write_all(b"\\u003c")?;
             }
             self.0.write_all(part)?;

@@ -1,11 +1,11 @@
 //! Formats integers without Rust's formatting machinery, because `printf` may run a million times a second.
 
-/// Appends in decimal.
+/// Appends a number in decimal.
 pub fn decimal(to: &mut Vec<u8>, value: u64) {
     unsigned(to, value, 10, false);
 }
 
-/// Appends in decimal, with a minus where it is negative.
+/// Appends a number in decimal, with a minus sign if it is negative.
 pub fn signed(to: &mut Vec<u8>, value: i64) {
     if value < 0 {
         to.push(b'-');
@@ -13,24 +13,24 @@ pub fn signed(to: &mut Vec<u8>, value: i64) {
     decimal(to, value.unsigned_abs());
 }
 
-/// Appends in lower-case hexadecimal, without a prefix.
+/// Appends a number in lowercase hexadecimal, without a prefix.
 pub fn hex(to: &mut Vec<u8>, value: u64) {
     unsigned(to, value, 16, false);
 }
 
-/// Appends in lower-case hexadecimal after `0x`.
+/// Appends a number in lowercase hexadecimal after `0x`.
 pub fn address(to: &mut Vec<u8>, value: u64) {
     to.extend_from_slice(b"0x");
     hex(to, value);
 }
 
-/// Appends one byte as two lower-case hexadecimal digits.
+/// Appends a byte as two lowercase hexadecimal digits.
 pub fn hex_byte(to: &mut Vec<u8>, byte: u8) {
     to.push(digit(byte >> 4, false));
     to.push(digit(byte & 15, false));
 }
 
-/// Appends in base 8, 10 or 16.
+/// Appends a number in base 8, 10 or 16.
 pub fn unsigned(to: &mut Vec<u8>, mut value: u64, base: u64, upper: bool) {
     let start = to.len();
     loop {

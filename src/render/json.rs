@@ -16,7 +16,7 @@ use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_warning, series, stack};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(JsonRenderer { options: options.clone() })
 }
@@ -40,7 +40,7 @@ impl Renderer for JsonRenderer {
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
                     open(kind, to);
-                    // of a helper's failure, what the C library says of the error
+                    // for a failed helper, the C library's description of the error
                     let error = helper.as_ref().map(|(_, code)| strerror(i32::try_from(code.unsigned_abs()).unwrap_or(0)));
                     field("msg", to, |to| string(error.as_ref().unwrap_or(msg).as_bytes(), to));
                     if let Some((name, code)) = helper {
@@ -77,7 +77,7 @@ fn record(kind: &str, to: &mut Vec<u8>, data: impl FnOnce(&mut Vec<u8>)) {
     to.extend_from_slice(b"}\n");
 }
 
-/// One that ended: by its name, what is known of it.
+/// A test that ended: by its name, its results.
 fn test(event: &TestEvent, to: &mut Vec<u8>) {
     let mut named = |kind: &str, name: &str, fields: &dyn Fn(&mut Vec<u8>)| {
         record(kind, to, |to| object([(name, ())].iter(), to, |(), to| fields(to)));
@@ -228,7 +228,7 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         Value::Int(i) => number(i128::from(*i), to),
         Value::Uint(u) => number(i128::from(*u), to),
         Value::Float { value, single } if value.is_finite() => to.extend_from_slice(value_text::float(*value, *single).as_bytes()),
-        // JSON has no such numbers
+        // JSON lacks such numbers
         Value::Float { value, single } => string(value_text::float(*value, *single).as_bytes(), to),
         Value::Ptr(p) => decimal(to, *p),
         Value::Enum { name: _, value } => signed(to, *value),

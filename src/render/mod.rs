@@ -55,7 +55,7 @@ pub use series::utc;
 /// Bytes for standard output (or `-o`) and for standard error.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// The run's result.
+    /// The results of the run.
     pub out: Vec<u8>,
     /// Messages about the run.
     pub err: Vec<u8>,
@@ -63,11 +63,11 @@ pub struct Rendered {
 
 /// A format.
 pub trait Renderer {
-    /// Appends what `output` looks like to `to`.
+    /// Appends the text of `output` to `to`.
     fn render(&mut self, output: &Output, to: &mut Rendered);
-    /// What is rendered next happened at this moment, in nanoseconds since 1970; only where [`Format::timed`] is set.
+    /// Sets the time of the following output, in nanoseconds since 1970; only if [`Format::timed`] is set.
     fn at(&mut self, _unix_ns: i128) {}
-    /// Appends a value as `%s` shows it to `reader`.
+    /// Appends a value as `%s` prints it for `reader`.
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
         text::make(&RenderOptions::default()).text(value, reader, to);
     }
@@ -78,11 +78,11 @@ pub trait Renderer {
     fn finish(&mut self, _to: &mut dyn Write) -> io::Result<()> {
         Ok(())
     }
-    /// What the format cannot show, when all is written: once, by name.
+    /// The maps that the format cannot show, after everything is written: once, by name.
     fn omitted(&self) -> Option<String> {
         None
     }
-    /// What could not be compared with [`RenderOptions::base`], when all is written.
+    /// The maps that could not be compared with [`RenderOptions::base`], after everything is written.
     fn uncompared(&self) -> Option<String> {
         None
     }
@@ -92,10 +92,10 @@ pub trait Renderer {
     }
 }
 
-/// What is known of a run apart from its output, for documents that say it.
+/// Information about a run apart from its output, for documents that contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunInfo {
-    /// The command line, as a shell reads it.
+    /// The command line in shell syntax.
     pub command: String,
     /// The script's name.
     pub name: String,
@@ -112,7 +112,7 @@ pub struct RunInfo {
 /// Options of a renderer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// Ends a string that was cut (`str_trunc_trailer`); empty for nothing.
+    /// Appended to a string that was cut (`str_trunc_trailer`); may be empty.
     pub trunc_trailer: String,
     /// False drops `warnf`, failed helpers and run-time warnings (`--no-warnings`); `errorf` stays.
     pub warnings: bool,
@@ -120,32 +120,32 @@ pub struct RenderOptions {
     pub tables: bool,
     /// The output is a terminal, so control characters in values are escaped.
     pub terminal: bool,
-    /// The messages go to a terminal: the same for them.
+    /// The same for messages: they go to a terminal.
     pub messages_terminal: bool,
     /// A program that reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
     pub commands: bool,
-    /// What pictures of maps are drawn with.
+    /// The canvas for pictures of maps.
     pub canvas: Canvas,
-    /// Another renderer has the same output and all messages; this one adds only what it cannot show.
+    /// Another renderer prints the same output and all messages; this one adds only what the other cannot show.
     pub beside: bool,
     /// Maximum number of parts of a map's key.
     pub key_parts: usize,
-    /// What flame graphs are compared with.
+    /// The base for comparing flame graphs.
     pub base: Option<Arc<Base>>,
-    /// The run.
+    /// Information about the run.
     pub about: Arc<RunInfo>,
 }
 
-/// What flame graphs are compared with.
+/// The base for comparing flame graphs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
     /// Another map of the run.
     Map(String),
     /// The maps of the same names of another run.
     Run {
-        /// Of each map, its stacks and what they count.
+        /// The stacks of each map with their counts.
         maps: BTreeMap<String, BTreeMap<String, u64>>,
-        /// Where the run is from.
+        /// The source of the run.
         place: String,
     },
 }
@@ -165,7 +165,7 @@ impl Base {
 }
 
 impl RenderOptions {
-    /// Does `reader` sit at a terminal?
+    /// Does `reader` use a terminal?
     fn at_terminal(&self, reader: Reader) -> bool {
         match reader {
             Reader::Output => self.terminal,
@@ -196,13 +196,13 @@ impl Default for RenderOptions {
 /// A row: an argument of `-f`, and the endings of files that `-o` writes in this format.
 #[derive(Debug)]
 pub struct Format {
-    /// As the user writes it.
+    /// The name in `-f`.
     pub name: &'static str,
     /// Endings of file names.
     pub endings: &'static [&'static str],
     /// One line for `--help` and the man page.
     pub doc: &'static str,
-    /// It needs [`Output::State`], which a run makes only if asked.
+    /// It needs [`Output::State`], which a run produces only on request.
     pub state: bool,
     /// It needs the time of each record ([`Renderer::at`]).
     pub timed: bool,
@@ -210,7 +210,7 @@ pub struct Format {
     pub document: bool,
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
-    /// Makes the renderer of one run.
+    /// Creates the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
@@ -218,7 +218,7 @@ pub struct Format {
 const DOCUMENT: Format =
     Format { name: "", endings: &[], doc: "", state: false, timed: false, document: true, compares: false, make: text::make };
 
-/// A stream: all that was written so far can be read.
+/// A stream: everything written so far is readable.
 const STREAM: Format = Format { document: false, ..DOCUMENT };
 
 /// The default, for people.
@@ -306,7 +306,7 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
 }
 
-/// The row whose ending this file has; the longest one decides.
+/// The row with the ending of this file; the longest one decides.
 pub fn of_file(path: &Path) -> Option<&'static Format> {
     let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let fits = |format: &'static Format| {
@@ -319,10 +319,10 @@ pub fn of_file(path: &Path) -> Option<&'static Format> {
 /// Why a format of stacks does not show a map.
 const NO_STACKS: &str = "no stacks with numbers";
 
-/// What a format of maps cannot show.
+/// The maps that a format cannot show.
 #[derive(Default)]
 struct Omitted {
-    /// Names.
+    /// Their names.
     maps: BTreeSet<String>,
     spans: bool,
 }
@@ -349,12 +349,12 @@ impl Omitted {
     }
 }
 
-/// Makes the renderer of text, whatever the format.
+/// Creates the renderer of text, for any format.
 pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {
     text::make(options)
 }
 
-/// Shows values as text output has them.
+/// Formats values as in text output.
 pub struct TextFormatter(Box<dyn Renderer>);
 
 impl Default for TextFormatter {
@@ -364,7 +364,7 @@ impl Default for TextFormatter {
 }
 
 impl TextFormatter {
-    /// A value, as a program reads it.
+    /// A value for reading by a program.
     pub fn format(&self, value: &Value) -> String {
         let mut shown = Vec::new();
         self.0.text(value, Reader::Program, &mut shown);
@@ -377,22 +377,22 @@ pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u
     hist::rows(of, 1).into_iter().map(|row| (row.min, row.max, row.count))
 }
 
-/// Nanoseconds as people say them.
+/// Nanoseconds in readable form.
 pub fn duration(ns: i128) -> String {
     decimal::duration((ns, 1), None)
 }
 
-/// Is there nothing to show of a map? A number that was never set is zero; a histogram without samples has no rows.
+/// Does a map have no rows? A number that was never set is zero; a histogram without samples has no rows.
 fn is_nothing(view: &MapView) -> bool {
     view.entries.is_empty() || !view.set && PICTURES.contains(&view.kind)
 }
 
-/// Is this kind of [`Output::Problem`] one whose text the script made?
+/// Is the text of this kind of [`Output::Problem`] from the script?
 fn is_script(kind: &str) -> bool {
     matches!(kind, "errorf" | "warnf")
 }
 
-/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but errors.
+/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but errors are.
 fn is_warning(kind: &str) -> bool {
     !matches!(kind, "errorf" | MESSAGE)
 }

@@ -62,7 +62,7 @@ pub fn with_unit(value: &Value, unit: Option<Unit>) -> Cow<'_, Value> {
         fraction(value).map_or(Cow::Borrowed(value), |f| Cow::Owned(Value::Text(text(f))))
     } else if let Some(fields) = value.fields() {
         let part = |(name, v): (&str, Value)| {
-            // of an average the part below the point is still known here
+            // the decimals of an average are still known here
             let v = match (value, name) {
                 (Value::Stats(s), AVERAGE) => by(&Value::Avg(*s)),
                 (_, COUNT) => v,
@@ -78,7 +78,7 @@ pub fn with_unit(value: &Value, unit: Option<Unit>) -> Cow<'_, Value> {
     }
 }
 
-/// Names of [`Value::fields`] that are not of the unit of what was measured, or are quotients of others.
+/// Names of [`Value::fields`] that do not have the unit of the measured values, or are quotients.
 const COUNT: &str = "count";
 const AVERAGE: &str = "average";
 
@@ -94,12 +94,12 @@ pub fn fraction(value: &Value) -> Option<Fraction> {
     Some((value.number()?, 1))
 }
 
-/// Of no values, zero.
+/// Zero if there are no values.
 fn quotient(s: &Stats) -> Fraction {
     (s.sum().number().unwrap_or(0), i128::from(s.count).max(1))
 }
 
-/// What an entry is sorted by when its value is a number or an aggregation.
+/// The sort key of an entry whose value is a number or an aggregation.
 fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
     if let Some(fields) = value.fields() {
         let own = if let Value::Stats(_) = value { AVERAGE } else { COUNT };
@@ -121,13 +121,13 @@ fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
     }
 }
 
-/// An integer that orders as [`f64::total_cmp`] does.
+/// An integer with the order of [`f64::total_cmp`].
 fn rank(f: f64) -> i128 {
     let bits = f.to_bits() as i64;
     i128::from(bits ^ ((bits >> 63) as u64 >> 1) as i64)
 }
 
-/// Numbers by value with their sign, strings bytewise, tuples from the left, stacks by address from the leaf.
+/// Numbers by signed value, strings bytewise, tuples from the left, stacks by address from the leaf.
 fn compare(a: &Value, b: &Value) -> Ordering {
     if let (Some(x), Some(y)) = (a.number(), b.number()) {
         return x.cmp(&y);
@@ -142,7 +142,7 @@ fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Tuple(x) | Value::List(x), Value::Tuple(y) | Value::List(y)) => all(x.iter(), y.iter()),
         (Value::Record(x), Value::Record(y)) => all(x.iter().map(|f| &f.1), y.iter().map(|f| &f.1)),
         (Value::Stack(x), Value::Stack(y)) => x.frames.iter().map(|f| f.addr).cmp(y.frames.iter().map(|f| f.addr)),
-        // One map's keys are all of one type; where a part of it could not be decoded, kinds stay together.
+        // All keys of a map have one type; if a part could not be decoded, kinds stay together.
         (_, _) => kind(a).cmp(&kind(b)),
     }
 }

@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{MapView, Value};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(PerfettoRenderer {
         others: text::make(&RenderOptions { terminal: options.messages_terminal, ..options.clone() }),
@@ -90,13 +90,13 @@ enum Kind {
 /// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE.
 const CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
-/// The only writer.
+/// The number of the only writer.
 const WRITER: u64 = 1;
 /// CLOCK_REALTIME and CLOCK_BOOTTIME, which is Perfetto's own.
 const REALTIME: u64 = 1;
 const BOOTTIME: u64 = 6;
 
-/// Names that have numbers; further ones travel in each event.
+/// Maximum number of names with numbers; further ones are written in each event.
 const MOST_NAMES: usize = 1 << 16;
 const LONGEST_NAME: usize = 256;
 /// The maximum number of tracks, which is more than a reader can use; further ones are left out.
@@ -105,23 +105,23 @@ const MOST_TRACKS: usize = 1 << 16;
 const MOST_COUNTERS: usize = 1000;
 
 struct PerfettoRenderer {
-    /// Renders what is no event.
+    /// Renders everything but events.
     others: Box<dyn Renderer>,
     trailer: Vec<u8>,
-    /// The time of what is rendered.
+    /// The time of the current output.
     now_ns: i128,
     begun: bool,
     tracks: BTreeMap<TrackKey, u64>,
-    /// Names of threads as they were written last.
+    /// Names of threads as last written.
     comms: BTreeMap<u64, Vec<u8>>,
     names: InternedNames,
-    /// Maps that are not shown whole, and why.
+    /// Maps that are not shown completely, and why.
     told: BTreeMap<String, &'static str>,
-    /// Spans and instants without a track.
+    /// Number of spans and instants without a track.
     left_out: u64,
 }
 
-/// What has a track.
+/// The owner of a track.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TrackKey {
     Process(u32),
@@ -138,7 +138,7 @@ struct InternedNames {
 }
 
 impl InternedNames {
-    /// The number of a name, which is new if it is written to `interned`. None if there are too many.
+    /// The number of a name; a new one is also written to `interned`. None if there are too many.
     fn number(&mut self, kind: u32, name: &[u8], interned: &mut Message) -> Option<u64> {
         if let Some(number) = self.known.get(&(kind, name.to_vec())) {
             return Some(*number);
@@ -223,10 +223,10 @@ impl PerfettoRenderer {
         };
         match span.phase {
             Phase::Begin => self.event(place, Kind::Begin, span.start_ns, Some(&span.name), &span.values, to),
-            // the values of the begin are there already; those of the end are the last ones
+            // the values of the begin are written already; those of the end are the last ones
             Phase::End => self.event(place, Kind::End, span.end_ns, None, span.end_values(), to),
             Phase::Cut => self.event(place, Kind::End, span.end_ns, None, &[], to),
-            // without an end, the slice lasts to the end of the timeline
+            // without an end, the slice extends to the end of the timeline
             Phase::Open => {}
         }
     }
@@ -264,7 +264,7 @@ impl PerfettoRenderer {
         }
     }
 
-    /// False if it is no number.
+    /// False if it is not a number.
     fn counter(&mut self, name: &[u8], at: i128, value: &Value, to: &mut Rendered) -> bool {
         let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
         let Some(number) = number else { return false };
@@ -281,7 +281,7 @@ impl PerfettoRenderer {
         true
     }
 
-    /// A thread's track, and its process's. They are described again when the thread has another name: execve(2) gives it one.
+    /// A thread's track, and its process's. They are described again if the thread's name changes, as after execve(2).
     /// False if there is no room for it.
     fn thread(&mut self, pid: u32, tid: u32, comm: &[u8], to: &mut Rendered) -> bool {
         let of = |this: &mut Self, place: TrackKey| match this.tracks.get(&place) {
@@ -295,7 +295,7 @@ impl PerfettoRenderer {
         }
         let first = known.is_none();
         self.comms.insert(thread, comm.to_vec());
-        // the first name that is given to a process stays: see [`Self::name_processes`]
+        // the first name of a process stays: see [`Self::name_processes`]
         if first {
             self.describe(process, to, |m| {
                 m.message(field::DESCRIPTOR_PROCESS, |m| {
@@ -311,7 +311,7 @@ impl PerfettoRenderer {
         true
     }
 
-    /// Names processes by their main threads, or else by another, as these are called in the end.
+    /// Names processes by the final names of their main threads, or else of another thread.
     fn name_processes(&mut self, to: &mut Rendered) {
         let mut names: BTreeMap<u32, (u64, Vec<u8>)> = BTreeMap::new();
         for (place, track) in &self.tracks {
@@ -340,7 +340,7 @@ impl PerfettoRenderer {
         })
     }
 
-    /// The number of a track, which is described when it is new. None if there are too many.
+    /// The number of a track, which is described if it is new. None if there are too many.
     fn track(&mut self, place: TrackKey, to: &mut Rendered) -> Option<u64> {
         if let Some(track) = self.tracks.get(&place) {
             return Some(*track);
@@ -408,7 +408,7 @@ impl PerfettoRenderer {
         push(&packet, to);
     }
 
-    /// The first packet: times are those of the clock on the wall.
+    /// The first packet: times are those of the wall clock.
     fn begin(&mut self, at: i128, to: &mut Rendered) {
         if std::mem::replace(&mut self.begun, true) {
             return;

@@ -14,7 +14,7 @@ use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{Frame, MapView, Stack, Value};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     let mut profile = Pprof { start_ns: options.about.start_ns, comment: visible(&options.about.command), ..Pprof::default() };
     profile.intern("");
@@ -40,7 +40,7 @@ struct Pprof {
 struct Sample {
     map: usize,
     value: u64,
-    /// Which of `stacks`.
+    /// The range in `stacks`.
     stack: std::ops::Range<usize>,
     labels: Vec<u8>,
 }
@@ -161,7 +161,7 @@ impl Pprof {
             self.types.push((name, unit));
             self.types.len() - 1
         });
-        // the last that was printed of each map counts
+        // the last printed state of each map counts
         self.samples.retain(|sample| sample.map != map);
         for (key, value) in &view.entries {
             let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
@@ -197,7 +197,7 @@ impl Pprof {
         }
     }
 
-    /// `key` is the name of the first, and `key2` that of the second.
+    /// `key` is the name of the first label, and `key2` that of the second.
     fn label(&mut self, n: usize, value: &Value, to: &mut Message) {
         let name = if n == 1 { "key".to_string() } else { format!("key{n}") };
         let mut label = Message::default();

@@ -28,7 +28,7 @@ impl Message {
         self.uint(field, n as u64)
     }
 
-    /// Bytes, or a message that is written already.
+    /// Bytes, or a complete message.
     pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
         self.varint(u64::from(field) << 3 | LENGTH);
         self.varint(bytes.len() as u64);
@@ -55,13 +55,13 @@ impl Message {
         self.bytes(field, &packed.0)
     }
 
-    /// Fields that are written already.
+    /// Complete fields.
     pub fn append(&mut self, fields: &[u8]) -> &mut Self {
         self.0.extend_from_slice(fields);
         self
     }
 
-    /// What is written so far.
+    /// The bytes written so far.
     pub fn written(&self) -> &[u8] {
         &self.0
     }

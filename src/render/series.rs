@@ -6,7 +6,7 @@ use crate::value::{Series, Value};
 /// The last column of the graph; the first is 0.
 const LAST: i128 = 52;
 
-/// Appends the graph: the scale, a row per interval from the first to the last that has a value, the scale again.
+/// Appends the graph: the scale, a row per interval from the first to the last with a value, and the scale again.
 pub fn graph(series: &Series, spell: impl Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
     let values: Vec<i128> = series.buckets.iter().filter_map(|(_, v)| v.number()).collect();
     let (Some(least), Some(most)) = (values.iter().min().copied(), values.iter().max().copied()) else {
@@ -68,7 +68,7 @@ fn rows(series: &Series) -> impl Iterator<Item = (i128, Option<&Value>)> {
     })
 }
 
-/// What follows the seconds of a time in intervals of this length, and the format of that time.
+/// The suffix after the seconds of a time in intervals of this length, and the format of that time.
 pub fn precision(interval: u64) -> (&'static str, &'static str) {
     match interval {
         0..1_000 => (".ns", "%H:%M:%S.%k"),
@@ -78,7 +78,7 @@ pub fn precision(interval: u64) -> (&'static str, &'static str) {
     }
 }
 
-/// A moment for other programs: in UTC, with nanoseconds.
+/// A time for other programs: in UTC, with nanoseconds.
 pub fn utc(unix_ns: i128) -> String {
     let (seconds, below) = (unix_ns.div_euclid(1_000_000_000), unix_ns.rem_euclid(1_000_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -86,8 +86,8 @@ pub fn utc(unix_ns: i128) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{below:09}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are counted from March, so that
-/// the leap day is the last: then a month's first day is a linear function of its number.
+/// The year, month and day of a day number, counted from 1970-01-01, in the Gregorian calendar. Years begin in March,
+/// so that the leap day is the last day: then a month's first day is a linear function of its number.
 fn date(days: i128) -> (i128, i128, i128) {
     const PER_400_YEARS: i128 = 146_097;
     let days = days + 719_468; // from 0000-03-01

@@ -5,7 +5,7 @@ use super::time::strftime;
 use super::value_text;
 use crate::timeline::{Phase, Span, Track};
 
-/// Columns of the duration and the thread.
+/// Width in columns of the duration and the thread.
 const DURATION: usize = 10;
 const THREAD: usize = 22;
 

@@ -10,7 +10,7 @@ use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{MapView, Value};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(Speedscope { name: options.about.name.clone(), ..Speedscope::default() })
 }
@@ -19,7 +19,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
 struct Speedscope {
     name: String,
     frames: Vec<Frame>,
-    /// Their indices.
+    /// Indices of frames.
     known: HashMap<Frame, u32>,
     profiles: Vec<Profile>,
     omitted: Omitted,
@@ -100,7 +100,7 @@ impl Speedscope {
         let unit = if width == Width::Samples { "none" } else { width.unit() };
         let end_value = weights.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
         let name = view.name.clone();
-        // the last that was printed of each map counts
+        // the last printed state of each map counts
         self.profiles.retain(|profile| profile.name != visible(&name));
         self.profiles.push(Profile { r#type: "sampled", name: visible(&name), unit, start_value: 0, end_value, samples, weights });
     }

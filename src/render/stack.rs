@@ -20,7 +20,7 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
             // it has no address
             StackMode::Raw | StackMode::BuildId if frame.interpreted => interpreted(frame, style, to),
             StackMode::Raw => match &frame.symbol {
-                // a word in place of a frame
+                // a text in place of a frame
                 Some(word) if frame.addr == 0 => style.text(word.as_bytes(), to),
                 _ => hex(to, frame.addr),
             },
@@ -46,7 +46,7 @@ fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
         to.extend_from_slice(b"[inlined] ");
         style.text(symbol.as_bytes(), to);
     } else if frame.addr == 0 {
-        // a word in place of a frame
+        // a text in place of a frame
         style.text(symbol.as_bytes(), to);
     } else {
         with_offset(symbol, frame.offset, style, to);
@@ -59,7 +59,7 @@ fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
     }
 }
 
-/// TAB, address, `sym+OFF (module)`: what `perf script` writes. A frame of the kernel has no module.
+/// TAB, address, `sym+OFF (module)`, as `perf script` prints it. A kernel frame has no module.
 fn perf(frame: &Frame, kernel: bool, style: Style, to: &mut Vec<u8>) {
     to.push(b'\t');
     if frame.interpreted || frame.addr == 0 && frame.symbol.is_some() {

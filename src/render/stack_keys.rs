@@ -4,7 +4,7 @@ use super::style::Style;
 use super::value_text;
 use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
 
-/// In place of a key without parts.
+/// Replaces a key without parts.
 pub const NO_STACK: &str = "[no stack]";
 
 /// The separator between a stack and that of the task that woke it, as in chain flame graphs.
@@ -12,16 +12,16 @@ pub const BETWEEN: &str = "--";
 
 /// A part of a key.
 pub enum KeyPart<'a> {
-    /// A frame, and the stack that it is of.
+    /// A frame, and its stack.
     Frame(&'a Frame, &'a Stack),
-    /// What is not a stack.
+    /// A value that is not a stack.
     Other(&'a Value),
     /// One task's part of a chain ends here.
     Between,
 }
 
-/// The parts of a key: those that are not stacks come first, then the user stack, then the kernel stack, whatever the order of
-/// the key. For keys with two stacks of a kind, see [`chain`].
+/// The parts of a key: those that are not stacks come first, then the user stack, then the kernel stack, in any order
+/// of the key. For keys with two stacks of a kind, see [`chain`].
 pub fn parts(key: &Value) -> Vec<KeyPart<'_>> {
     let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
     let stacks = |of_kernel: bool| parts.iter().filter(|part| matches!(part, Value::Stack(s) if s.kernel == of_kernel)).count();
@@ -45,8 +45,9 @@ fn stack(part: &Value) -> Option<&Stack> {
     if let Value::Stack(s) = part { Some(s) } else { None }
 }
 
-/// A key with two stacks of a kind is a chain, such as `(waker, waker's stack, stack, task)`. It is read from its end: the last
-/// stacks are those of the task that waited, outermost first. Above, its waker's stacks begin with the innermost function.
+/// A key with two stacks of a kind is a chain, such as `(waker, waker's stack, stack, task)`. It is read from its end:
+/// the last stacks are those of the task that waited, outermost first. Above them are its waker's stacks, beginning
+/// with the innermost function.
 fn chain(parts: &[Value]) -> Vec<KeyPart<'_>> {
     let (mut all, mut seen, mut wakers) = (Vec::new(), Vec::new(), false);
     for part in parts.iter().rev() {
@@ -65,7 +66,7 @@ fn chain(parts: &[Value]) -> Vec<KeyPart<'_>> {
     all
 }
 
-/// What the width of a box counts.
+/// The meaning of a box's width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// Events.
@@ -88,7 +89,8 @@ pub enum TimeUnit {
 }
 
 impl Width {
-    /// Of a map: by the unit that `print()` was told, or else by the last word of its name, as in `@us` and `@read_bytes`.
+    /// The unit of a map: the one given to `print()`, or else by the last word of its name, as in `@us` and
+    /// `@read_bytes`.
     pub fn of(view: &MapView) -> Self {
         match view.show.unit {
             Some(Unit::Duration) => return Width::Time(TimeUnit::Nano),
@@ -127,7 +129,7 @@ fn has_stack(key: &Value) -> bool {
     parts(key).iter().any(|part| matches!(part, KeyPart::Frame(..)))
 }
 
-/// Of a frame what many samples have in common.
+/// The part of a frame that many samples share.
 pub fn frame(frame: &Frame, stack: &Stack) -> String {
     if let Some((id, offset)) = frame.build_id.as_ref().filter(|_| stack.mode == StackMode::BuildId) {
         return format!("{id}+{offset:#x}");
@@ -143,29 +145,29 @@ pub fn frame(frame: &Frame, stack: &Stack) -> String {
     }
 }
 
-/// A part of a key as documents name it, with control characters escaped.
+/// A part of a key in the form for documents, with control characters escaped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    /// What is shown.
+    /// The text.
     pub text: String,
-    /// What it is.
+    /// The kind of the part.
     pub kind: Kind,
 }
 
-/// What a part of a key is.
+/// The kinds of parts of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A part that is not a stack, or a word in place of a stack.
+    /// A part that is not a stack, or a text in place of a stack.
     Label,
     /// A function of the kernel.
     Kernel,
     /// A function of an interpreted language.
     Interpreted,
-    /// A function of this binary, as far as it is known.
+    /// A function of this binary, if known.
     User(Option<String>),
 }
 
-/// Shades of libraries: red, pink, yellow and violet, as orange is the kernel's and green that of interpreters.
+/// Shades of libraries: red, pink, yellow and violet; the kernel is orange, and interpreters are green.
 const LIBRARIES: &[[u8; 3]] = &[
     [228, 88, 78],
     [238, 205, 92],
@@ -181,7 +183,7 @@ const LIBRARIES: &[[u8; 3]] = &[
     [216, 150, 196],
 ];
 
-/// The same where widths are time: all is blue then.
+/// The same if widths are time: all shades are blue.
 const LIBRARIES_OF_TIME: &[[u8; 3]] = &[
     [128, 178, 240],
     [150, 200, 230],
@@ -194,7 +196,7 @@ const LIBRARIES_OF_TIME: &[[u8; 3]] = &[
 ];
 
 impl Kind {
-    /// For a legend.
+    /// The name for a legend.
     pub fn name(&self) -> String {
         match self {
             Kind::Label => String::new(),
@@ -205,7 +207,7 @@ impl Kind {
         }
     }
 
-    /// Red, green and blue. A library's shade comes from its name, so that it is the same in all pictures.
+    /// Red, green and blue. A library's shade depends on its name only, so that it is the same in all pictures.
     pub fn color(&self, width: Width) -> [u8; 3] {
         let time = width.is_time();
         match self {
@@ -264,7 +266,7 @@ pub fn is_stacked(view: &MapView) -> bool {
     view.keyed && view.entries.iter().any(|(key, value)| has_stack(key) && weight(value).is_some())
 }
 
-/// How wide the line's box is. Of a distribution, how many values it has.
+/// The width of the line's box. For a distribution, the number of its values.
 pub fn weight(value: &Value) -> Option<u64> {
     let above_zero = |value: &Value| value.number().and_then(|n| u64::try_from(n).ok());
     if let Value::Hist(h) = value {

@@ -8,13 +8,13 @@ use crate::value::Value;
 
 use super::{RenderOptions, Rendered, Renderer, folded};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(StateRenderer { others: folded::make(options) })
 }
 
 struct StateRenderer {
-    /// Sends all but maps to standard error.
+    /// Sends everything but maps to standard error.
     others: Box<dyn Renderer>,
 }
 
@@ -22,7 +22,7 @@ impl Renderer for StateRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         match output {
             Output::State(state) => {
-                // nothing in it fails to become JSON
+                // converting it to JSON does not fail
                 to.out.extend(serde_json::to_vec(state).unwrap_or_default());
                 to.out.push(b'\n');
             }

@@ -2,19 +2,19 @@
 
 use crate::diag::visible;
 
-/// How values are spelled.
+/// The style of values.
 #[derive(Clone, Copy)]
 pub struct Style<'a> {
-    /// Ends a string that was cut.
+    /// Appended to a string that was cut.
     pub trailer: &'a [u8],
-    /// Without the spaces between parts: a key in JSON.
+    /// Without spaces between parts: for a key in JSON.
     pub tight: bool,
-    /// With control characters escaped: a terminal would obey them.
+    /// With control characters escaped, which a terminal would interpret.
     pub visible: bool,
 }
 
 impl Style<'_> {
-    /// Appends a text that the traced system chose.
+    /// Appends a text from the traced system.
     pub fn text(&self, text: &[u8], to: &mut Vec<u8>) {
         if self.visible { visible(text, to) } else { to.extend_from_slice(text) }
     }

@@ -47,7 +47,7 @@ impl Cell {
     }
 }
 
-/// None when a cell has several lines.
+/// None if a cell has several lines.
 fn row(view: &MapView, key: &Value, value: &Value, style: Style) -> Option<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut push = |v: &Value, number: bool| {

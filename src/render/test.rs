@@ -7,11 +7,11 @@ use anstyle::Style;
 use crate::output::TestEvent;
 use crate::terminal::{FAILED, OK, paint};
 
-/// Columns of the names at least, and of the time.
+/// Minimum width of the names, and of the time, in columns.
 const NAMES: usize = 41;
 const NUMBERS: usize = 15;
 
-/// In text. Colors are always there, as bpftrace has them.
+/// Appends the text form. Colors are always used, as in bpftrace.
 pub fn text(event: &TestEvent, to: &mut Vec<u8>) {
     let mut say = |text: String| to.extend_from_slice(text.as_bytes());
     match event {
@@ -56,7 +56,7 @@ fn count(tests: usize) -> String {
     format!("{tests} test{}", if tests == 1 { "" } else { "s" })
 }
 
-/// In the largest unit that is at least one.
+/// The time in the largest unit in which it is at least one.
 fn time(took: Duration) -> String {
     let ns = took.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "μs")];

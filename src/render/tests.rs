@@ -15,7 +15,7 @@ fn utf8(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Both formats' output, standard error having stayed empty. JSON must be valid.
+/// Checks both formats' output; standard error must be empty, and JSON must be valid.
 #[track_caller]
 fn shows(output: Output, text: &str, json: &str) {
     let options = RenderOptions::default();
@@ -29,7 +29,7 @@ fn shows(output: Output, text: &str, json: &str) {
     }
 }
 
-/// A value by `print()`.
+/// Checks a value printed by `print()`.
 #[track_caller]
 fn prints(value: Value, text: &str, json: &str) {
     shows(Output::Value(value), &format!("{text}\n"), &format!("{{\"type\": \"value\", \"data\": {json}}}\n"));
@@ -234,7 +234,7 @@ fn keys() {
         "@m[7, sh]: 1\n@m[1, (2, 3)]: 4\n",
         "{\"type\": \"map\", \"data\": {\"@m\": {\"7,sh\": 1, \"1,(2,3)\": 4}}}\n",
     );
-    // Spaces and parentheses of a string are its own.
+    // Spaces and parentheses in a string stay.
     shows(
         Output::Map(map("@", "map", vec![(s("(a b)"), Value::Int(1))])),
         "@[(a b)]: 1\n",
@@ -253,7 +253,7 @@ fn empty_keyed_map_says_nothing() {
     shows(Output::Map(map("@", "map", vec![])), "", "");
 }
 
-/// The keys of a map in the order shown.
+/// The keys of a map in the displayed order.
 fn order(view: &MapView) -> Vec<String> {
     let text = utf8(rendered("text", &RenderOptions::default(), &Output::Map(view.clone())).out);
     text.lines().filter_map(|l| Some(l.strip_prefix("@[")?.split_once(']')?.0.to_string())).collect()
@@ -407,7 +407,7 @@ fn linear_labels() {
     assert_eq!(labels(&linear(0, 4096, 1024, &[0, 1024, 4096])), ["[0, 1K)", "[1K, 2K)", "[2K, 3K)", "[3K, 4K)", "[4K, ...)"]);
     assert_eq!(labels(&linear(100, 2148, 1024, &[100])), ["[100, 1124)"]);
     assert_eq!(labels(&linear(0, 2 << 20, 1 << 20, &[1 << 20])), ["[1M, 2M)"]);
-    // Steps that do not divide the range: what they leave over counts as above it.
+    // Steps that do not divide the range: the remainder counts as above it.
     assert_eq!(labels(&linear(0, 10, 4, &[0, 9])), ["[0, 4)", "[4, 8)", "[8, ...)"]);
     assert_eq!(labels(&linear(5, 5, 1, &[4, 5])), ["(..., 5)", "[5, ...)"]);
 }
@@ -446,7 +446,7 @@ fn texts() {
     shows(Output::End, "\n\n", "");
 }
 
-/// What text mode writes on standard error, and JSON on the output.
+/// Checks what text mode writes on standard error, and JSON on the output.
 #[track_caller]
 fn says(output: &Output, err: &str, json: &str) {
     let t = rendered("text", &RenderOptions::default(), output);

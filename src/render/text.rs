@@ -12,7 +12,7 @@ use super::style::Style;
 use super::value_text::{key, value};
 use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, is_script, is_warning, span, table};
 
-/// Makes the renderer.
+/// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(TextRenderer { options: options.clone() })
 }
@@ -46,13 +46,13 @@ impl Renderer for TextRenderer {
                 if self.options.warnings || !is_warning(kind) {
                     let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
                     let msg = msg.strip_suffix('\n').unwrap_or(msg);
-                    // The script's own message may have several lines; its values are spelled already.
+                    // The script's own message may have several lines; its values are formatted already.
                     let msg = match is_script(kind) {
                         true if self.options.commands => msg.split('\n').map(uncommanded_line).collect::<Vec<_>>().join("\n"),
                         true => msg.to_string(),
                         false => plain(msg),
                     };
-                    // and says itself what it is about
+                    // and it says itself what it is about
                     let line = if is_script(kind) { "" } else { line };
                     problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
                 }
@@ -115,7 +115,7 @@ fn map(view: &MapView, style: Style, table: bool, canvas: Canvas, to: &mut Vec<u
     }
 }
 
-/// A step to keep the limit of the overhead.
+/// A step to enforce the limit of the overhead.
 fn limited(of: &Limited, to: &mut Vec<u8>) {
     let probe = plain(&of.probe);
     let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", of.share, of.limit);
@@ -129,7 +129,7 @@ fn limited(of: &Limited, to: &mut Vec<u8>) {
     to.extend_from_slice(format!("LIMIT: {text}\n").as_bytes());
 }
 
-/// A line for each probe that could not do all, then how many events were lost in all.
+/// A line for each probe with losses, then the total number of lost events.
 fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
     for of in counts.iter().filter(|of| !of.complete()) {
         let lost = format!("events found no space in the ring buffer (raise perf_rb_pages), of {}", of.sent);
@@ -152,7 +152,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
     }
 }
 
-/// Place and message; the helper, where one failed; the script's line with a mark under the place.
+/// Place and message; the helper, if one failed; the script's line with a mark under the place.
 fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos, line: &str, to: &mut Vec<u8>) {
     let mut text = String::new();
     if pos.line > 0 {
@@ -163,7 +163,7 @@ fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos,
         text += &format!("Additional Info - helper: {name}, retcode: {code}\n");
     }
     if !line.is_empty() {
-        // A tab is shown as four columns, so the mark under it must count it as four too.
+        // A tab is printed as four columns, so the mark under it must count it as four too.
         let width = |from: u32, to: u32| -> usize {
             let part = line.chars().skip(from.saturating_sub(1) as usize).take(to.saturating_sub(from) as usize);
             part.map(|c| if c == '\t' { 4 } else { 1 }).sum()

@@ -1,18 +1,18 @@
 //! Formats points in time.
-#![allow(unsafe_code)] // the C library's calendar: it alone knows every conversion of strftime, locale and time zone
+#![allow(unsafe_code)] // the C library's strftime: only it knows every conversion, locale and time zone
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 
 /// Local time by C's `strftime`, with three conversions of our own: `%f` microseconds (6 digits), `%l` milliseconds
-/// (3), `%k` nanoseconds (9), each the part below a second.
+/// (3), `%k` nanoseconds (9), each for the fraction of a second.
 ///
-/// `unix_ns` counts nanoseconds since 1970-01-01 00:00 UTC. None when the format holds a NUL, the year does not fit, or
-/// the text would exceed 64 KiB.
+/// `unix_ns` counts nanoseconds since 1970-01-01 00:00 UTC. None if the format contains a NUL, the year does not fit,
+/// or the text would exceed 64 KiB.
 pub fn strftime(format: &str, unix_ns: i128) -> Option<String> {
     let seconds = libc::time_t::try_from(unix_ns.div_euclid(1_000_000_000)).ok()?;
     let below = unix_ns.rem_euclid(1_000_000_000) as u32;
-    // One more character tells an empty result from one that did not fit: both are 0.
+    // One more character distinguishes an empty result from one that did not fit: both are 0.
     let format = CString::new(with_fractions(format, below) + ".").ok()?;
 
     let mut tm = MaybeUninit::<libc::tm>::zeroed();
@@ -51,7 +51,7 @@ fn with_fractions(format: &str, below: u32) -> String {
             Some('k') => to += &format!("{below:09}"),
             Some('l') => to += &format!("{:03}", below / 1_000_000),
             Some(other) => to.extend(['%', other]),
-            // A lone percent sign at the end means itself, and must not take the character that follows in ours.
+            // A percent sign at the end is literal, and must not combine with the character that follows in our format.
             None => to += "%%",
         }
     }

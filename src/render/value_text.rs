@@ -48,7 +48,7 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
     }
 }
 
-/// The shortest decimal form that reads as the same number: with an exponent if it would be long otherwise.
+/// The shortest decimal form that reads as the same number; with an exponent if it would be long otherwise.
 pub fn float(value: f64, single: bool) -> String {
     let size = value.abs();
     let short = size == 0.0 || size.is_infinite() || (1e-5..1e17).contains(&size);
@@ -66,7 +66,7 @@ pub fn key(v: &Value, style: Style, to: &mut Vec<u8>) {
     if let Value::Tuple(items) = v { elements(items, style, to) } else { value(v, style, to) }
 }
 
-/// Appends bytes: printable ASCII as is, all others as `\xHH`.
+/// Appends bytes: printable ASCII unchanged, all others as `\xHH`.
 pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
     for b in bytes {
         if (0x20..0x7f).contains(b) {

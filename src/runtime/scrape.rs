@@ -41,7 +41,7 @@ impl Scrapes {
     /// No request yet.
     ///
     /// # Errors
-    /// Errors: those of the system.
+    /// Those of the system.
     pub fn new(blank: State) -> io::Result<Self> {
         let (wake, asked) = (poll::eventfd()?, AtomicBool::new(false));
         let over = AtomicBool::new(false);

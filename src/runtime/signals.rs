@@ -268,7 +268,7 @@ impl ProcessSignals {
     /// Handles them while it lives. A second SIGINT or SIGTERM ends the process immediately.
     ///
     /// # Errors
-    /// Errors: those of the system.
+    /// Those of the system.
     pub fn catch() -> io::Result<Self> {
         SignalHandlers::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]).map(Self)
     }

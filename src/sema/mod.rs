@@ -49,7 +49,7 @@ use probes::Job;
 /// Checks a script, and returns it with warnings.
 ///
 /// # Errors
-/// Errors: all errors and warnings, in order of place.
+/// All errors and warnings, in order of place.
 pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     check_with(script, sys, settings, &Tables::REAL, &[])
 }
@@ -58,7 +58,7 @@ pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) ->
 /// cannot change their types. The maps that the script uses are part of the result.
 ///
 /// # Errors
-/// Errors: as for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
+/// As for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
 pub fn check_among(
     script: &ast::Script,
     sys: &dyn TargetInfo,

@@ -74,7 +74,7 @@ impl CacheFile {
 
     fn try_save(&self, contents: &[u8]) -> std::io::Result<()> {
         let head = self.head(contents);
-        // a longer file would not be read again
+        // a longer file would not be read back
         if (head.len() + contents.len()) as u64 > self.kind.most_bytes {
             return Ok(());
         }

@@ -15,7 +15,7 @@ pub(crate) use forward;
 
 #[cfg(test)]
 mod tests {
-    /// A question with a default answer would otherwise be forgotten without a word.
+    /// Otherwise, a query with a default answer could be omitted unnoticed.
     #[test]
     fn every_question_is_passed_on() {
         let of_trait =

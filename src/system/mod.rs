@@ -120,7 +120,7 @@ impl Binary {
     }
 }
 
-/// Things a kernel may or may not do, found by trying.
+/// Features of a kernel, found by testing them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Feature {
     /// `BPF_LINK_TYPE_UPROBE_MULTI`.
@@ -202,7 +202,8 @@ impl Feature {
         Feature::ManyArguments,
     ];
 
-    /// Does having it forbid something? Code for a kernel with such a limit runs without it, too; of all others, the reverse holds.
+    /// Does having it forbid something? Code for a kernel with such a limit also runs without it; for all other
+    /// features, the reverse holds.
     pub fn is_limit(self) -> bool {
         matches!(self, Feature::ShortKeys | Feature::SharedStacks)
     }
@@ -300,17 +301,17 @@ pub trait TargetInfo {
     fn why_unknown(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
+    /// Visits the names of all types of this kind, in order and possibly repeated: for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
-    /// Why there are no kernel types, when there are none.
+    /// Why there are no kernel types; none if there are.
     fn types_missing(&self) -> Option<Missing>;
-    /// The identity of the kernel's types: targets of equal identity give equal answers about types, members and functions. None if
-    /// it is unknown.
+    /// The identity of the kernel's types: targets with equal identities give equal answers about types, members and
+    /// functions. None if it is unknown.
     fn types_identity(&self) -> Option<String> {
         None
     }
 
-    /// A header's text, if there is such a file.
+    /// A header's text, if the file exists.
     fn file(&self, _path: &Path) -> Option<String> {
         None
     }
@@ -334,7 +335,7 @@ pub trait TargetInfo {
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
     /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing>;
-    /// Those that match a pattern of each part.
+    /// Tracepoints that match a pattern of each part.
     fn matching_tracepoints(&self, category: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
         let all = self.tracepoints()?;
         Ok(all.iter().filter(|(c, n)| matches(category, c) && matches(name, n)).cloned().collect())
@@ -349,7 +350,7 @@ pub trait TargetInfo {
         let found = self.functions()?.matching(name, module);
         Ok(found.map(|f| MatchingFunction { module: f.module.into(), name: f.name.into(), no_kprobe: f.no_kprobe }).collect())
     }
-    /// The same target for what only messages say, such as similar names: a recorder of questions leaves it out.
+    /// The same target for queries that only affect messages, such as similar names: a recorder does not record them.
     fn for_messages(&self) -> &dyn TargetInfo;
     /// A raw tracepoint's arguments.
     fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>>;
@@ -467,7 +468,7 @@ pub struct HeaderFolder {
     pub kernel: bool,
 }
 
-/// Which name space of C a type's name is in.
+/// The name space of a type's name in C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum TypeName {
     /// `struct x`

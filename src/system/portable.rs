@@ -28,24 +28,24 @@ pub enum Part {
     Field(String),
     /// The offset of a field of a tracepoint.
     FieldOffset(String),
-    /// A feature, which need not be there.
+    /// A feature, which may be missing.
     Feature,
     /// The number of processors.
     Cpus,
-    /// The number of processors, up to this one.
+    /// The number of processors, up to this limit.
     AtMost(u32),
     /// The PID namespace.
     Namespace,
 }
 
-/// Which of the structs in the types of an answer: the field or parameter, and its number within the type of that.
+/// The place of a struct in the types of an answer: the field or parameter, and its number within that type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     name: String,
     number: u16,
 }
 
-/// An answer, as far as its parts matter.
+/// An answer, reduced to its relevant parts.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Type(Option<Type>),
@@ -66,7 +66,7 @@ pub(super) enum Answer {
 pub enum Change {
     /// It is left out; a number becomes zero.
     Omit,
-    /// It is this number; a set has this as one more member.
+    /// It becomes this number; a set gets this as an additional member.
     To(u32),
 }
 
@@ -99,8 +99,8 @@ fn set(number: &mut u32, change: Option<Change>) {
 }
 
 impl Answer {
-    /// A target's answer to a question.
-    #[allow(clippy::wildcard_enum_match_arm)] // most questions are answered alike
+    /// A target's answer to a query.
+    #[allow(clippy::wildcard_enum_match_arm)] // most queries are handled alike
     pub fn to(question: &Question, sys: &dyn TargetInfo) -> Self {
         match question {
             Question::TypeNamed(kind, name) => Answer::Type(sys.type_named(*kind, name)),
@@ -113,9 +113,9 @@ impl Answer {
             Question::Has(feature) => Answer::Feature(sys.has(*feature)),
             Question::PossibleCpus => Answer::Cpus(sys.possible_cpus()),
             Question::PidNamespace => Answer::Namespace(sys.pid_namespace()),
-            // its number is that of one kernel build
+            // its number is valid for one kernel build only
             Question::KernelFunction(name) => Answer::Other(sys.kernel_function(name).is_some().into()),
-            // by its digest, as on the same kernel
+            // by its digest, as for the same kernel
             other => Answer::Other(other.answer(sys)),
         }
     }
@@ -161,7 +161,7 @@ impl Answer {
         found
     }
 
-    /// Its parts, and those that are numbers.
+    /// Its parts, and their values if they are numbers.
     pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
         let mut parts: Vec<(Part, Option<u32>)> = match self {
             Answer::Field(Some(field)) => vec![(Part::Offset, Some(field.offset))],
@@ -225,7 +225,7 @@ impl Answer {
         });
     }
 
-    /// What must be the same elsewhere. IDs are those of one kernel build.
+    /// The digest of what must be the same elsewhere. IDs are valid for one kernel build only.
     fn digest(mut self, free: &BTreeSet<Part>) -> u128 {
         self.change(&|part| free.contains(part).then_some(Change::Omit));
         self.each_named(&mut |_, named| {
@@ -264,7 +264,7 @@ fn vary(of: &mut Enum, change: Option<Change>) {
     }
 }
 
-/// A question with one target's answer, by the IDs of that target.
+/// A query with one target's answer, with the IDs of that target.
 #[derive(Clone, Debug)]
 pub struct RecordedAnswer {
     question: Question,
@@ -272,15 +272,15 @@ pub struct RecordedAnswer {
 }
 
 impl RecordedAnswer {
-    /// The same question, asked of the same target.
+    /// The same query with the same target.
     pub fn new(question: Question, sys: &dyn TargetInfo) -> Self {
         let answer = Answer::to(&question, sys);
         Self { question, answer }
     }
 
-    /// The parts of the answer that may differ elsewhere, and those that are numbers.
+    /// The parts of the answer that may differ elsewhere, with their values if they are numbers.
     pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
-        // the contents of a binary are required to be the same, so the parts of its structs are
+        // the contents of a binary must be identical, so the parts of its structs are fixed
         let of_binary = matches!(&self.question, Question::Member(of, _) | Question::Expand(of) if of.id >= BINARY_IDS);
         if of_binary { Vec::new() } else { self.answer.parts() }
     }
@@ -290,7 +290,7 @@ impl RecordedAnswer {
         self.answer.structs().into_iter().find(|(p, _)| p == place).map(|(_, of)| of)
     }
 
-    /// Bytes to which the number is aligned.
+    /// The alignment of the number in bytes.
     pub fn align(&self, part: &Part) -> u32 {
         match (&self.answer, part) {
             (Answer::Field(Some(field)), Part::Offset) => field.ty.align(),
@@ -307,12 +307,12 @@ impl RecordedAnswer {
         matches!(&self.question, Question::Tracepoint(category, _) if category == "syscalls")
     }
 
-    /// The question, whatever it holds for the size of a struct.
+    /// The query without the size of a struct.
     pub(super) fn key(&self) -> Question {
         key(self.question.clone())
     }
 
-    /// The answer with other parts, and with other sizes of structs, by ID.
+    /// The answer with changed parts, and with changed sizes of structs, by ID.
     pub(super) fn changed(&self, how: &dyn Fn(&Part) -> Option<Change>, sizes: &HashMap<u32, u32>) -> Answer {
         let mut answer = self.answer.clone();
         answer.change(how);
@@ -324,18 +324,18 @@ impl RecordedAnswer {
         answer
     }
 
-    /// The kernel feature that it asks for.
+    /// The kernel feature that it queries.
     pub fn feature(&self) -> Option<Feature> {
         if let Question::Has(feature) = self.question { Some(feature) } else { None }
     }
 
-    /// What it asks, for comparison with another target's.
+    /// Its subject, for comparison with another target's.
     pub fn name(&self) -> String {
         self.question.to_string()
     }
 }
 
-/// A question, whatever it holds for the size of a struct.
+/// A query without the size of a struct.
 pub(super) fn key(mut question: Question) -> Question {
     if let Question::Member(of, _) | Question::Expand(of) = &mut question {
         of.size = 0;
@@ -346,19 +346,19 @@ pub(super) fn key(mut question: Question) -> Question {
 /// One of the [`Requirements`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Requirement {
-    /// The ID of a struct in it is the number of one in [`Requirements::structs`].
+    /// The query; the ID of a struct in it is an index in [`Requirements::structs`].
     question: Question,
     /// Parts of the answer that may differ.
     free: BTreeSet<Part>,
-    /// Of the rest.
+    /// The digest of the rest.
     digest: u128,
 }
 
-/// What a kernel must answer.
+/// The answers that a kernel must give.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requirements {
     asked: Vec<Requirement>,
-    /// Structs that questions are about: where they are in earlier answers.
+    /// Structs that queries are about: their places in earlier answers.
     structs: Vec<(u32, Place)>,
     /// Numbers in answers for which the code has relocations.
     numbers: Vec<(u32, Part)>,
@@ -368,11 +368,11 @@ pub struct Requirements {
 #[derive(Clone, Debug)]
 pub struct Difference(pub Question);
 
-/// Bits of the ID of a struct that no answer has.
+/// The bit of the ID of a struct that no answer contains.
 const FOREIGN: u32 = 1 << 31;
 
 impl Requirements {
-    /// Those of what was asked. The parts in `free` may differ; `numbers` are the parts for which there are relocations.
+    /// The requirements of these queries. The parts in `free` may differ; `numbers` are the parts with relocations.
     pub fn new(asked: &[RecordedAnswer], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
         let mut structs: Vec<(u32, Place)> = Vec::new();
         let mut known: HashMap<u32, u32> = HashMap::new();
@@ -400,12 +400,12 @@ impl Requirements {
     /// The kernel's numbers, for relocations.
     ///
     /// # Errors
-    /// Answers that do not fit.
+    /// The answers that do not fit.
     pub fn of(&self, sys: &dyn TargetInfo) -> Result<Vec<u32>, Vec<Difference>> {
         let (mut answers, mut differences) = (Vec::with_capacity(self.asked.len()), Vec::new());
         for one in &self.asked {
             let answer = self.question(&one.question, &answers).map(|question| Answer::to(&question, sys));
-            // without the struct, the difference is in the question that led to it
+            // without the struct, the difference is in the query that returned it
             let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer));
             if !fits {
                 differences.push(Difference(one.question.clone()));
@@ -421,7 +421,7 @@ impl Requirements {
     }
 
     fn fits(&self, one: &Requirement, answer: &Answer) -> bool {
-        // a feature that the code does not use may be there
+        // a feature that the code does not use may be present
         if let (Question::Has(feature), Answer::Feature(has)) = (&one.question, answer)
             && *has != feature.is_limit()
             && one.digest == digest(&Answer::Feature(feature.is_limit()))
@@ -435,11 +435,11 @@ impl Requirements {
         answer.clone().digest(&one.free) == one.digest
     }
 
-    /// The question, with the IDs of the kernel that gave these answers.
+    /// The query, with the IDs of the kernel that gave these answers.
     #[allow(clippy::wildcard_enum_match_arm)] // the others have no IDs
     fn question(&self, question: &Question, answers: &[Option<Answer>]) -> Option<Question> {
         let of = |of: &Struct| {
-            // the contents of the binary are required to be the same
+            // the contents of the binary must be identical
             if of.id >= BINARY_IDS {
                 return None;
             }
@@ -466,7 +466,7 @@ impl Requirements {
         self.asked.iter().any(of)
     }
 
-    /// What a number is, for messages.
+    /// The meaning of a number, for messages.
     pub fn number_name(&self, number: usize) -> String {
         let Some((of, part)) = self.numbers.get(number) else { return "a number".into() };
         let question = self.asked.get(*of as usize).map(|one| one.question.to_string()).unwrap_or_default();

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::types::{self, Enum, Field, Struct, Type};
 
-/// A question that can be kept and asked again: one of those that code generation asks.
+/// A query that can be stored and repeated: one of those that code generation makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Question {
     /// [`TargetInfo::arch`]
@@ -56,7 +56,7 @@ pub enum Question {
     RawTracepoint(String),
     /// [`TargetInfo::syscall_number`]
     SyscallNumber(String),
-    /// [`TargetInfo::binary`], and what its debug information says
+    /// [`TargetInfo::binary`], and its debug information
     Binary(PathBuf),
     /// [`TargetInfo::enumerator`]
     Enumerator(String),
@@ -105,7 +105,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// Do the kernel's types alone decide the answer?
+    /// Do the kernel's types alone determine the answer?
     fn is_of_types(&self) -> bool {
         match self {
             Question::TypeNamed(..)
@@ -196,7 +196,7 @@ impl Question {
     }
 }
 
-/// The digest of all that a value's `Debug` shows. It is the same in every run of one build of rbt.
+/// The digest of a value's `Debug` text. It is the same in every run of one build of rbt.
 pub fn digest(value: &impl Debug) -> u128 {
     let mut halves = DoubleHasher([DefaultHasher::new(), DefaultHasher::new()]);
     halves.0[1].write_u8(1);
@@ -206,7 +206,7 @@ pub fn digest(value: &impl Debug) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// The same for a binary, whose list of functions `Debug` would take long to show.
+/// The same for a binary, whose list of functions would take `Debug` a long time.
 fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
     match answer {
         Ok(binary) => {
@@ -221,7 +221,7 @@ fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
 type ListNames<'a> = dyn Fn(&mut dyn FnMut(&str)) + 'a;
 type ListPairs<'a> = dyn Fn(&mut dyn FnMut(&str, &str)) + 'a;
 
-/// The same for lists, which are passed name by name in any order.
+/// The same for lists, which are visited name by name in any order.
 fn digest_of_names(list: &ListNames) -> u128 {
     let mut names = BTreeSet::new();
     list(&mut |name| {
@@ -245,7 +245,7 @@ fn digest_of_functions(list: Result<&Functions, Missing>) -> u128 {
     }
 }
 
-/// Two digests of 64 bits, which differ from the start.
+/// Two 64-bit hashers with different seeds.
 struct DoubleHasher([DefaultHasher; 2]);
 
 impl Write for DoubleHasher {
@@ -255,23 +255,24 @@ impl Write for DoubleHasher {
     }
 }
 
-/// What a target was asked and what it answered.
+/// The queries to a target and its answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// [`TargetInfo::types_identity`]
     types: Option<String>,
-    /// The questions, in order, with digests of the answers.
+    /// The queries, in order, with digests of the answers.
     answers: Vec<(Question, u128)>,
 }
 
 impl Record {
-    /// Does a target give the same answers? Questions about types are not asked if their identity is the same.
+    /// Does a target give the same answers? Queries about types are not repeated if the identity of the types is the
+    /// same.
     pub fn holds_for(&self, sys: &dyn TargetInfo) -> bool {
         let same_types = self.types.is_some() && self.types == sys.types_identity();
         self.answers.iter().all(|(question, answer)| same_types && question.is_of_types() || question.answer(sys) == *answer)
     }
 
-    /// The questions, in order.
+    /// The queries, in order.
     pub fn into_questions(self) -> impl Iterator<Item = Question> {
         self.answers.into_iter().map(|(question, _)| question)
     }
@@ -283,27 +284,27 @@ pub struct Recorder<'a> {
     asked: RefCell<HashSet<Question>>,
     /// In order, with the digests of the answers.
     answers: RefCell<Vec<(Question, u128)>>,
-    /// Something was asked that is no [`Question`].
+    /// There was a query that is not a [`Question`].
     unrecorded: Cell<bool>,
-    /// Something was asked whose answer holds for one machine, or only until it starts again.
+    /// There was a query whose answer is valid for one machine only, or until the next boot.
     local: Cell<Option<&'static str>>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Answers as `sys` does.
+    /// Passes queries on to `sys`.
     pub fn new(sys: &'a dyn TargetInfo) -> Self {
         Self { sys, asked: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false), local: Cell::new(None) }
     }
 
-    /// What was asked; none if a question cannot be kept.
+    /// The queries; none if one of them cannot be stored.
     pub fn recorded(self) -> Option<Record> {
         (!self.unrecorded.get()).then(|| Record { types: self.sys.types_identity(), answers: self.answers.take() })
     }
 
-    /// What was asked, apart from what has no effect on code but for messages, and from headers, which are part of the script.
+    /// The queries, except for those that only affect messages, and those about headers, which are part of the script.
     ///
     /// # Errors
-    /// What holds nowhere else.
+    /// A query whose answer is valid here only.
     pub fn portable(self) -> Result<Record, &'static str> {
         match self.local.get() {
             Some(what) => Err(what),
@@ -316,12 +317,12 @@ impl<'a> Recorder<'a> {
         self.local.set(Some(what));
     }
 
-    /// Records a question about the contents of a binary.
+    /// Records a query about the contents of a binary.
     fn contents(&self, path: &Path) {
         self.record_as(Question::Binary(path.into()), || digest_of_binary(&self.sys.binary(path)));
     }
 
-    /// Records a question, and passes on its answer.
+    /// Records a query, and returns its answer.
     fn record<T: Debug>(&self, question: Question, answer: T) -> T {
         self.record_as(question, || digest(&answer));
         answer
@@ -537,7 +538,7 @@ impl TargetInfo for Recorder<'_> {
         self.sys.never_returns(path, function)
     }
 
-    // what messages need, what headers say, and what user space asks
+    // queries for messages, for headers, and of user space
     forward! { sys, |me| me.unrecorded.set(true);
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
@@ -561,7 +562,7 @@ impl TargetInfo for Recorder<'_> {
     }
 }
 
-/// What a question is about, for messages.
+/// The subject of a query, for messages.
 impl Display for Question {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

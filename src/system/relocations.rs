@@ -23,16 +23,16 @@ pub enum Slot {
     Wide,
 }
 
-/// What an instruction's number follows from: the sum of a constant and of multiples of the kernel's numbers.
+/// How an instruction's number depends on the kernel: the sum of a constant and of multiples of the kernel's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Relocation {
-    /// The section's number in the object.
+    /// The index of the section in the object.
     section: u32,
     /// Bytes from the start of the section.
     at: u32,
     slot: Slot,
     constant: i64,
-    /// Indices of numbers, and factors.
+    /// Indices of numbers, with their factors.
     terms: Vec<(u32, i64)>,
 }
 
@@ -41,7 +41,7 @@ pub struct Relocation {
 pub struct Sample {
     /// The ELF file.
     pub elf: Vec<u8>,
-    /// In the order of the relocations' indices.
+    /// The numbers, in the order of the relocations' indices.
     pub numbers: Vec<u32>,
 }
 
@@ -50,15 +50,15 @@ pub struct Sample {
 pub enum Unrelocatable {
     /// The numbers change more than offsets and immediates.
     Shape,
-    /// It is not known how an instruction follows from the numbers.
+    /// An instruction's number is not a linear function of the numbers.
     Unexplained,
-    /// The number is too large for the instruction. The index of one of the numbers.
+    /// The number is too large for the instruction; has the index of one of the numbers.
     TooLarge(usize),
     /// There is no such instruction.
     Damaged,
 }
 
-/// Where code is in a file: section and bytes.
+/// The code in a file: section and byte range.
 fn code(elf: &[u8]) -> Option<Vec<(u32, std::ops::Range<usize>)>> {
     let file = object::File::parse(elf).ok()?;
     let mut found = Vec::new();
@@ -72,7 +72,7 @@ fn code(elf: &[u8]) -> Option<Vec<(u32, std::ops::Range<usize>)>> {
     Some(found)
 }
 
-/// Numbers of instructions: their places, and the object without them.
+/// The numbers in instructions, with their places, and the object without them.
 struct Split {
     rest: Vec<u8>,
     numbers: BTreeMap<(u32, u32, Slot), i64>,
@@ -107,7 +107,7 @@ fn read(code: &[u8], at: usize, slot: Slot) -> Option<i64> {
     })
 }
 
-/// None if the code ends before, or the number has too many bits.
+/// None if the code ends before that, or the number has too many bits.
 fn write(code: &mut [u8], at: usize, slot: Slot, value: i64) -> Option<()> {
     match slot {
         Slot::Offset => code.get_mut(at + 2..at + 4)?.copy_from_slice(&i16::try_from(value).ok()?.to_le_bytes()),
@@ -122,7 +122,7 @@ fn write(code: &mut [u8], at: usize, slot: Slot, value: i64) -> Option<()> {
     Some(())
 }
 
-/// Do two objects differ in the numbers of instructions only?
+/// Do two objects differ only in the numbers of instructions?
 pub fn same_shape(a: &[u8], b: &[u8]) -> bool {
     matches!((split(a), split(b)), (Some(a), Some(b)) if a.rest == b.rest && a.numbers.keys().eq(b.numbers.keys()))
 }
@@ -158,16 +158,16 @@ pub fn derive(samples: &[Sample]) -> Result<Vec<Relocation>, Unrelocatable> {
     if again == last.elf { Ok(relocations) } else { Err(Unrelocatable::Shape) }
 }
 
-/// Differences of values: they leave no constant.
+/// Differences between consecutive values, which eliminate the constant.
 fn steps(values: &[i64]) -> Vec<i64> {
     values.windows(2).map(|w| w.last().copied().unwrap_or(0).wrapping_sub(w.first().copied().unwrap_or(0))).collect()
 }
 
-/// Sums of numbers, by their differences between samples.
+/// Sums of numbers, indexed by their differences between samples.
 struct Sums<'a> {
     columns: &'a [Vec<i64>],
     steps: Vec<Vec<i64>>,
-    /// Of one, and of two, with factors of 1 and -1.
+    /// Sums of one and of two numbers, with factors of 1 and -1.
     known: HashMap<Vec<i64>, Vec<(u32, i64)>>,
 }
 
@@ -193,12 +193,12 @@ impl<'a> Sums<'a> {
         Self { columns, steps, known }
     }
 
-    /// What gives these values: a constant, and numbers with factors.
+    /// The constant and the factors that produce these values.
     fn explain(&self, values: &[i64]) -> Option<(i64, Vec<(u32, i64)>)> {
         let wanted = steps(values);
         let terms = self.known.get(&wanted).cloned().or_else(|| self.three(&wanted)).or_else(|| self.multiple(&wanted))?;
         let first = |i: u32| self.columns.get(i as usize).and_then(|c| c.first()).copied().unwrap_or(0);
-        // a constant that is out of range is none of an offset
+        // a constant out of range cannot be that of an offset
         let constant = terms.iter().try_fold(*values.first()?, |rest, (i, f)| rest.checked_sub(f.checked_mul(first(*i))?))?;
         Some((constant, terms))
     }
@@ -214,7 +214,7 @@ impl<'a> Sums<'a> {
         })
     }
 
-    /// An element of an array of structs.
+    /// The offset of an element in an array of structs: a multiple of its size.
     fn multiple(&self, wanted: &[i64]) -> Option<Vec<(u32, i64)>> {
         (0u32..).zip(&self.steps).find_map(|(i, a)| {
             let (first, of) = (wanted.first()?, a.first().filter(|x| **x != 0)?);
@@ -224,10 +224,10 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Puts a kernel's numbers into an object.
+/// Inserts a kernel's numbers into an object.
 ///
 /// # Errors
-/// It has no such instruction, or it has no room for the number.
+/// The instruction does not exist, or has no room for the number.
 pub fn apply(elf: &mut [u8], relocations: &[Relocation], numbers: &[u32]) -> Result<(), Unrelocatable> {
     let sections: BTreeMap<u32, std::ops::Range<usize>> = code(elf).ok_or(Unrelocatable::Damaged)?.into_iter().collect();
     for one in relocations {

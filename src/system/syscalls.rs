@@ -18,7 +18,7 @@ pub fn event(ty: u32, config: u64) -> perf_event_attr {
 /// perf_event_open(2) for a thread (-1: all) on a CPU (-1: all), without a group.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn perf_event_open(attr: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     assert!(attr.size as usize <= size_of::<perf_event_attr>(), "attributes of an event declare more than they have");
     // SAFETY: the kernel reads the declared size, and a string that the attributes of a uprobe or kprobe point to. A
@@ -29,15 +29,16 @@ pub fn perf_event_open(attr: &perf_event_attr, pid: i32, cpu: i32) -> io::Result
     }
 }
 
-/// bpf(2). The result is the kernel's: a descriptor for some commands.
+/// bpf(2). The result is that of the kernel: a descriptor for some commands.
 ///
 /// # Safety
-/// `attr` begins as `union bpf_attr` does for this command, and what it points to has the size that it declares.
+/// `attr` begins like `union bpf_attr` for this command, and the memory that it points to has the size that it
+/// declares.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub unsafe fn bpf<T>(command: u32, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the caller's promise
+    // SAFETY: guaranteed by the caller
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

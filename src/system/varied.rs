@@ -18,7 +18,7 @@ use super::{
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
-/// Which parts of answers change: by the number of the question, and sizes by the ID of the struct.
+/// The changed parts of answers, by the number of the query, and sizes by the ID of the struct.
 #[derive(Clone, Debug, Default)]
 pub struct Variation {
     /// Parts of answers.
@@ -35,7 +35,7 @@ pub struct Varied<'a> {
     machine: Option<Machine>,
 }
 
-/// What a machine has besides its kernel.
+/// Properties of a machine besides its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// [`TargetInfo::pid_namespace`]
@@ -45,7 +45,7 @@ pub struct Machine {
 }
 
 impl<'a> Varied<'a> {
-    /// Answers as `sys` does, of which this was asked.
+    /// Answers like `sys`, to which these queries were made.
     pub fn new(sys: &'a dyn TargetInfo, asked: &[RecordedAnswer], by: &Variation) -> Self {
         let changed = |(index, one): (usize, &RecordedAnswer)| {
             let answer = one.changed(&|part| by.parts.get(&(index, part.clone())).copied(), &by.sizes);
@@ -54,7 +54,7 @@ impl<'a> Varied<'a> {
         Self { sys, answers: asked.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), machine: None }
     }
 
-    /// Answers as `sys` does, without these features (limits are there), and on such a machine.
+    /// Answers like `sys`, without these features (limits apply), and on such a machine.
     pub fn without(sys: &'a dyn TargetInfo, lacks: BTreeSet<Feature>, machine: Machine) -> Self {
         Self { sys, answers: HashMap::new(), lacks, machine: Some(machine) }
     }

@@ -2,7 +2,7 @@
 
 use super::{Level, Report, SourceLocation, State, Style};
 
-/// A command for each finding, and a last line in words.
+/// A command for each finding, and a summary in the last line.
 pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::new();
     for outcome in &report.outcomes {
@@ -38,7 +38,7 @@ pub fn render(report: &Report, style: &Style) -> String {
     out + &report.sums() + "\n"
 }
 
-/// Has the runner take no commands from what is between the two: it may be of whatever the traced processes wrote.
+/// Text that makes the runner ignore commands between the two, because traced processes may have written it.
 pub fn fence(token: &str) -> [String; 2] {
     [format!("::stop-commands::{token}\n"), format!("\n::{token}::\n")]
 }
@@ -50,7 +50,7 @@ fn command(word: &str, place: Option<(&SourceLocation, String)>, title: &str, me
         properties.push(format!("line={}", at.line));
         properties.push(format!("endLine={}", at.end_line));
         properties.push(format!("col={}", at.column));
-        // columns count where there is one line only
+        // columns apply only to a single line
         if at.end_line == at.line {
             properties.push(format!("endColumn={}", at.end_column));
         }
@@ -59,7 +59,7 @@ fn command(word: &str, place: Option<(&SourceLocation, String)>, title: &str, me
     format!("::{word} {}::{}\n", properties.join(","), data(message))
 }
 
-/// As the runner undoes it: actions/toolkit, packages/core/src/command.ts.
+/// Encoded for the runner's decoder: actions/toolkit, packages/core/src/command.ts.
 fn data(text: &str) -> String {
     let text: String =
         text.chars().map(|c| if crate::diag::is_deceptive(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();

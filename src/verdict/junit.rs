@@ -56,7 +56,7 @@ fn suite(out: &mut String, report: &Report, id: usize, against: &str, style: &St
 
 fn case(out: &mut String, report: &Report, outcome: &Outcome, suite: &str) {
     let (name, seconds) = (escaped(&outcome.subject), outcome.seconds);
-    // the class is a path in which dots are folders
+    // the class is a path in which dots separate directories
     let class = escaped(&format!("rbt.{}", suite.replace(['.', ' '], "_")));
     let _ = write!(out, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{seconds:.6}\"");
     let inner = match (&outcome.state, report.cell(outcome)) {
@@ -80,17 +80,17 @@ fn case(out: &mut String, report: &Report, outcome: &Outcome, suite: &str) {
     }
 }
 
-/// As the text format has it.
+/// In the form of the text format.
 fn failure(subject: &str, finding: &Finding) -> String {
     text::one(subject, finding)
 }
 
-/// For an attribute, whose line breaks and tabs would become spaces.
+/// Escapes text in an attribute, where line breaks and tabs would become spaces.
 fn escaped(text: &str) -> String {
     escape(text, |c| matches!(c, '\n' | '\r' | '\t' | '"'))
 }
 
-/// Between tags.
+/// Escapes text between tags.
 fn escaped_text(text: &str) -> String {
     escape(text, |c| c == '\r')
 }
@@ -106,7 +106,7 @@ fn escape(text: &str, by_number: impl Fn(char) -> bool) -> String {
                 let _ = write!(out, "&#{};", c as u32);
             }
             '\n' | '\t' => out.push(c),
-            // no document may have these, in whatever way they are written
+            // XML does not allow these characters in any form
             '\0'..'\x20' | '\u{FFFE}' | '\u{FFFF}' => out.push('\u{FFFD}'),
             c => out.push(c),
         }

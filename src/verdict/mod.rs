@@ -23,11 +23,11 @@ pub use rules::{RULES, Rule, rule};
 
 /// A row: an argument of `--format`.
 pub struct Format {
-    /// As the user writes it.
+    /// The name in `--format`.
     pub name: &'static str,
     /// One line for `--help` and the man page.
     pub doc: &'static str,
-    /// All of its text.
+    /// Produces the text.
     pub render: fn(&Report, &Style) -> String,
     /// Text before and after other output that could be mistaken for parts of the report, with a token that cannot be
     /// guessed.
@@ -53,20 +53,20 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
 }
 
-/// The renderer of a report.
+/// The options for rendering a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// Terminal colors.
     pub color: bool,
-    /// In text, nothing of what is well.
+    /// In text, omit good results.
     pub quiet: bool,
-    /// In text, facts and notes too.
+    /// In text, include facts and notes.
     pub verbose: bool,
     /// When the run began, in nanoseconds since 1970.
     pub began: i128,
     /// The machine that it ran on.
     pub host: String,
-    /// The repository's root: what readers of a report count paths from, wherever in it this ran.
+    /// The repository's root: readers of a report expect paths relative to it, whatever the working directory.
     pub root: Option<PathBuf>,
 }
 
@@ -75,7 +75,8 @@ pub fn host() -> String {
     line("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// The root of the repository that this runs in: as GitHub's runner names it, or the nearest folder above that git has marked.
+/// The root of the current repository: the one that GitHub's runner names, or the nearest parent directory that belongs
+/// to git.
 pub fn repository() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let named = std::env::var_os("GITHUB_WORKSPACE").and_then(|dir| std::fs::canonicalize(dir).ok());
@@ -97,16 +98,16 @@ impl Style {
     }
 }
 
-/// The exit statuses of a check: all well.
+/// The exit statuses of a check: everything is good.
 pub const WELL: u8 = 0;
-/// Findings.
+/// There are findings.
 pub const FINDINGS: u8 = 1;
 /// The command line, a configuration file or an expectation is wrong.
 pub const USAGE: u8 = 2;
-/// An answer is impossible: a file is unreadable, a snapshot is damaged, or the machine refuses.
+/// No answer is possible: a file is unreadable, a snapshot is damaged, or the machine refuses.
 pub const ENVIRONMENT: u8 = 3;
 
-/// Where in a text. Lines and columns (in characters) are from 1.
+/// A place in a text. Lines and columns (in characters) start at 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceLocation {
     /// The file's path, as the user gave it.
@@ -123,16 +124,16 @@ pub struct SourceLocation {
     pub text: String,
 }
 
-/// One thing found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which kind of thing: stable, kebab-case, a row of the rules' table or a diagnostic's code.
+    /// Its kind: a stable name in kebab-case, a row of the rules' table or a diagnostic's code.
     pub rule: &'static str,
-    /// How bad.
+    /// Its severity.
     pub level: Level,
-    /// Names the thing, in the user's terms; no final stop.
+    /// The message, in the user's terms, without a final period.
     pub message: String,
-    /// The place that it is about; none if no text is the cause.
+    /// Its place; none if no text is the cause.
     pub place: Option<SourceLocation>,
     /// Other places that explain it.
     pub related: Vec<(SourceLocation, String)>,
@@ -145,7 +146,7 @@ pub struct Finding {
 pub enum State {
     /// Checked; the findings hold the result (nothing, or only notes and warnings, is good).
     Checked,
-    /// Left out on purpose, and why.
+    /// Skipped on purpose, and why.
     Skipped(String),
     /// Could not be checked, and why: the environment's fault, not the script's.
     Unknown(String),
@@ -154,28 +155,28 @@ pub enum State {
 /// One check: a script against a kernel, or an expectation against a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// What was checked: a script's path, or an expectation as the user wrote it.
+    /// The subject: a script's path, or an expectation as the user wrote it.
     pub subject: String,
     /// The kernel's name or a command; empty if there is only one.
     pub against: String,
-    /// How it went.
+    /// The result.
     pub state: State,
-    /// What was found, in the order of the text.
+    /// The findings, in the order of the text.
     pub findings: Vec<Finding>,
-    /// More that is known, as (name, value): mechanisms, sizes, the value that an expectation met.
+    /// Further facts, as (name, value): mechanisms, sizes, the value that an expectation met.
     pub facts: Vec<(String, String)>,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
-/// All of a run.
+/// All outcomes of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// What was done: `check` or `expect`; the name of the test suite in formats that have one.
+    /// The activity: `check` or `expect`; the name of the test suite in formats that have one.
     pub name: &'static str,
-    /// One for each subject and each kernel; subjects in their order, and within one the kernels in theirs.
+    /// One for each subject and each kernel: subjects in order, and for each the kernels in order.
     pub outcomes: Vec<Outcome>,
-    /// Warnings fail too.
+    /// Warnings also fail.
     pub deny_warnings: bool,
 }
 
@@ -189,24 +190,24 @@ pub enum Cell {
     Warning,
     /// It fails the run.
     Failed,
-    /// Left out on purpose.
+    /// Skipped on purpose.
     Skipped,
     /// Could not be checked.
     Unknown,
 }
 
-/// A finding, and all that it was found against.
+/// A finding, and all subjects to which it applies.
 pub struct UniqueFinding<'a> {
-    /// Of which subject.
+    /// The subject.
     pub subject: &'a str,
-    /// What was found.
+    /// The finding.
     pub finding: &'a Finding,
     /// The names of the kernels; none if the report has only one.
     pub against: Vec<&'a str>,
 }
 
 impl UniqueFinding<'_> {
-    /// The message, and whom it is about.
+    /// The message, and the kernels to which it applies.
     pub fn message(&self) -> String {
         let message = &self.finding.message;
         if self.against.is_empty() { message.clone() } else { format!("{message} ({})", self.against.join(", ")) }
@@ -249,12 +250,12 @@ impl Report {
         }
     }
 
-    /// What was checked, in order.
+    /// The subjects, in order.
     pub fn subjects(&self) -> Vec<&str> {
         distinct(self.outcomes.iter().map(|o| o.subject.as_str()))
     }
 
-    /// What it was checked against, in order.
+    /// The kernels, in order.
     pub fn againsts(&self) -> Vec<&str> {
         distinct(self.outcomes.iter().map(|o| o.against.as_str()))
     }
@@ -310,9 +311,9 @@ impl Report {
     }
 }
 
-/// As readable JSON, with a line break at the end.
+/// Pretty-printed JSON, with a line break at the end.
 fn pretty(of: &impl Serialize) -> String {
-    // no map with other keys than strings, no failing writer: nothing that serde_json could refuse
+    // only string keys and an infallible writer, so serde_json does not fail
     serde_json::to_string_pretty(of).unwrap_or_default() + "\n"
 }
 

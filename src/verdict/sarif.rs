@@ -79,7 +79,7 @@ struct SarifResult {
     properties: Properties,
 }
 
-/// What it was found in and against.
+/// The subject and the kernel of a result.
 #[derive(Serialize)]
 struct Properties {
     subject: String,

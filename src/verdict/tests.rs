@@ -98,7 +98,7 @@ fn json_is_one_object() {
     assert!(at("/outcomes/0/findings/0/message").as_str().is_some_and(|m| m.contains("\u{1}\nsecond")));
 }
 
-/// What the two schemas in use ask: attributes, their order being free, and children in this order.
+/// Requirements of the two schemas in use: attributes in any order, and children in this order.
 #[test]
 fn junit_is_what_its_schemas_ask() {
     let style = Style { began: 1_700_000_000_012_345_678, host: "box".into(), ..Style::default() };
@@ -126,7 +126,7 @@ fn junit_is_what_its_schemas_ask() {
     assert!(suites[0].split("<system-out>").nth(1).is_some_and(|t| t.starts_with("warning[unused-map]")), "{text}");
 }
 
-/// What is required by the schema of SARIF 2.1.0, and its bounds.
+/// Requirements of the schema of SARIF 2.1.0, and its limits.
 #[test]
 fn sarif_is_what_its_schema_asks() {
     let all: serde_json::Value = serde_json::from_str(&said("sarif", &report(), &Style::default())).unwrap();

@@ -79,7 +79,7 @@ fn table(out: &mut String, report: &Report, style: &super::Style) {
     out.push('\n');
 }
 
-/// Why what was not checked; what a kernel is to blame for once for all.
+/// Why something was not checked; reasons that apply to an entire kernel appear once.
 fn whys(out: &mut String, report: &Report, style: &super::Style) {
     let mut told: Vec<&str> = Vec::new();
     for outcome in &report.outcomes {

@@ -11,7 +11,7 @@ use crate::system::binary::file::{Segment, map, offset};
 use crate::system::binary::root::Root;
 use crate::system::binary::{elf, ldcache};
 
-/// A limit that no program reaches.
+/// The maximum number of files, which no program reaches.
 const MOST: usize = 1024;
 
 /// Returns the files that the loader would map for a 64-bit program, by the directories that files name (`RUNPATH`, `RPATH`),
@@ -39,14 +39,14 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     all.into_iter().collect()
 }
 
-/// What a file asks of the loader.
+/// The requests of a file to the loader.
 #[derive(Debug, Default)]
 struct DynamicSection {
     /// The loader itself.
     interpreter: Option<PathBuf>,
     /// Names of libraries.
     libraries: Vec<String>,
-    /// Where they are looked for first.
+    /// The directories to search first.
     directories: Vec<PathBuf>,
 }
 

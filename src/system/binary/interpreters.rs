@@ -8,17 +8,17 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use super::python::{self, Python};
 use crate::system::machine::arch::instructions::x86_64;
 
-/// An interpreter. The code by which programs read its frames is in a separate file in `emit/`: see
-/// `emit/unwind/python.rs`.
+/// An interpreter of a programming language. The code by which programs read its frames is in a separate file in
+/// `emit/`: see `emit/unwind/python.rs`.
 #[derive(Debug)]
 pub struct Interpreter {
-    /// The function, or functions, in which it runs the code of a program.
+    /// The function, or functions, that form its loop.
     pub loops: &'static [&'static str],
-    /// What is known of the one in a file, given where the file can be read and its name.
+    /// Reads the interpreter in a file, given where the file can be read and its name.
     pub of_file: fn(&Path, &Path) -> Option<Python>,
 }
 
-/// All of them.
+/// All supported interpreters.
 pub const INTERPRETERS: &[Interpreter] = &[Interpreter { loops: &[python::LOOP], of_file: python::of_file }];
 
 /// The interpreter in a file, which can be read at `at` and is called `name`.
@@ -26,19 +26,20 @@ pub fn of_file(at: &Path, name: &Path) -> Option<Python> {
     INTERPRETERS.iter().find_map(|interpreter| (interpreter.of_file)(at, name))
 }
 
-/// A longer function is not looked through, bytes.
+/// Maximum size of a function to search for jumps, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// The loops of interpreters in a file.
 #[derive(Debug, Default)]
 pub struct Loops {
     starts: Vec<u64>,
-    /// Where they jump to outside of themselves: compilers put code that rarely runs elsewhere, and its symbol is often stripped.
+    /// The targets of their jumps outside of themselves: compilers move code that rarely runs elsewhere, and its symbol
+    /// is often stripped.
     jumps: Vec<u64>,
 }
 
 impl Loops {
-    /// Of a file for x86-64.
+    /// For an x86-64 file.
     pub fn of_file(file: &object::File<'_>) -> Self {
         let mut loops = Self::default();
         for name in INTERPRETERS.iter().flat_map(|i| i.loops) {
@@ -52,12 +53,12 @@ impl Loops {
         loops
     }
 
-    /// Is the function that starts there one?
+    /// Does a loop start at this address?
     pub fn starts_at(&self, addr: u64) -> bool {
         self.starts.contains(&addr)
     }
 
-    /// Does one jump there?
+    /// Does a loop jump into this range?
     pub fn jump_into(&self, code: &Range<u64>) -> bool {
         self.jumps.get(self.jumps.partition_point(|to| *to < code.start)).is_some_and(|to| code.contains(to))
     }
@@ -65,7 +66,7 @@ impl Loops {
 
 /// Address and size of a function.
 fn function(file: &object::File<'_>, name: &str) -> Option<(u64, u64)> {
-    // hardly a file has it, and its names are looked through in less time than its symbols
+    // few files have it, and searching its names is faster than searching all symbols
     let named = |section: &str| {
         let names = file.section_by_name(section).and_then(|s| s.data().ok()).unwrap_or_default();
         memchr::memmem::find(names, name.as_bytes()).is_some()

@@ -33,7 +33,7 @@ const R10: u8 = 10;
 pub struct StackRule {
     /// It rounds the stack of each function up to a multiple of this (`round_up_stack_depth` of kernel/bpf/verifier.c).
     pub step: u32,
-    /// The JIT gives large functions stacks of their own, which do not add up, unless there is a tail call.
+    /// The JIT gives large functions private stacks, which do not add up, unless there is a tail call.
     pub private: bool,
 }
 
@@ -158,8 +158,8 @@ fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) 
     found
 }
 
-/// Bytes of stack of the chain of calls that needs the most, and functions in the longest. rbt generates no recursion, so a longer
-/// chain than this is not followed.
+/// The stack in bytes of the chain of calls that needs the most, and the number of functions in the longest. rbt
+/// generates no recursion, so a longer chain than this is not followed.
 fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, depth: u32) -> (u32, u32) {
     const LONGEST: u32 = 2 * MOST_FRAMES;
     let Some(f) = functions.get(name).filter(|_| depth < LONGEST) else { return (0, 0) };
@@ -168,7 +168,7 @@ fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, 
     let own = f.stack.next_multiple_of(rule.step);
     let own = match rule {
         StackRule { private: true, .. } if own >= PRIVATE_FROM => 0,
-        // one that uses none counts, too
+        // a function without stack counts, too
         StackRule::OLD => own.max(rule.step),
         _ => own,
     };
@@ -225,7 +225,7 @@ fn calls(code: &[u8], from: u64) -> Vec<u64> {
         let imm = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
         (from as i64 + at as i64 + (i64::from(imm) + 1) * INSTRUCTION as i64) as u64
     };
-    // The call of a function of the kernel has a relocation, and leads to itself until then.
+    // The call of a kernel function has a relocation, and its target is the call itself until then.
     let leads_on = |(at, insn): (usize, &[u8; INSTRUCTION])| Some(target(at, insn)).filter(|to| *to != from + at as u64);
     instructions(code).filter(|(_, insn)| own(insn)).filter_map(leads_on).collect()
 }

@@ -128,7 +128,7 @@ mod tests {
     fn calls_of_helpers_are_told_from_others() {
         let code = [
             [0x85, 0, 0, 0, 5, 0, 0, 0],    // bpf_ktime_get_ns
-            [0x18, 0x11, 0, 0, 0, 0, 0, 0], // a map's address, whose second half is no instruction
+            [0x18, 0x11, 0, 0, 0, 0, 0, 0], // a map's address, whose second half is not an instruction
             [0x85, 0, 0, 0, 99, 0, 0, 0],   //
             [0x85, 0x10, 0, 0, 7, 0, 0, 0], // a function of the object
             [0x85, 0x20, 0, 0, 8, 0, 0, 0], // one of the kernel

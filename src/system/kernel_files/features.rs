@@ -64,7 +64,7 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
     (Feature::RecursionCheck, |s| Some(s.member("bpf_prog_info", "recursion_misses"))),
     (Feature::StructArguments, |s| Some(s.member("btf_func_model", "arg_flags"))),
-    // The links came in the same version.
+    // The links were added in the same version.
     (Feature::ManyArguments, |s| Some(s.enumerator("BPF_LINK_TYPE_UPROBE_MULTI"))),
     (Feature::Override, |s| s.option("BPF_KPROBE_OVERRIDE")),
     (Feature::Loop, |s| Some(s.enumerator("BPF_FUNC_loop"))),

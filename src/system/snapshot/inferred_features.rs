@@ -5,7 +5,7 @@
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;
 
-/// What tells whether a kernel has something.
+/// Evidence for a feature of a kernel.
 enum Evidence {
     /// A constant of an enum.
     Constant(&'static str),
@@ -15,7 +15,7 @@ enum Evidence {
     Enum(&'static str),
     /// A member of a struct.
     Member(&'static str, &'static str),
-    /// Code of this name, also where it cannot be traced.
+    /// Code of this name, whether or not it can be traced.
     Code(&'static str),
     /// An option of its configuration that is set to `y`.
     Config(&'static str),
@@ -23,7 +23,7 @@ enum Evidence {
     Any(&'static [Evidence]),
     /// All of these.
     All(&'static [Evidence]),
-    /// The contrary.
+    /// The opposite.
     No(&'static Evidence),
 }
 
@@ -31,13 +31,13 @@ use Evidence::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
 
 /// Each feature that can be inferred in this way; others are unknown. Files are those of the kernel.
 const SIGNS: &[(Feature, Evidence)] = &[
-    // kernel/trace/bpf_trace.c has these structs where CONFIG_UPROBES and CONFIG_FPROBE are set
+    // kernel/trace/bpf_trace.c has these structs if CONFIG_UPROBES and CONFIG_FPROBE are set
     (Feature::UprobeMulti, Struct("bpf_uprobe_multi_link")),
     (Feature::KprobeMulti, Struct("bpf_kprobe_multi_link")),
     (Feature::KprobeSession, All(&[Struct("bpf_kprobe_multi_link"), Constant("BPF_TRACE_KPROBE_SESSION")])),
     // kernel/trace/trace_kprobe.c is built with CONFIG_KPROBE_EVENTS
     (Feature::Kprobe, Struct("trace_kprobe")),
-    // a stub in include/linux/ftrace.h where CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS is not set
+    // a stub in include/linux/ftrace.h if CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS is not set
     (
         Feature::Trampoline,
         All(&[
@@ -50,31 +50,32 @@ const SIGNS: &[(Feature, Evidence)] = &[
     (Feature::ForEach, Constant("BPF_FUNC_for_each_map_elem")),
     (Feature::PercpuLookup, Constant("BPF_FUNC_map_lookup_percpu_elem")),
     (Feature::Tai, Constant("BPF_FUNC_ktime_get_tai_ns")),
-    // came together with the cookie of perf's links
+    // added together with the cookie of perf links
     (Feature::PerfCookie, Constant("BPF_FUNC_get_attach_cookie")),
     // include/linux/bpf.h, resp. trace_events.h
     (Feature::RawTracepointCookie, Member("bpf_raw_tp_link", "cookie")),
-    // kernel/bpf/verifier.c: what loads that extend the sign are checked by; it is not inlined where it is compiled for size
+    // kernel/bpf/verifier.c: the check of sign-extending loads; it is not inlined if the kernel is compiled for size
     (Feature::CpuV4, Any(&[Code("coerce_reg_to_size_sx"), Code("set_sext64_default_val"), Code("emit_ldsx")])),
-    // kernel/bpf/verifier.c: check_xadd before there were others; the helper came to that file after it
+    // kernel/bpf/verifier.c: check_xadd existed before other atomic instructions; the helper was added to that file
+    // later
     (Feature::Fetch, FETCH),
-    // kernel/bpf/hashtab.c: MAX_BPF_STACK went from it one version before those instructions came
+    // kernel/bpf/hashtab.c: the check of MAX_BPF_STACK was removed one version before those instructions were added
     (Feature::ShortKeys, No(&FETCH)),
-    // kernel/bpf/core.c: for lists of programs of which one may sleep
+    // kernel/bpf/core.c: for lists of programs that include a sleepable one
     (Feature::SleepingUprobes, Code("bpf_prog_array_free_sleepable")),
-    // kernel/bpf/btf.c; the links came with it
+    // kernel/bpf/btf.c; the links were added with it
     (Feature::NumberPointers, Any(&[Code("is_int_ptr"), Constant("BPF_LINK_TYPE_KPROBE_MULTI")])),
     // kernel/bpf/hashtab.c: the allocator that may be called anywhere
     (Feature::AllocatesAnywhere, Member("bpf_htab", "ma")),
-    // allowed in tracing just before this helper came
+    // allowed in tracing shortly before this helper was added
     (Feature::AncestorCgroup, All(&[Constant("BPF_FUNC_timer_init"), Struct("cgroup")])),
-    // compiled where CONFIG_BPF_KPROBE_OVERRIDE is set
+    // compiled if CONFIG_BPF_KPROBE_OVERRIDE is set
     (Feature::Override, Any(&[Config("CONFIG_BPF_KPROBE_OVERRIDE"), Code("bpf_override_return")])),
-    // include/uapi/linux/bpf.h: how often it left a program out
+    // include/uapi/linux/bpf.h: the number of skipped runs
     (Feature::RecursionCheck, Member("bpf_prog_info", "recursion_misses")),
-    // include/linux/bpf.h: how it is known which arguments are structs
+    // include/linux/bpf.h: marks the arguments that are structs
     (Feature::StructArguments, Member("btf_func_model", "arg_flags")),
-    // include/uapi/linux/bpf.h: the links came in the same version
+    // include/uapi/linux/bpf.h: the links were added in the same version
     (Feature::ManyArguments, Constant("BPF_LINK_TYPE_UPROBE_MULTI")),
     // include/linux/bpf.h
     (Feature::SharedStacks, Enum("priv_stack_mode")),
@@ -82,17 +83,17 @@ const SIGNS: &[(Feature, Evidence)] = &[
 
 const FETCH: Evidence = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_elem")]);
 
-/// A kernel, as far as it is known without trying anything.
+/// What is known about a kernel without testing it.
 pub struct KernelFacts<'a> {
     /// Its types and its symbols.
     pub sys: &'a dyn TargetInfo,
-    /// What an option of its configuration is set to; none: the configuration is not known.
+    /// The value of a configuration option; none if the configuration is unknown.
     pub config: &'a dyn Fn(&str) -> Option<String>,
-    /// All names of its code are known, so that one that is absent is not there.
+    /// Are all names of its code known, so that an absent one does not exist?
     pub symbols: &'a dyn Fn() -> bool,
 }
 
-/// Has it? Where nothing is known: what is safe everywhere.
+/// Does the kernel have the feature? If unknown, the answer that is safe everywhere.
 pub fn has(of: &KernelFacts, feature: Feature) -> bool {
     if feature == Feature::Btf {
         return of.sys.types_missing().is_none();
@@ -101,7 +102,7 @@ pub fn has(of: &KernelFacts, feature: Feature) -> bool {
     known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
 }
 
-/// None: what would tell it is not in the snapshot.
+/// None if the snapshot lacks the evidence.
 fn is(of: &KernelFacts, sign: &Evidence) -> Option<bool> {
     let types = || of.sys.types_missing().is_none().then_some(());
     Some(match sign {
@@ -137,7 +138,7 @@ fn is(of: &KernelFacts, sign: &Evidence) -> Option<bool> {
     })
 }
 
-/// `decides` if one is that; else unknown if one is; else the contrary.
+/// `decides` if one has that value; else unknown if one is unknown; else the opposite.
 fn some(all: impl Iterator<Item = Option<bool>>, decides: bool) -> Option<bool> {
     let mut known = Some(!decides);
     for one in all {

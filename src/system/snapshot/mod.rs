@@ -27,16 +27,16 @@ use crate::system::machine::live::Live;
 use crate::system::{Feature, Missing};
 use file::Sections;
 
-/// What is known of the kernel as such.
+/// General information about the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotInfo {
     /// `uname -r`.
     pub release: String,
     /// `uname -m`.
     pub machine: String,
-    /// The build id of its image, in hexadecimal; empty where it is not known.
+    /// The build ID of its image, in hexadecimal; empty if unknown.
     pub build_id: String,
-    /// What it was made from, for people: `this machine`, `a package's files in DIR`.
+    /// The source of the description, for people: `this machine`, `a package's files in DIR`.
     pub source: String,
     /// The number of possible CPUs; 0 if unknown.
     pub possible_cpus: u32,
@@ -49,14 +49,14 @@ pub struct Event {
     pub category: String,
     /// `sched_switch`.
     pub name: String,
-    /// All of the file's text, as `tracefs::parse_format` reads it.
+    /// The text of the file, as `tracefs::parse_format` reads it.
     pub format: String,
 }
 
-/// All that a snapshot holds. An option that is none: not known, and answered so.
+/// The contents of a snapshot. An option that is `None` is unknown, and reported as such.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// The kernel as such.
+    /// General information.
     pub about: SnapshotInfo,
     /// Raw BTF by module: `vmlinux` first.
     pub btf: Vec<(String, Vec<u8>)>,
@@ -64,28 +64,28 @@ pub struct Contents {
     pub events: Option<Vec<Event>>,
     /// Functions that can be traced.
     pub functions: Option<Functions>,
-    /// Names of functions in the symbol table that are not among those, sorted: what cannot be traced, but is there.
+    /// Names of other functions in the symbol table, sorted: they exist, but cannot be traced.
     pub untraceable: Option<Vec<String>>,
     /// Names of data in the symbol table, sorted: for `kaddr`.
     pub variables: Option<Vec<String>>,
-    /// Modules that are there, sorted, whether or not anything else is known of them.
+    /// Existing modules, sorted, whether or not anything else is known about them.
     pub modules: Option<Vec<String>>,
-    /// Functions that may be made to return at once, sorted.
+    /// Functions that can be made to return immediately, sorted.
     pub error_injectable: Option<Vec<String>>,
-    /// What its BPF can do; one that is absent is not known.
+    /// Its BPF features; an absent one is unknown.
     pub features: BTreeMap<Feature, bool>,
-    /// Functions that BPF programs may call (kfuncs), and the types of program (`BPF_PROG_TYPE_…`) that may.
+    /// Functions that BPF programs can call (kfuncs), and the types of programs (`BPF_PROG_TYPE_…`) that can.
     pub callable: Option<BTreeMap<String, Vec<u32>>>,
     /// Its configuration: the text of `/boot/config-…`.
     pub config: Option<String>,
-    /// Digests of the scripts that it was made for (see [`script_digest`]): it holds what these ask about, and of other things it
-    /// does not tell whether they are there. None: it holds all of the kernel.
+    /// Digests of the scripts for which it was made (see [`script_digest`]): it contains what these need, and
+    /// everything else is unknown. None: it contains the entire kernel.
     pub scripts: Option<BTreeSet<u64>>,
     /// Contents that were unavailable, and why: by the name of their section (see `parts`).
     pub missing: BTreeMap<String, String>,
 }
 
-/// What stands for a script, as it is with all that it imports.
+/// The digest of a script with all its imports.
 pub fn script_digest(sources: &[Source]) -> u64 {
     let all: String = sources.iter().map(|s| format!("{} {}", s.text.len(), s.text)).collect();
     digest(all.as_bytes())
@@ -101,11 +101,11 @@ pub fn write_with_progress(contents: &Contents, to: &mut dyn Write, packed: &mut
     file::write(&parts::sections(contents), to, packed)
 }
 
-/// A kernel, as a file has it. What files of binaries hold is this machine's.
+/// A kernel described by a file. Binaries are those of this machine.
 pub struct Snapshot {
     path: PathBuf,
     about: SnapshotInfo,
-    /// What it is for; of older files, which do not tell, what this machine is.
+    /// Its architecture; for older files, which do not record it, that of this machine.
     arch: &'static Arch,
     sections: Rc<Sections>,
     /// Answers queries about binaries.
@@ -124,12 +124,12 @@ pub struct Snapshot {
     answered: RefCell<BTreeMap<Feature, bool>>,
     config: OnceCell<Option<String>>,
     modules: OnceCell<Option<Functions>>,
-    /// What was asked, if that is to be known.
+    /// The queries so far, if they are recorded.
     asked: Option<RefCell<queries::Queries>>,
 }
 
 impl Snapshot {
-    /// Reads a file. Errors: it cannot be read, is none, is cut short, damaged, too large, or of a later format.
+    /// Reads a file. Errors: it is unreadable, not a snapshot, truncated, damaged, too large, or of a newer format.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         Self::from_sections(path, Sections::open(path)?)
     }
@@ -175,12 +175,12 @@ impl Snapshot {
         })
     }
 
-    /// With what knows binaries: another file tree's, say.
+    /// Uses `files` for binaries, such as those of another file tree.
     pub fn with_files(self, files: Live) -> Self {
         Self { files, ..self }
     }
 
-    /// The kernel as such.
+    /// General information about the kernel.
     pub fn about(&self) -> &SnapshotInfo {
         &self.about
     }
@@ -190,7 +190,7 @@ impl Snapshot {
         parts::scripts(&self.sections).ok().flatten()
     }
 
-    /// Does it tell which functions BPF programs may call? Only a kernel that runs does.
+    /// Does it list the functions that BPF programs can call? Only a description of a running kernel does.
     pub fn tells_callable(&self) -> bool {
         self.sections.sizes("callable").is_some()
     }
@@ -200,12 +200,12 @@ impl Snapshot {
         &self.sections.writer
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub fn size(&self) -> usize {
         self.sections.size()
     }
 
-    /// Its sections: names, bytes in the file, and bytes unpacked.
+    /// Its sections: names, packed sizes, and unpacked sizes.
     pub fn parts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         self.sections.names().map(|name| {
             let (stored, raw) = self.sections.sizes(name).unwrap_or_default();
@@ -213,7 +213,7 @@ impl Snapshot {
         })
     }
 
-    /// All of it, unpacked.
+    /// All contents, unpacked.
     pub fn contents(&self) -> Result<Contents, Missing> {
         parts::contents(&self.sections).map_err(|why| Missing {
             what: format!("the snapshot {} is damaged: {why}", self.path.display()),

@@ -21,10 +21,10 @@ use super::{Contents, Event, SnapshotInfo};
 use crate::system::Feature;
 use crate::system::kernel::functions::Functions;
 
-/// What the names of sections with BTF begin with.
+/// The prefix of the names of sections with BTF.
 pub const BTF: &str = "btf/";
 
-/// All sections that there is something for, small and often asked ones first.
+/// All nonempty sections; small and frequently used ones come first.
 pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = vec![("about".into(), about(&contents.about).into_bytes())];
     let mut text = |name: &str, text: Option<String>| all.extend(text.map(|text| (name.to_owned(), text.into_bytes())));
@@ -104,12 +104,12 @@ fn about(about: &SnapshotInfo) -> String {
     rows.iter().map(|(key, value)| format!("{key}\t{}\n", value.replace('\n', " "))).collect()
 }
 
-/// Of a section of lines with a tab in each: what is before and after it.
+/// The part before and the part after the tab in each line.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(|line| line.split_once('\t'))
 }
 
-/// The kernel as such. A key that is not known is left out.
+/// General information. Unknown keys are ignored.
 pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
     let text = of.text("about")?.ok_or("its section `about` is not there")?;
     let value = |key: &str| pairs(&text).find(|(k, _)| *k == key).map_or("", |(_, v)| v).to_owned();
@@ -128,7 +128,7 @@ pub fn missing(of: &Sections) -> Result<BTreeMap<String, String>, String> {
     Ok(pairs(&text).map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
 
-/// See [`Contents::features`]. One of a later rbt's is left out.
+/// See [`Contents::features`]. Features of newer versions of rbt are ignored.
 pub fn features(of: &Sections) -> Result<BTreeMap<Feature, bool>, String> {
     let text = of.text("features")?.unwrap_or_default();
     Ok(pairs(&text).filter_map(|(name, has)| Some((Feature::named(name)?, has == "1"))).collect())
@@ -148,15 +148,15 @@ pub fn read_callable(of: &Sections) -> Result<Option<BTreeMap<String, Vec<u32>>>
     Ok(of.text("callable")?.map(|text| text.lines().filter_map(read).collect()))
 }
 
-/// Which events there are, and where their formats are.
+/// The events, and the positions of their formats.
 pub struct EventIndex {
     /// Category and name, sorted.
     pub names: Vec<(String, String)>,
-    /// For each, where its format begins and ends in the section of formats.
+    /// For each event, the range of its format in the section of formats.
     pub places: Vec<(usize, usize)>,
 }
 
-/// See [`Contents::scripts`]. A line that is no digest stands for no script.
+/// See [`Contents::scripts`]. A line that is not a digest represents no script.
 pub fn scripts(of: &Sections) -> Result<Option<BTreeSet<u64>>, String> {
     let text = of.text("scripts")?;
     Ok(text.map(|text| text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()))

@@ -8,7 +8,7 @@ use crate::types::Type;
 const FORMAT: &str = "name: sched_switch\nID: 316\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n";
 
-/// A little of everything; `noise` makes sections differ in size and in how they pack.
+/// Small contents of every kind; `noise` makes sections differ in size and in compressibility.
 fn contents(noise: usize) -> Contents {
     let mut w = Writer::new(None);
     let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
@@ -91,7 +91,7 @@ fn what_is_written_is_read() {
         assert_eq!(is.btf, was.btf);
         assert_eq!(bytes(&is), bytes(&was));
     }
-    // nothing is known of nothing
+    // an empty snapshot knows nothing
     let nothing = file.open(&bytes(&Contents::default())).unwrap();
     assert!(nothing.types_missing().is_some() && nothing.tracepoints().is_err() && nothing.functions().is_err());
     assert!(nothing.has(Feature::ShortKeys) && nothing.has(Feature::SharedStacks) && !nothing.has(Feature::Loop));
@@ -124,7 +124,7 @@ fn questions_are_answered() {
     assert_eq!(s.prototype(None, "vfs_read").unwrap().params[0].0, "pid");
 }
 
-/// What was tried counts; then what the types, the symbols and the configuration tell.
+/// Tested features take precedence over those inferred from the types, the symbols and the configuration.
 #[test]
 fn features_are_told() {
     let file = File::new("features");
@@ -154,7 +154,7 @@ fn error(of: Result<Snapshot, Missing>) -> String {
     missing.what
 }
 
-/// At whatever byte it is cut or changed, a file is refused with a reason, and never taken.
+/// A file that is cut or changed at any byte is rejected with a reason.
 #[test]
 fn damage_is_told() {
     let file = File::new("damage");
@@ -190,7 +190,7 @@ fn other_versions() {
     let missing = file.open(&newer).err().unwrap();
     assert!(missing.what.contains("has the format 7.0") && missing.what.contains(env!("CARGO_PKG_VERSION")), "{missing:?}");
     assert!(missing.help.unwrap().contains("use rbt 99.1"));
-    // a later minor version's sections are passed over
+    // sections of a later minor version are ignored
     let mut sections = parts::sections(&contents(0));
     sections.insert(1, ("of tomorrow".into(), vec![1, 2, 3]));
     let mut out = Vec::new();
@@ -199,7 +199,7 @@ fn other_versions() {
     assert_eq!(read.contents().unwrap().btf, contents(0).btf);
 }
 
-/// What a file says of itself is bounded by what it is.
+/// The sizes in a file are bounded by the size of the file.
 #[test]
 fn bombs_are_refused() {
     let file = File::new("bomb");
@@ -208,11 +208,11 @@ fn bombs_are_refused() {
         let mut out = Vec::new();
         file::write(&sections, &mut out, &mut |_| {}).map(|()| out)
     };
-    // 8 MB of nothing packs to some hundred bytes, which would be refused: it is kept as it is
+    // 8 MB of newlines pack to some hundred bytes, which would be rejected, so they are stored uncompressed
     let zeros = written(&[("about", b"release\t1\n".to_vec()), ("config", vec![b'\n'; 8 << 20])]).unwrap();
     let read = file.open(&zeros).unwrap();
     assert!(zeros.len() > 8 << 20 && read.config("CONFIG_BPF") == Some(""));
-    // a table that lies about what a section comes to
+    // a table with a false unpacked size of a section
     let honest = written(&[("about", b"release\t1\n".to_vec()), ("config", b"CONFIG_BPF=y\n".repeat(1000))]).unwrap();
     let at = honest.windows(6).position(|w| w == b"config").unwrap() + 6 + 1 + 16;
     for raw in [1u64 << 62, 1 << 40, 4 << 20, 12_999, 13_001, 0] {
@@ -226,7 +226,7 @@ fn bombs_are_refused() {
     }
 }
 
-/// Signed again, so that what is behind the digests is met: no answer is worth a panic.
+/// The digests are corrected, so that the readers behind them are tested: no input causes a panic.
 #[test]
 fn forged_files_do_no_harm() {
     let file = File::new("forged");
@@ -281,7 +281,7 @@ fn a_kernel_for_another_processor() {
     assert!(why.contains("a kernel for riscv64; rbt serves x86_64 and aarch64"), "{why}");
 }
 
-/// This machine's kernel, captured, written and read again, answers as it does itself.
+/// This machine's kernel, captured, written and read back, answers like the machine itself.
 #[test]
 fn this_machine_is_the_same_from_its_snapshot() {
     let live = Live::new();
@@ -338,7 +338,7 @@ fn this_machine_is_the_same_from_its_snapshot() {
             assert_eq!(live.may_call(name, ty), s.may_call(name, ty), "{name} {ty}");
         }
     }
-    // What types, symbols and configuration tell is what trying tells; but a machine may refuse what its kernel has.
+    // The inferred features agree with the tested ones; but a machine may refuse what its kernel supports.
     let told = file.open(&bytes(&Contents { features: BTreeMap::new(), ..all })).unwrap();
     let differ: Vec<Feature> = Feature::ALL.into_iter().filter(|f| live.has(*f) != told.has(*f)).collect();
     let refused = |f: &Feature| matches!(f, Feature::NumberPointers | Feature::Trampoline) && !live.has(Feature::Trampoline);

@@ -8,7 +8,7 @@ use object::{Object, ObjectSection};
 use crate::system::machine::live::Live;
 use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::demangle, binary::elf, binary::instructions, binary::python};
 
-/// A fixed-seed generator (xorshift), so that a failure repeats.
+/// A generator with a fixed seed (xorshift) makes failures reproducible.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +62,7 @@ fn ask(path: &Path) -> usize {
     answers
 }
 
-/// Where changes are made in a file's bytes: anywhere in the parts that are read.
+/// Changes bytes of a file, in the parts that are read.
 fn damaged(whole: &[u8], n: usize, random: &mut Random) -> Vec<u8> {
     let parts: Vec<(usize, usize)> = {
         let elf = object::File::parse(whole).unwrap();
@@ -101,7 +101,7 @@ fn whatever_the_bytes() {
         made(&folder, "c++", "names.cc"),
         made(&folder, "cc", "fake_python.c"),
     ];
-    // symbols packed within
+    // compressed symbols in the file
     let packed = folder.join("packed");
     let script = "objcopy --only-keep-debug names-cc d && objcopy -g d m && xz -f m && objcopy --strip-all --add-section .gnu_debugdata=m.xz names-cc packed";
     if Command::new("sh").args(["-c", script]).current_dir(&folder).status().is_ok_and(|s| s.success()) {
@@ -115,7 +115,7 @@ fn whatever_the_bytes() {
         assert!(sound > 10, "{}: {sound}", file.display());
         let mut answered = 0;
         for n in 0..150 {
-            // a new file each time: the one before may still be mapped
+            // a new file each time, because the previous one may still be mapped
             std::fs::remove_file(&bad).ok();
             std::fs::write(&bad, damaged(&whole, n, &mut random)).unwrap();
             answered += usize::from(ask(&bad) > 0);
@@ -144,7 +144,7 @@ fn whatever_is_split_off() {
     ] {
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).env("SOURCE", &source).env("FLAGS", flags).current_dir(&folder);
-        // not every machine has the packager
+        // not every machine has the packaging tool
         if !shell.output().unwrap().status.success() {
             assert!(name.ends_with(".dwp"), "{flags}");
             continue;

@@ -40,7 +40,7 @@ fn layouts_are_those_of_debug_information() {
     let mut compared = Vec::new();
     for path in pythons() {
         let Some(Ok(layout)) = python::of_file(&path, &path).map(|p| p.layout) else { continue };
-        // some have no name but that of a typedef
+        // some are named only by a typedef
         let of = |name: &str, members: &[&str]| {
             let of = |kind| offset(&live, &path, kind, name, members);
             of(TypeName::Struct).or_else(|| of(TypeName::Plain))

@@ -10,10 +10,10 @@ const SETS_FRAME: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
 /// those with an unusual prologue.
 const LARGE: usize = 64 << 10;
 const BETWEEN: usize = 4 << 10;
-/// Compilers may put as many instructions between the two that set up a frame.
+/// Maximum number of instructions that compilers put between the two that set up a frame.
 const SCHEDULED: u32 = 3;
 
-/// Where the frame of a function is.
+/// The location of a function's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Unknown.
@@ -26,14 +26,14 @@ pub enum Frame {
     Set,
 }
 
-/// Is it nothing but padding between functions?
+/// Is it only padding between functions?
 pub fn is_padding(code: &[u8]) -> bool {
     let pads = |i: Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
     code.iter().all(|b| *b == 0) || Decoder::new(64, code, DecoderOptions::NONE).into_iter().all(pads)
 }
 
-/// The frames of the code, each from an address on; the first is that of `at`, the code's own address. `functions` are the
-/// addresses in it where symbols say that functions start, in order.
+/// The frames of the code, each with the address from which it applies; the first is that of `at`, the code's own
+/// address. `functions` are the addresses of function symbols in it, in order.
 pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
     let count: usize = SETS_FRAME.iter().map(|bytes| memmem::find_iter(code, bytes).count()).sum();
     let between = if code.len() >= LARGE && count * BETWEEN >= code.len() { Frame::Set } else { Frame::Unknown };
@@ -54,11 +54,12 @@ pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
 /// A pass over the instructions.
 struct Sweep {
     frames: Vec<(u64, Frame)>,
-    /// The frame outside of known ones.
+    /// The frame of code outside of known functions.
     between: Frame,
-    /// After `push rbp`: the function's start, where the instruction ended, and how many more may come before the frame is set.
+    /// After `push rbp`: the function's start, the end of the instruction, and how many more instructions may come
+    /// before the frame is set.
     pushed: Option<(u64, u64, u32)>,
-    /// The last instruction was the frame's end.
+    /// The last instruction removed the frame.
     popped: bool,
     /// The last instructions were a function's end, and padding.
     ended: bool,
@@ -119,9 +120,9 @@ mod tests {
         let (entered, pushed, set, unknown) = (Frame::Entered, Frame::Pushed, Frame::Set, Frame::Unknown);
         let expected = [(0x1000, entered), (0x1005, pushed), (0x1008, set), (0x100e, entered), (0x100f, set), (0x1010, unknown)];
         assert_eq!(frames(code, 0x1000, &[]), expected);
-        // a symbol ends it as well
+        // a symbol also ends it
         assert_eq!(frames(code, 0x1000, &[0x1000, 0x1008]).last(), Some(&(0x1008, unknown)));
-        // as the C runtime has it: push rbp; cmp byte [rip], 0; mov rbp, rsp
+        // as in the C runtime: push rbp; cmp byte [rip], 0; mov rbp, rsp
         let scheduled = b"\x55\x80\x3d\x00\x00\x00\x00\x00\x48\x89\xe5";
         assert_eq!(frames(scheduled, 0x1000, &[]), [(0x1000, entered), (0x1001, pushed), (0x100b, set)]);
         // push rbp; sub rsp, 8; mov rbp, rsp: not a frame

@@ -21,9 +21,10 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 const GAP: u64 = 64;
 /// Limit for forged files. Each row needs at least one byte of the file.
 const MOST_ROWS: usize = 64 << 20;
-/// The same for what functions have in common, which is gone through for each of them, in bytes. Compilers need less than 32.
+/// The same for the common part of several functions, which is processed for each of them, in bytes. Compilers need
+/// less than 32.
 const LONGEST_CIE: usize = 4 << 10;
-/// The same for a section that is compressed, in bytes.
+/// The same for a compressed section, in bytes.
 const LONGEST_SECTION: u64 = 1 << 30;
 
 /// A rule and its address range.
@@ -141,7 +142,7 @@ impl Compiler {
                     return;
                 }
                 let rule = Rule::of(row, frames, signal, encoding);
-                // what a function jumps to is part of it, unless a call could lead there
+                // the target of a function's jump is part of the function, unless a call could lead there
                 let inside = row.start_address() == function.start && rule.cfa != Cfa::Sp(8);
                 interpreter |= inside && self.loops.jump_into(&function);
                 let rule = self.number(Rule { interpreter, ..rule });
@@ -150,7 +151,7 @@ impl Compiler {
         }
     }
 
-    /// Is less than half of the code described? What the C runtime adds to a program always is.
+    /// Is less than half of the code described? The code that the C runtime adds to a program always is.
     fn describes_little(&self, segments: &[Segment]) -> bool {
         let code = segments.iter().filter(|(.., executable)| *executable).fold(0u64, |sum, (_, _, size, _)| sum.saturating_add(*size));
         let described = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.end - span.start));
@@ -172,7 +173,7 @@ impl Compiler {
         let mut code: Vec<&Segment> = segments.iter().filter(|(.., executable)| *executable).collect();
         code.sort_by_key(|(_, offset, ..)| *offset);
         let spans = std::mem::take(&mut self.spans);
-        // a file without any information is gone through by frame pointers as a whole
+        // a file without any information is unwound by frame pointers entirely
         let mut gaps = UncoveredRanges { data, segments, functions: None };
         for &&(addr, _, size, _) in &code {
             let first = spans.partition_point(|s| s.end <= addr);
@@ -195,7 +196,7 @@ impl Compiler {
         Table { rules: self.rules, ..pages.table }
     }
 
-    /// Adds the rules of code without information. `padding`: the rule of what is no code.
+    /// Adds the rules of code without information. `padding`: the rule of bytes that are not code.
     fn fill(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>, padding: u32) {
         let size = gap.end.saturating_sub(gap.start);
         if size == 0 {
@@ -219,7 +220,7 @@ impl Compiler {
 struct UncoveredRanges<'d> {
     data: &'d [u8],
     segments: &'d [Segment],
-    /// Where functions start, by the symbols: looked up when they are needed.
+    /// Starts of functions by the symbols, which are read when they are needed.
     functions: Option<Vec<u64>>,
 }
 

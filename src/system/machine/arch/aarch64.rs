@@ -4,9 +4,8 @@ use super::super::operands::{self, At};
 use super::instructions;
 use super::{Arch, Call, Convention};
 
-/// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. A general register
-/// `x` is at eight times its number.
-/// at eight times its number.
+/// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. The offset
+/// of a general register `x` is eight times its number.
 const LR: u32 = 240;
 const SP: u32 = 248;
 const PC: u32 = 256;

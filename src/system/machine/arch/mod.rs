@@ -61,7 +61,7 @@ pub struct Arch {
     /// Instruction pointer, stack pointer, frame pointer, `bx` and `cs`, which unwinding with tables needs; `None` if rbt has
     /// no tables for it and follows frame pointers instead.
     pub unwinds: Option<[u32; 5]>,
-    /// Its JIT gives programs stacks of their own (`bpf_jit_supports_private_stack`, Linux 6.13).
+    /// Its JIT gives programs private stacks (`bpf_jit_supports_private_stack`, Linux 6.13).
     pub private_stacks: bool,
     /// Its instruction set.
     pub instructions: Instructions,
@@ -89,7 +89,7 @@ pub struct Arch {
     pub other_calls: &'static [(&'static str, u32)],
 }
 
-/// The instruction on which the kernel replaces the trap of a uprobe by a call, and how to ask whether it does.
+/// The instruction for which the kernel replaces the trap of a uprobe by a call, and how to query whether it does.
 #[derive(Debug)]
 pub struct OptimizedUprobe {
     /// The instructions of a marker that offers both: one for any kernel, and behind it the one that becomes a call.

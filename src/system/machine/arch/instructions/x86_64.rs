@@ -38,7 +38,7 @@ fn returns(code: &[u8]) -> Option<Vec<u64>> {
     Some(all)
 }
 
-/// Where the jumps of the code lead that have their target in themselves. `at` is the code's address.
+/// Targets of the code's jumps that are within the code. `at` is the code's address.
 pub fn jumps(code: &[u8], at: u64) -> Vec<u64> {
     let direct = |i: &Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
     Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().filter(direct).map(|i| i.near_branch_target()).collect()
