@@ -27,17 +27,17 @@ use crate::system::relocations::{self, Relocation, Unrelocatable};
 
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
-/// The version of the format, which changes with the description too.
+/// The version of the format, including that of the description.
 const FORMAT: u32 = 2;
-/// What follows a bundle in a program.
+/// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
-/// The largest bundle.
+/// Maximum size of a bundle.
 const MOST: u64 = 256 << 20;
 
 /// A compiled script with everything that running it needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bundle {
-    /// The version of rbt that wrote it. Another version may ask about kernels in other words.
+    /// The version of rbt that wrote it. Another version may use other queries about kernels.
     pub rbt: String,
     /// The processor architecture.
     pub arch: String,
@@ -47,11 +47,11 @@ pub struct Bundle {
     pub risky: bool,
     /// It was compiled to run with a command (`-c`).
     pub command: bool,
-    /// The settings by which it was compiled.
+    /// The settings with which it was compiled.
     pub settings: Built,
     /// The script, without its text.
     pub script: Described,
-    /// What its `--help` says.
+    /// The text of its `--help`.
     pub help: String,
     /// The best one first.
     pub variants: Vec<Variant>,
@@ -73,34 +73,34 @@ pub struct CheckedKernel {
 /// A script, compiled for kernels of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Variant {
-    /// What they are.
+    /// A description of these kernels.
     pub made_for: String,
-    /// What they must answer.
+    /// The required answers.
     pub requirements: Requirements,
-    /// What depends on their numbers.
+    /// The relocations for their numbers.
     pub relocations: Vec<Relocation>,
     manifest: Manifest,
-    /// Bytes of the object.
+    /// Size of the object in bytes.
     size: u64,
-    /// Not in the description, but after it.
+    /// The object, which follows the description.
     #[serde(skip)]
     elf: Vec<u8>,
 }
 
 impl Variant {
-    /// Of a compiled script with relocations.
+    /// From a compiled script with relocations.
     pub fn new(mut artifact: Artifact, relocations: Vec<Relocation>, requirements: Requirements) -> Self {
         artifact.manifest.forget_target();
         let Artifact { elf, manifest } = artifact;
         Self { made_for: String::new(), requirements, relocations, manifest, size: elf.len() as u64, elf }
     }
 
-    /// With what it is made for.
+    /// Sets the description of the kernels.
     pub fn named(self, made_for: String) -> Self {
         Self { made_for, ..self }
     }
 
-    /// Would a kernel that this one runs on always get the other one's code?
+    /// Would every kernel on which this variant runs get the same code from the other one?
     pub fn is_same(&self, other: &Self) -> bool {
         let text = |of: &Self| format!("{:?}", of.manifest);
         self.elf == other.elf
@@ -112,7 +112,7 @@ impl Variant {
     /// The program for a kernel.
     ///
     /// # Errors
-    /// Its answers do not fit; or its numbers do not.
+    /// Its answers or its numbers do not fit.
     pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Incompatibility> {
         let numbers = self.requirements.of(sys).map_err(Incompatibility::Differs)?;
         let mut elf = self.elf.clone();
@@ -127,16 +127,16 @@ impl Variant {
 /// Why a variant does not fit a kernel.
 #[derive(Clone, Debug)]
 pub enum Incompatibility {
-    /// What differs.
+    /// The differences.
     Differs(Vec<Difference>),
-    /// This number has no room in an instruction.
+    /// This number does not fit into an instruction.
     TooLarge(String),
-    /// The bundle is not what rbt wrote.
+    /// rbt did not write this bundle.
     Damaged,
 }
 
 impl Incompatibility {
-    /// How far it is from fitting.
+    /// The distance from a fitting kernel.
     fn distance(&self) -> usize {
         match self {
             Incompatibility::Differs(all) => all.len(),
@@ -146,7 +146,7 @@ impl Incompatibility {
     }
 }
 
-/// As part of a sentence.
+/// The text as part of a sentence.
 impl std::fmt::Display for Incompatibility {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = match self {
@@ -218,7 +218,7 @@ impl Bundle {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is no bundle, or is damaged.
+    /// It cannot be read, is not a bundle, or is damaged.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let bytes = input::read(path, MOST)
@@ -226,7 +226,7 @@ impl Bundle {
         Self::from_bytes(&bytes).map_err(|damage| damage.of(&name))
     }
 
-    /// A program with a bundle in it: the runner's bytes, the bundle's, their number, and the magic again.
+    /// A program that contains a bundle: the runner's bytes, the bundle's, the bundle's size, and the magic again.
     pub fn attached(runner: &[u8], bundle: &[u8]) -> Vec<u8> {
         [runner, bundle, &(bundle.len() as u64).to_le_bytes(), MAGIC].concat()
     }
@@ -252,10 +252,10 @@ impl Bundle {
         Ok(Some(bytes))
     }
 
-    /// Takes a bundle out of the bytes of its file.
+    /// Parses the bytes of a bundle's file.
     ///
     /// # Errors
-    /// They are none, or damaged.
+    /// They are not a bundle, or are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(BundleError::Other)?;
         let (format, rest) = rest.split_first_chunk().ok_or(BundleError::Cut)?;
@@ -292,7 +292,7 @@ impl Bundle {
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
-    /// What to say of a kernel against which the bundle was not checked, although it was against others.
+    /// The message for a kernel against which the bundle was not checked, although it was checked against others.
     pub fn is_unchecked(&self, release: &str) -> Option<String> {
         let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
         let releases = || self.kernels.iter().filter(fits).map(|kernel| kernel.release.as_str());
@@ -307,7 +307,7 @@ impl Bundle {
     /// The program for this machine.
     ///
     /// # Errors
-    /// Another version, another processor, a kernel for which no variant fits.
+    /// Another version, another processor, or a kernel for which no variant fits.
     pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Failure> {
         if self.rbt != crate::VERSION {
             let message = format!("the bundle was built by rbt {}, and this is rbt-run {}", self.rbt, crate::VERSION);
@@ -345,16 +345,16 @@ pub enum BundleError {
     Other,
     /// The end is missing.
     Cut,
-    /// The digest says so.
+    /// The digest does not match.
     Changed,
     /// Another version of the format.
     Format(u32),
-    /// The digest is right, and the contents are not.
+    /// The digest matches, but the contents are invalid.
     Unreadable(String),
 }
 
 impl BundleError {
-    /// As a failure about a file.
+    /// The failure for a file with this name.
     pub fn of(self, name: &str) -> Failure {
         let again = "copy it again, or build it again";
         let (message, help) = match self {
@@ -405,7 +405,7 @@ mod tests {
         Bundle::new(variants, &Settings::default(), Described::default(), sys, about)
     }
 
-    /// The bytes with a description that is not what rbt wrote, and the digest of these.
+    /// The bytes of a bundle with another description, and the digest of these.
     fn forged(text: &str) -> Vec<u8> {
         let mut body = (text.len() as u64).to_le_bytes().to_vec();
         body.extend(text.as_bytes());

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use crate::types::{Deferred, Enum, Field, Int, Record, Type};
 use crate::value::Value;
 
-/// The value that `bytes` hold, in host byte order (little-endian is all we run on).
+/// The value in `bytes`, in host byte order (rbt supports little-endian machines only).
 ///
-/// `tags` decodes what [`Type::Deferred`] stands for; it is given exactly the tag's size in bytes. An aggregation is
-/// merged from all CPUs before it has a value, so it decodes to [`Value::None`] here, as `args` and `void` do.
+/// `tags` decodes values of [`Type::Deferred`]; it gets exactly the bytes of the undecoded form. An aggregation is
+/// merged from all CPUs before it has a value, so it decodes to [`Value::None`] here, like `args` and `void`.
 pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Deferred, &[u8]) -> Value) -> Value {
     match ty {
         Type::Void | Type::Agg(_) | Type::Args => Value::None,
@@ -29,7 +29,7 @@ pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Deferred, &[u8]) ->
             let count = if size == 0 { 0 } else { *count as usize };
             Value::List((0..count).map(|i| decode(elem, after(bytes, i.saturating_mul(size)), tags)).collect())
         }
-        // Its members are not known here; a struct that is meant to be shown comes as a record.
+        // Its members are unknown here; a struct that will be printed comes as a record.
         Type::Struct(s) => Value::Bytes(exactly(bytes, s.size as usize).into_owned()),
         Type::Record(r) => record(r, bytes, tags),
         Type::Tuple(elems) => {
@@ -104,7 +104,7 @@ fn sign_extend(int: Int, raw: u64) -> i64 {
     (raw << unused) as i64 >> unused
 }
 
-/// Up to its NUL; cut, when there is none.
+/// The string up to its NUL; it counts as cut if there is none.
 fn string(bytes: &[u8], capacity: usize) -> Value {
     let room = bytes.get(..capacity).unwrap_or(bytes);
     match room.iter().position(|b| *b == 0) {

@@ -9,13 +9,13 @@ use crate::diag::nearest;
 pub struct Failure {
     /// Exit status of the process.
     pub status: u8,
-    /// Stable, as a diagnostic's: `usage`, `no-permission`.
+    /// A stable code, as for a diagnostic: `usage`, `no-permission`.
     pub code: &'static str,
-    /// Names the thing; one line without a final stop.
+    /// The message: one line without a final period.
     pub message: String,
-    /// What it is about, as it was given: lines below the message.
+    /// The subject, as it was given: lines below the message.
     pub excerpt: Option<String>,
-    /// The remedy, where there is one.
+    /// The remedy, if there is one.
     pub help: Option<String>,
 }
 
@@ -23,36 +23,36 @@ pub struct Failure {
 const REPORTED: &str = "reported";
 
 impl Failure {
-    /// Wrong use, a wrong script, or a right that is missing: status 1.
+    /// Wrong usage, a wrong script, or a missing permission: status 1.
     pub fn new(message: impl Into<String>) -> Self {
         Self { status: 1, code: "usage", message: message.into(), excerpt: None, help: None }
     }
 
-    /// With another code than `usage`.
+    /// Sets a code other than `usage`.
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = code;
         self
     }
 
-    /// With lines below the message.
+    /// Adds lines below the message.
     pub fn excerpt(mut self, lines: impl Into<String>) -> Self {
         self.excerpt = Some(lines.into()).filter(|lines| !lines.is_empty());
         self
     }
 
-    /// With the remedy.
+    /// Adds the remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// With another status.
+    /// Sets another status.
     pub fn status(mut self, status: u8) -> Self {
         self.status = status;
         self
     }
 
-    /// The text before the first semicolon is the message, and what follows is the remedy.
+    /// Splits a text: the part before the first semicolon is the message, and the rest is the remedy.
     pub fn from_text(text: &str) -> Self {
         let text = without_os_error(text);
         match text.split_once("; ") {
@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// A failure that has been reported already: nothing is left to say.
+    /// A failure that has been reported already: there is nothing more to print.
     pub fn reported(status: u8) -> Self {
         Self { status, code: REPORTED, message: String::new(), excerpt: None, help: None }
     }
@@ -71,7 +71,7 @@ impl Failure {
         self.code == REPORTED
     }
 
-    /// With `did you mean`, or all that would do.
+    /// Adds `did you mean`, or all accepted words.
     pub fn suggest(self, word: &str, words: &[&'static str]) -> Self {
         match nearest(word, words.iter().copied()) {
             Some(near) => self.help(format!("did you mean `{near}`?")),
@@ -93,7 +93,7 @@ pub fn strerror(errno: i32) -> String {
     without_os_error(&io::Error::from_raw_os_error(errno).to_string())
 }
 
-/// The text of strerror(3), to follow a colon: lower case, without a number.
+/// The text of strerror(3) in the form that follows a colon: lowercase, without a number.
 pub fn reason(e: &io::Error) -> String {
     without_os_error(&e.to_string()).to_lowercase()
 }

@@ -231,8 +231,8 @@ pub fn about(word: &str) -> Result<String, Failure> {
     among(word, entries(), &[])
 }
 
-/// The same at the prompt, where commands cannot be run: a word of the language is explained, and what else has its name is
-/// only mentioned. `others` are additional words that a suggestion may name.
+/// The same at the prompt, where commands cannot be run: a word of the language is explained, and other entries with
+/// its name are only mentioned. `others` are additional words that a suggestion may name.
 ///
 /// # Errors
 /// No entry matches.
@@ -248,7 +248,7 @@ pub fn about_at_prompt(word: &str, others: &[&str]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What a program consists of.
+/// The kinds of words that programs consist of.
 const LANGUAGE: [&str; 5] = ["keyword", "function", "variable", "probe", "setting"];
 
 fn among(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure> {
@@ -273,7 +273,7 @@ fn among(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure
         return Ok(texts(&exact, &bare, &like));
     }
     let names = all.iter().flat_map(|e| e.names.iter().map(String::as_str)).chain(others.iter().copied());
-    // an option is no likely meaning of a word without dashes
+    // a word without dashes rarely means an option
     let near = nearest(word, names.filter(|name| word.starts_with('-') || !name.starts_with('-')));
     if like.is_empty() {
         let failure = Failure::new(format!("there is no help for `{word}`")).code("unknown-word");

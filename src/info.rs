@@ -11,7 +11,7 @@ use crate::runtime;
 use crate::system::machine::rights::{self, CAPABILITIES};
 use crate::system::{Feature, TargetInfo};
 
-/// Writes the report: headed groups of a name and its value.
+/// Writes the report: groups with a heading, each with names and values.
 pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
     let caps = rights::effective();
     let missing = runtime::missing_privileges();
@@ -21,7 +21,7 @@ pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
     group(out, "Rights", rights_held(caps, missing))?;
     group(out, "Kernel features", features(env.sys, may_ask))?;
     group(out, "Limits", limits())?;
-    // counting what each kind offers takes longer than all before
+    // counting the probes of each kind takes longer than everything before
     out.flush()?;
     group(out, "Probe kinds", kinds(env))?;
     if !may_ask {
@@ -68,7 +68,7 @@ fn build() -> Rows {
     ]
 }
 
-/// A dependency's version as the build had it.
+/// A dependency's version in this build.
 fn locked(name: &str) -> Option<&'static str> {
     let lock = include_str!("../Cargo.lock");
     let (_, after) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;

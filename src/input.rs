@@ -11,30 +11,31 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// The most bytes of a text that people write: a script, a C header, expectations, a configuration, a history.
+/// Maximum size in bytes of a text that people write: a script, a C header, expectations, a configuration, a history.
 pub const TEXT: u64 = 16 << 20;
-/// Of a list with a line for each function or symbol: a kernel's has 2 to 12 MB, a JIT compiler's may have more.
+/// Maximum size of a list with a line for each function or symbol: that of a kernel has 2 to 12 MB, and a JIT
+/// compiler's may be larger.
 pub const LIST: u64 = 128 << 20;
-/// Of a kernel's types: 5 to 20 MB.
+/// Maximum size of a kernel's types: they have 5 to 20 MB.
 pub const TYPES: u64 = 128 << 20;
-/// Of the image of a kernel or a module, which may have debug information.
+/// Maximum size of the image of a kernel or a module, which may contain debug information.
 pub const IMAGE: u64 = 2 << 30;
 
 /// The interval at which the wait checks whether to continue, in milliseconds.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// All of a file, up to `most` bytes. A FIFO is read to its end, as the shell's `<(...)` needs it.
+/// Reads a file of up to `most` bytes. A FIFO is read to its end, for the shell's `<(...)`.
 ///
 /// # Errors
-/// The system's, and [`ErrorKind::FileTooLarge`].
+/// Those of the system, and [`ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_from(File::open(path)?, most)
 }
 
-/// The same of what is open already.
+/// The same for an open file.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub fn read_from(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -44,20 +45,20 @@ pub fn read_from(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
 /// Fails if there are more than `most` bytes.
 ///
 /// # Errors
-/// [`ErrorKind::FileTooLarge`]
+/// [`ErrorKind::FileTooLarge`].
 pub fn within(bytes: Vec<u8>, most: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
 }
 
-/// All of a regular file, up to `most` bytes.
+/// Reads a regular file of up to `most` bytes.
 ///
 /// # Errors
-/// As [`read`]; [`ErrorKind::InvalidInput`]: it is something else, such as a FIFO.
+/// As for [`read`]; [`ErrorKind::InvalidInput`]: it is not a regular file, such as a FIFO.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_from(open_regular(path)?.0, most)
 }
 
-/// [`read_regular`] of a text.
+/// The same as [`read_regular`], for a text.
 ///
 /// # Errors
 /// As there; [`ErrorKind::InvalidData`]: it is not UTF-8.
@@ -68,7 +69,7 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
 /// Opens a regular file. Does not wait for other files, such as a FIFO without a writer.
 ///
 /// # Errors
-/// The system's; [`ErrorKind::InvalidInput`]: it is something else.
+/// Those of the system; [`ErrorKind::InvalidInput`]: it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     open_with(path, 0)
 }
@@ -77,7 +78,7 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
 /// have set.
 ///
 /// # Errors
-/// As there.
+/// As for [`open_regular`].
 pub fn open_itself(path: &Path) -> io::Result<(File, Metadata)> {
     open_with(path, libc::O_NOFOLLOW)
 }
@@ -89,7 +90,7 @@ fn open_with(path: &Path, flags: libc::c_int) -> io::Result<(File, Metadata)> {
     if !meta.is_symlink() && !meta.is_file() || meta.is_symlink() && !std::fs::metadata(path)?.is_file() {
         return Err(irregular());
     }
-    // it may have been replaced since
+    // it may have been replaced in the meantime
     let file = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let meta = file.metadata()?;
     if meta.is_file() { Ok((file, meta)) } else { Err(irregular()) }
@@ -116,7 +117,7 @@ pub fn is_trusted(meta: &Metadata) -> bool {
     owned(meta) && meta.mode() & (libc::S_IWGRP | libc::S_IWOTH) == 0
 }
 
-/// The text of a file of the kernel's with one line, such as those of /proc/sys.
+/// The text of a one-line kernel file, such as those of /proc/sys.
 pub fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_string())
 }
@@ -124,9 +125,9 @@ pub fn line(path: impl AsRef<Path>) -> Option<String> {
 /// The result of [`read_while`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct PartialRead {
-    /// What was read.
+    /// The bytes that were read.
     pub bytes: Vec<u8>,
-    /// It was left before its end and before the bound.
+    /// The read ended before the end of the file and before the limit.
     pub left: bool,
 }
 
@@ -134,7 +135,7 @@ pub struct PartialRead {
 /// waits, as for a FIFO, a terminal, or a file of the kernel that waits for events.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     // a FIFO without a writer looks like one at its end
@@ -142,10 +143,10 @@ pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Resul
     read_open_while(&mut file, most, fifo, go_on)
 }
 
-/// The same of a descriptor that is open already, and which from now on does not block. `poll`: nothing is read before the kernel says that there is something.
+/// The same for an open descriptor, which no longer blocks after this. `poll`: reads only when the kernel reports data.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut bytes = Vec::new();
     let mut ready = !poll;
@@ -171,7 +172,7 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
     Ok(PartialRead { bytes, left: false })
 }
 
-/// Waits a moment.
+/// Waits a moment for data.
 fn readable(file: &impl AsFd) -> bool {
     poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready > 0)
 }
@@ -227,7 +228,7 @@ mod tests {
         assert!(is_own(&file) && !is_own(&std::env::temp_dir().join("history")));
         std::os::unix::fs::symlink("/etc/passwd", dir.join("link")).unwrap();
         assert!(!is_own(&dir.join("link")));
-        // only root can give a folder away
+        // only root can give a directory away
         if std::os::unix::fs::chown(&dir, Some(12345), None).is_ok() {
             assert!(!is_own(&file));
         }

@@ -10,10 +10,10 @@ use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
 use crate::types::{Space, Type};
 
-/// Lists what matches a comma list of patterns; all of the kernel's probes without one. With `verbose`, each name is
-/// followed by its arguments. A reader that has gone away is no error.
+/// Lists the names that match a comma-separated list of patterns; without one, all probes of the kernel. With
+/// `verbose`, each name is followed by its arguments. A reader that has gone is not an error.
 ///
-/// Errors: nothing matches, which is status 0, or the kernel's lists cannot be read.
+/// Errors: no name matches, which is status 0, or the kernel's lists cannot be read.
 pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
     let mut nothing = None;
@@ -33,7 +33,8 @@ pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Writ
     nothing.map_or(Ok(()), |failure| Err(failure.status(0)))
 }
 
-/// Lists where a checked script would be attached; those that this process runs itself are not attached anywhere.
+/// Lists the places where a checked script would be attached; probes that this process runs itself are not attached
+/// anywhere.
 pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
     let sites = script.probes.iter().flat_map(|p| &p.sites);
@@ -46,7 +47,7 @@ pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn
     page.finish()
 }
 
-/// Where lines go, and what went wrong with them.
+/// The destination of lines, and errors about them.
 struct Page<'a> {
     out: &'a mut dyn Write,
     env: &'a Env<'a>,
@@ -69,13 +70,13 @@ impl Page<'_> {
 
     fn probe(&mut self, kind: &dyn ProbeKind, name: &str) {
         self.line(name);
-        // Once the reader is gone, nothing more is looked up for it; what still wants its number is no probe yet.
+        // Once the reader is gone, nothing is looked up; a name that still needs a number is not a probe yet.
         if !self.verbose || self.failed.is_some() || name.ends_with(':') {
             return;
         }
         match kind.expand(&point(name), self.env) {
             Ok(sites) => {
-                // a marker's places often have their arguments elsewhere, but of the same types
+                // the places of a marker often have their arguments at different locations, but with the same types
                 let mut told = Vec::new();
                 for site in &sites {
                     let lines = self.arguments(site);
@@ -89,7 +90,7 @@ impl Page<'_> {
         }
     }
 
-    /// What `-v` says of a site, a line each.
+    /// The arguments of a site for `-v`, a line each.
     fn arguments(&mut self, site: &ProbeSite) -> Vec<String> {
         let mut lines = Vec::new();
         match site.kind.context(site, self.env) {
@@ -145,24 +146,24 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
         });
         match listed {
             Ok(()) => {}
-            // Of several kinds, one that cannot be listed does not hide the others.
+            // If one of several kinds cannot be listed, the others are listed nevertheless.
             Err(missing) if wanted.any_kind() => {
                 let _ = writeln!(io::stderr(), "warning: {canonical} probes are not listed: {}", plain(&reason(&missing)));
             }
-            // what cannot be found lists nothing, which is an answer
+            // something that cannot be found has no names, which is an answer
             Err(missing) => return Err(failure(missing).status(0)),
         }
     }
     Ok(())
 }
 
-/// What a pattern asks for.
+/// The meaning of a pattern.
 enum ListPattern {
-    /// This kind, and segments for it to match.
+    /// This kind, with segments for it to match.
     Kind(&'static dyn ProbeKind, Vec<String>),
-    /// Any kind that matches the first pattern, and segments for it.
+    /// Any kind that matches the first pattern, with segments for it.
     Kinds(String, Vec<String>),
-    /// Any name with this in it after a colon.
+    /// Any name that contains this after a colon.
     Name(String),
 }
 
@@ -205,7 +206,7 @@ impl ListPattern {
         }
     }
 
-    /// Kinds within user-space binaries are left out where no binary is named: there would be no end of them.
+    /// Kinds in user-space binaries are omitted if no binary is named, because their names are unlimited.
     fn kinds(&self, env: &Env) -> Vec<&'static dyn ProbeKind> {
         let (first, rest) = match self {
             ListPattern::Kind(kind, _) => return vec![*kind],
@@ -215,13 +216,13 @@ impl ListPattern {
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
         let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().contains(ContextFeatures::BINARY));
-        // what several kinds have comes by name
+        // several kinds are listed in order of name
         let mut found: Vec<&'static dyn ProbeKind> = found.copied().collect();
         found.sort_by_key(|k| k.name());
         found
     }
 
-    /// What to write where a kind's probes are no list.
+    /// The text to print if a kind's probes cannot be listed.
     fn endless(&self, env: &Env) -> Option<String> {
         let ListPattern::Kind(kind, rest) = self else { return None };
         let nothing_named = rest.iter().all(|part| part == "*") && env.settings.pid.is_none();
@@ -263,7 +264,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
     let mut names = Vec::new();
     for kind in wanted.kinds(env) {
         let canonical = kind.name();
-        // A binary is kept, what is in it is not; of the kernel's probes, all are candidates.
+        // The binary stays, but its contents are dropped; of the kernel's probes, all are candidates.
         let mut everything: Vec<String> = wanted.rest();
         match (kind.offers().contains(ContextFeatures::BINARY), everything.last_mut()) {
             (true, Some(last)) => *last = "*".into(),
@@ -275,7 +276,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         ListPattern::Kind(kind, rest) => format!("{}:{}", kind.name(), rest.join(":")),
         ListPattern::Kinds(..) | ListPattern::Name(_) => pattern.to_string(),
     };
-    // A name without its kind is compared with what follows the last colon.
+    // A name without its kind is compared with the part after the last colon.
     let last = |n: &str| n.rsplit(':').next().unwrap_or("").to_string();
     let near = match wanted.any_kind() {
         true => {
@@ -308,7 +309,7 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
         return Err(failure(missing));
     }
     if page.verbose {
-        // one that the script declares counts first
+        // a type that the script declares takes precedence
         let declared = sys.type_named(kind, pattern);
         if let Some(ty) = declared.filter(|ty| sys.kernel_types().and_then(|types| types.named(kind, pattern)).as_ref() != Some(ty)) {
             define(word, pattern, &ty, page);
@@ -322,7 +323,7 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
     }
     let mut names = Vec::new();
     if pattern.contains('*') {
-        // Modules describe some types again, so that names repeat: this one list is sorted before it is shown.
+        // Modules repeat some types, so this list, unlike others, is sorted before it is printed.
         sys.type_names(kind, &mut |n| {
             if matches(pattern, n) {
                 names.push(n.to_string());
@@ -339,7 +340,7 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
     Ok(())
 }
 
-/// Members of a type that a script declares.
+/// Prints the members of a type that a script declares.
 fn define(word: &str, name: &str, ty: &Type, page: &mut Page) {
     page.line(&format!("{word} {name} {{"));
     if let Type::Enum(e) = ty {
@@ -389,13 +390,13 @@ fn declare(ty: &Type, name: &str) -> String {
     }
 }
 
-/// Parts between colons, without the quotes that protect what is between them; a backslash there protects a sign.
+/// Parts between colons, without the quotes that protect colons; a backslash within quotes protects a character.
 fn segments(pattern: &str) -> Vec<String> {
     let parts = split(pattern, ':');
     if parts.iter().all(|p| p.is_empty()) && parts.len() == 1 { Vec::new() } else { parts.into_iter().map(unquoted).collect() }
 }
 
-/// Parts between separators that no quotes protect.
+/// Parts between separators that are not in quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {
@@ -427,14 +428,14 @@ fn unquoted(part: &str) -> String {
     text
 }
 
-/// The attach point that a listed name is.
+/// The attach point of a listed name.
 fn point(name: &str) -> AttachPoint {
     let span = Span::default();
     let segments = segments(name).into_iter().map(|text| Segment { text, quoted: true, span }).collect();
     AttachPoint { name: None, segments, span }
 }
 
-/// With the kind in front.
+/// The name with its kind in front.
 pub(crate) fn full_name(kind: &str, name: &str) -> String {
     match name.strip_prefix(kind) {
         Some(rest) if rest.is_empty() || rest.starts_with(':') => name.to_string(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// The C library calls these before `main`, and before the constructors of libraries, which take milliseconds.
 #[used]
-#[allow(unsafe_code)] // the section's contents are called
+#[allow(unsafe_code)] // the functions in this section are called
 #[unsafe(link_section = ".preinit_array")]
 static FIRST: [extern "C" fn(); 2] = [rbt::runtime::keep_user_signals, rbt::streams::guard_stdout];
 

@@ -5,19 +5,20 @@ use crate::state::State;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Pos, Value};
 
-/// The kind of an [`Output::Problem`] that is about a file or a command of the script, which JSON does not have.
+/// The kind of an [`Output::Problem`] about a file or a command of the script, which JSON lacks.
 pub const MESSAGE: &str = "error";
 
 /// A message of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// `printf`, `time`, `cat`, `join`, `system`: text under JSON's `type` of this name, with a newline after it in text mode where `newline`.
+    /// `printf`, `time`, `cat`, `join`, `system`: text with this `type` in JSON; text mode adds a newline if `newline`
+    /// is set.
     Text {
         /// JSON's `type`.
         kind: &'static str,
         /// Verbatim.
         data: Vec<u8>,
-        /// Text mode ends it with a newline.
+        /// Text mode appends a newline.
         newline: bool,
     },
     /// `print(value)`.
@@ -28,43 +29,43 @@ pub enum Output {
     Problem {
         /// JSON's `type`: `errorf`, `warnf`, `helper_error`, `runtime_error`; or [`MESSAGE`].
         kind: &'static str,
-        /// What happened.
+        /// The message.
         msg: String,
-        /// The helper and what it returned.
+        /// The helper and its return value.
         helper: Option<(String, i64)>,
-        /// Where in the script.
+        /// Its place in the script.
         pos: Pos,
-        /// The script's line there, for text.
+        /// The line of the script, for text.
         line: String,
     },
     /// All probes are attached.
     Attached {
-        /// How many.
+        /// Their number.
         probes: u64,
     },
     /// Events that found no room in the ring buffer since the last report.
     Lost {
-        /// How many.
+        /// Their number.
         events: u64,
     },
-    /// A step to keep the limit of the overhead.
+    /// A step to enforce the limit of the overhead.
     Limited(Limited),
-    /// What each probe did, and what it could not do, when the run is over.
+    /// The counters of each probe, when the run is over.
     Counts(Vec<Counts>),
-    /// The run is over, maps follow: two blank lines in text.
+    /// The run is over, and maps follow: two blank lines in text.
     End,
-    /// All that the run has counted, where the format asks for it.
+    /// The complete state of the run, if the format needs it.
     State(Box<State>),
-    /// A span of a timeline begins, or ends, or is left open.
+    /// A span of a timeline begins, ends, or is left open.
     Span(Span),
-    /// Of a script's tests and benchmarks.
+    /// An event of a script's tests and benchmarks.
     Test(TestEvent),
 }
 
-/// What is known of the moment in which a script said something.
+/// The origin of an output of the script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub time_ns: u64,
     /// The process.
     pub pid: u32,
@@ -72,7 +73,7 @@ pub struct Source {
     pub tid: u32,
     /// The name of the thread.
     pub comm: String,
-    /// The probe's site, as `probe` has it.
+    /// The site of the probe, as `probe` returns it.
     pub probe: String,
 }
 
@@ -90,22 +91,22 @@ impl Output {
         }
     }
 
-    /// Does it say that something went wrong? (A warning of the script's own does not.)
+    /// Does it report an error? (A warning of the script does not.)
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Problem { kind, .. } if *kind != "warnf")
     }
 }
 
-/// A step to keep the limit of the overhead, or back.
+/// A step to enforce the limit of the overhead, or its reversal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limited {
-    /// The probe, or those that it is sampled and detached with.
+    /// The probe, or those with which it is sampled and detached.
     pub probe: String,
-    /// What is done to it.
+    /// The step.
     pub step: Step,
-    /// What it cost just before, in percent of a CPU.
+    /// Its cost just before, in percent of a CPU.
     pub share: f64,
-    /// What all probes together may cost.
+    /// The limit for all probes together.
     pub limit: f64,
 }
 
@@ -114,93 +115,93 @@ pub struct Limited {
 pub enum Step {
     /// One in this many runs passes, at random.
     Sample {
-        /// 1: all.
+        /// 1: all runs pass.
         one_in: u64,
     },
     /// It is detached.
     Detach {
-        /// It stays detached: what is missed would make wrong results of what follows.
+        /// It stays detached, because missed events would make later results wrong.
         for_good: bool,
     },
     /// It is attached again.
     Attach,
 }
 
-/// What a run left behind: maps that were asked for, and what is missing in them.
+/// The results of a run: the requested maps, and the losses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FinalResults {
-    /// As they were after `end` had run, but for what `end` itself emptied: that is as it was just before. In the order of
-    /// their names as they were asked for.
+    /// The maps after `end` has run; maps that `end` cleared have their contents from before that. In the order of the
+    /// requested names.
     pub maps: Vec<MapView>,
-    /// How often each was emptied before the end: what is there came after the last time.
+    /// How often each map was cleared before the end: it contains the data since the last time.
     pub emptied: Vec<u64>,
-    /// What each probe has done and has not.
+    /// The counters of each probe.
     pub counts: Vec<Counts>,
-    /// Probes that could not be attached, though the script names them.
+    /// Probes of the script that could not be attached.
     pub not_attached: Vec<String>,
 }
 
-/// What is said of a script's tests and benchmarks (`--test`, `--bench`), in the order in which it happens.
+/// An event of a script's tests and benchmarks (`--test`, `--bench`), in order of time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TestEvent {
-    /// Tests are about to be run.
+    /// The tests will run.
     Tests {
-        /// How many.
+        /// Their number.
         tests: usize,
     },
-    /// A test is about to be run.
+    /// A test starts.
     Started {
         /// Its name.
         name: String,
     },
-    /// It was run.
+    /// A test has run.
     Tested {
         /// Its name.
         name: String,
-        /// Nothing was wrong.
+        /// It passed.
         passed: bool,
-        /// How long it took.
+        /// Its duration.
         took: std::time::Duration,
-        /// What it said.
+        /// Its output.
         output: Vec<u8>,
     },
-    /// All tests were run.
+    /// All tests have run.
     Over {
-        /// How many.
+        /// Their number.
         tests: usize,
-        /// Names of those that did not pass.
+        /// Names of failed tests.
         failed: Vec<String>,
     },
-    /// Benchmarks are about to be run.
+    /// The benchmarks will run.
     Benches {
-        /// Characters of the longest name.
+        /// Length of the longest name in characters.
         widest: usize,
     },
-    /// One was run.
+    /// A benchmark has run.
     Benched {
         /// Its name.
         name: String,
         /// See [`TestEvent::Benches`].
         widest: usize,
-        /// Nanoseconds a time.
+        /// Nanoseconds per iteration.
         average: u64,
-        /// How many times.
+        /// Number of iterations.
         times: u64,
     },
-    /// One returned something else than 0.
+    /// A benchmark returned a nonzero value.
     BenchSkipped {
         /// Its name.
         name: String,
         /// See [`TestEvent::Benches`].
         widest: usize,
     },
-    /// One reported an error, or asked for the end.
+    /// A benchmark reported an error, or requested the end.
     BenchFailed {
         /// Its name.
         name: String,
         /// See [`TestEvent::Benches`].
         widest: usize,
-        /// What it said.
+        /// Its output.
         output: Vec<u8>,
     },
 }

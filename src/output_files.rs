@@ -19,10 +19,10 @@ use crate::streams::{AtomicFile, CLOSED_PIPE, not_written, to_stderr};
 use crate::terminal::Canvas;
 use crate::value::Value;
 
-/// A stream beside the output is at most so old.
+/// Maximum age of a stream beside the output.
 const LATEST: Duration = Duration::from_secs(1);
 
-/// Which format goes where.
+/// The destination of each format.
 pub struct Destinations {
     /// The format of the output itself.
     pub format: &'static Format,
@@ -32,13 +32,13 @@ pub struct Destinations {
     pub document: Option<&'static Format>,
     /// Files beside the output, each in its format.
     pub beside: Vec<(PathBuf, &'static Format)>,
-    /// Colors are wanted where there are any.
+    /// Use colors if supported.
     color: bool,
 }
 
 impl Destinations {
-    /// Of `-o` and `-f`. A name by `-f` holds for all files; otherwise each file's ending decides. A file is beside the output if
-    /// it is a document, or if its ending decided for another format than text.
+    /// From `-o` and `-f`. A name by `-f` applies to all files; otherwise each file's ending decides. A file is beside
+    /// the output if it is a document, or if its ending selects another format than text.
     ///
     /// # Errors
     /// There is no such format, or a file appears twice.
@@ -76,7 +76,7 @@ impl Destinations {
     /// Opens the files.
     ///
     /// # Errors
-    /// One cannot be written.
+    /// A file cannot be written.
     pub fn open(self, options: &RenderOptions) -> Result<Outputs, Failure> {
         let file = match &self.file {
             Some(path) => File::create(path).map_err(|e| not_written(&place(path), &e))?,
@@ -105,7 +105,7 @@ impl Destinations {
     }
 }
 
-/// What is known of a run that begins now.
+/// Information about a run that begins now.
 pub fn about(name: String, script: String) -> RunInfo {
     let system = rustix::system::uname();
     let text = |part: &CStr| part.to_string_lossy().into_owned();
@@ -124,7 +124,7 @@ pub fn about(name: String, script: String) -> RunInfo {
     }
 }
 
-/// Where the output itself goes, for messages.
+/// The destination of the output itself, for messages.
 pub fn place_of(run: &Run) -> String {
     let file = Destinations::of(run).ok().and_then(|to| to.file);
     file.map_or_else(|| STDOUT.into(), |path| place(&path))
@@ -136,7 +136,7 @@ fn place(path: &Path) -> String {
     format!("-o {}", path.display())
 }
 
-/// `run.svg` and `@bytes` are `run.bytes.svg`.
+/// `run.bytes.svg` for `run.svg` and `@bytes`.
 fn beside(path: &Path, name: &str) -> PathBuf {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let ending =
@@ -157,11 +157,11 @@ pub struct Outputs {
 struct OutputFile {
     renderer: Box<dyn Renderer>,
     to: Destination,
-    /// Of the format.
+    /// The name of the format.
     name: &'static str,
     warnings: bool,
     path: Option<PathBuf>,
-    /// As messages name it.
+    /// Its name in messages.
     place: String,
     written: Instant,
     broken: Option<io::Error>,
@@ -264,7 +264,7 @@ impl OutputFile {
 }
 
 impl Outputs {
-    /// One file, in the format of its ending, and nothing else.
+    /// A single file, in the format of its ending.
     ///
     /// # Errors
     /// It cannot be written.
@@ -278,25 +278,25 @@ impl Outputs {
     /// The file of the output itself. It is not buffered, because the session buffers as `-B` requires.
     ///
     /// # Errors
-    /// It was taken already.
+    /// It was already taken.
     pub fn take_file(&mut self) -> Result<File, Failure> {
         self.file.take().ok_or_else(|| Failure::new("the output is in use"))
     }
 
-    /// How the output itself is rendered.
+    /// The options for rendering the output itself.
     pub fn options(&self) -> &RenderOptions {
         &self.options
     }
 
-    /// Has the run come to its end, so that nothing is missing in what was rendered?
+    /// Did the run reach its end, so that the output is complete?
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Ends the files beside the output, when the run is over. Gives the exit status.
+    /// Finishes the files beside the output when the run is over. Returns the exit status.
     ///
     /// # Errors
-    /// One could not be written.
+    /// A file could not be written.
     pub fn finish(self) -> Result<u8, Failure> {
         let progress = Progress::on_stderr();
         let (mut status, mut failed) = (0, None);

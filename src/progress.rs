@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::diag;
 
-/// Work that takes less shows nothing.
+/// Shorter work shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two lines.
+/// The interval between two lines.
 const PERIOD: Duration = Duration::from_millis(250);
 /// Maximum number of characters of a step: a line that the terminal wraps could not be cleared.
 const WIDTH: usize = 64;
-/// To the start of the line, and the rest of it cleared.
+/// Returns to the start of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// The line; it goes away with this.
+/// The progress line; it is cleared on drop.
 pub struct Progress {
     line: Arc<Line>,
     writer: Option<JoinHandle<()>>,
@@ -52,14 +52,14 @@ impl Progress {
         Self { line, writer }
     }
 
-    /// Names the step that begins.
+    /// Sets the name of the current step.
     pub fn at(&self, step: &str) {
         let plain = diag::plain(step);
         let short: String = plain.chars().take(WIDTH).collect();
         self.line.lock().step = if short.len() < plain.len() { format!("{short}…") } else { short };
     }
 
-    /// Clears the line for a message; the line comes back after a while.
+    /// Clears the line for a message; the line returns after a while.
     pub fn make_room(&self) {
         let mut state = self.line.lock();
         state.clear();

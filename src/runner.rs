@@ -19,7 +19,7 @@ use crate::streams::{report, to_stderr, to_stdout};
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
 
-/// Runs the command line; the first argument is the program's own name. Gives the exit status.
+/// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
     let (result, color) = match asked(args) {
@@ -37,11 +37,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 /// The bundle in this program.
 struct EmbeddedBundle {
     bytes: Vec<u8>,
-    /// The program, as it was called.
+    /// The name by which the program was called.
     name: String,
 }
 
-/// Where a bundle is.
+/// The location of a bundle.
 struct BundleLocation {
     path: Option<PathBuf>,
     own: Option<EmbeddedBundle>,
@@ -68,7 +68,7 @@ fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Opt
     let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());
     let bytes = File::open("/proc/self/exe").and_then(|mut file| Bundle::of_program(&mut file));
     let name = called.unwrap_or_default();
-    // without /proc, a program says that it needs a bundle
+    // without /proc, the program reports that it needs a bundle
     let own = match bytes {
         Ok(bytes) => bytes.map(|bytes| EmbeddedBundle { bytes, name }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -116,7 +116,7 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     }
 }
 
-/// Options of the run that the compiled code must have been prepared for.
+/// Checks options of the run for which the code must have been compiled.
 fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
     let wrong = |message: String, help: &str| Err(Failure::new(message).code("bundle").help(help));
     if bundle.is_risky() && !run.settings.allow_unsafe {

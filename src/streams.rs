@@ -12,12 +12,12 @@ use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::terminal::{self, paint};
 
-/// Keeps a closed standard output apart from an open one. Rust's own start opens /dev/null in place of a closed
+/// Distinguishes a closed standard output from an open one. Rust's startup code opens /dev/null in place of a closed
 /// descriptor, so that output is lost without an error. Called before that, this opens it for reading only: then each
 /// write fails as it does in other programs, with `EBADF`.
 pub extern "C" fn guard_stdout() {
     while matches!(rustix::io::fcntl_getfd(rustix::stdio::stdout()), Err(rustix::io::Errno::BADF)) {
-        // the lowest free number, which is that of standard input if that is closed as well
+        // the lowest free number, which is that of standard input if it is closed as well
         match rustix::fs::open(c"/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()) {
             Ok(null) => drop(null.into_raw_fd()),
             Err(_) => break,
@@ -25,7 +25,7 @@ pub extern "C" fn guard_stdout() {
     }
 }
 
-/// Standard output without a buffer. That of Rust's library hides `EBADF`.
+/// Unbuffered standard output. That of Rust's library hides `EBADF`.
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -38,26 +38,26 @@ impl Write for Stdout {
     }
 }
 
-/// To standard error; if that is closed, the text is dropped.
+/// Prints to standard error; if that is closed, the text is dropped.
 pub fn to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Says what failed, to standard error.
+/// Prints a failure to standard error.
 pub fn report(failure: &Failure, color: bool) {
     if failure.is_reported() {
         return;
     }
     let help =
         failure.help.as_ref().map(|h| format!("{} {}\n", paint("help:", terminal::BOLD, color), diag::plain_lines(h))).unwrap_or_default();
-    // what does not make the command fail is no error
+    // a failure that does not change the status is a warning
     let (word, style) = if failure.status == 0 { ("warning", terminal::WARNING) } else { ("error", terminal::ERROR) };
     let head = paint(&format!("{word}[{}]:", failure.code), style, color);
     let excerpt = failure.excerpt.as_ref().map(|lines| format!("{}\n", diag::plain_lines(lines))).unwrap_or_default();
     to_stderr(&format!("{head} {}\n{excerpt}{help}", diag::plain(failure.message.trim_end())));
 }
 
-/// To standard output, whose reader may have gone.
+/// Prints to standard output, whose reader may have gone.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
     let mut out = io::BufWriter::new(Stdout);
     match write(&mut out).and_then(|()| out.flush()) {
@@ -66,34 +66,34 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
     }
 }
 
-/// Writes what `-d` shows of a stage to standard output.
+/// Prints a stage for `-d` to standard output.
 pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
     let written = writeln!(Stdout, "; {stage}\n{}\n", diag::plain_lines(text.trim_end()));
     written.map_err(|e| not_written("standard output", &e))
 }
 
-/// A file that appears whole or not at all: a reader sees the old contents or the new ones. Symbolic links are followed; the mode
-/// of the old file stays, and so does its owner, if that is permitted. What is not a regular file (a pipe, /dev/stdout) is
-/// written directly.
+/// A file that is replaced atomically: a reader sees either the old contents or the new ones. Symbolic links are
+/// followed; the mode of the old file is kept, and so is its owner, if that is permitted. A file that is not regular (a
+/// pipe, /dev/stdout) is written directly.
 pub struct AtomicFile {
     file: File,
     path: PathBuf,
     beside: Option<TempFile>,
 }
 
-/// Where the new contents are until they are whole.
+/// The location of the new contents until they are complete.
 enum TempFile {
-    /// In a file without a name, of which nothing is left if rbt is killed.
+    /// In a file without a name, which disappears if rbt is killed.
     Unnamed,
-    /// In a file of this name, where the file system has no files without names.
+    /// In a file with this name, if the file system does not support unnamed files.
     Named(PathBuf),
 }
 
 impl AtomicFile {
-    /// Begins a file; nothing is there until [`Self::commit`].
+    /// Starts a file, which appears with [`Self::commit`].
     ///
     /// # Errors
-    /// The directory is missing, or nothing can be written in it.
+    /// The directory is missing, or not writable.
     pub fn create(path: &Path) -> io::Result<Self> {
         let there = fs::metadata(path).ok();
         if there.as_ref().is_some_and(|m| !m.is_file()) {
@@ -118,13 +118,13 @@ impl AtomicFile {
         Ok(whole)
     }
 
-    /// The name of the new contents on their way to the file's own.
+    /// The name of the temporary file.
     fn beside(path: &Path) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!(".{name}.{}", std::process::id()))
     }
 
-    /// Lets everybody execute the new file. What is no regular file, such as a device, keeps its permissions.
+    /// Makes the new file executable for everyone. A file that is not regular, such as a device, keeps its permissions.
     ///
     /// # Errors
     /// Those of the file system.
@@ -133,10 +133,10 @@ impl AtomicFile {
         self.file.set_permissions(fs::Permissions::from_mode(0o755))
     }
 
-    /// Puts the contents in place.
+    /// Replaces the old contents by the new ones.
     ///
     /// # Errors
-    /// Those of the file system: then the old contents are still there.
+    /// Those of the file system; the old contents then remain.
     pub fn commit(mut self) -> io::Result<()> {
         let name = match &self.beside {
             None => return Ok(()),
@@ -186,7 +186,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// Exit status if the reader of the output has gone: 128 plus the number of SIGPIPE, as a shell reports it.
 pub const CLOSED_PIPE: u8 = 141;
 
-/// What can be done about a write that failed depends on why.
+/// The failure for a failed write, with a remedy that depends on the reason.
 pub fn not_written(place: &str, e: &io::Error) -> Failure {
     let failure = Failure::new(format!("cannot write to {place}: {}", reason(e))).code("not-written");
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&e.kind());

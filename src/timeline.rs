@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::value::Value;
 
-/// Spans that may be open at a time. A script that never ends its spans gets no new ones beyond this, with a warning.
+/// Maximum number of open spans. A script that never ends its spans gets no new ones beyond this, with a warning.
 const MOST_OPEN: usize = 1 << 20;
-/// Names of threads that are remembered.
+/// Maximum number of threads whose names are remembered.
 const MOST_THREADS: usize = 1 << 16;
 
-/// Where a span is shown.
+/// The place where a span is shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// A thread, by its ID.
     Thread(u32),
-    /// What the script has named so.
+    /// A track that the script named.
     Named(Vec<u8>),
 }
 
@@ -27,16 +27,16 @@ pub struct Thread {
     pub comm: Vec<u8>,
 }
 
-/// What is reported of a span.
+/// The phase of a span that is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It begins.
     Begin,
     /// It ends.
     End,
-    /// A span around it ends; its own end was not seen.
+    /// An enclosing span ended; its own end was not seen.
     Cut,
-    /// The run is over, and it has not ended.
+    /// The run is over before its end.
     Open,
 }
 
@@ -47,22 +47,22 @@ impl Phase {
     }
 }
 
-/// A span at one of its moments.
+/// A span in one of its phases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Which moment.
+    /// The phase.
     pub phase: Phase,
-    /// Where it is shown.
+    /// The track on which it is shown.
     pub track: Track,
-    /// Of a thread's track, what is known of it.
+    /// For a thread's track, information about the thread.
     pub thread: Thread,
-    /// As the script has it.
+    /// The name in the script.
     pub name: Vec<u8>,
-    /// When it began, in nanoseconds since 1970.
+    /// The start, in nanoseconds since 1970.
     pub start_ns: i128,
-    /// When it ended, or how far it had come; at its begin the same.
+    /// The end, or the time it has reached; at its begin the start.
     pub end_ns: i128,
-    /// Spans around it on its track.
+    /// Number of enclosing spans on its track.
     pub depth: usize,
     /// Names and values: those of the begin, then those of the end.
     pub values: Vec<(String, Value)>,
@@ -77,30 +77,30 @@ impl Span {
     }
 }
 
-/// What a program reports.
+/// A program's report of a begin or an end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Where.
+    /// The track.
     pub track: Track,
-    /// Of the span.
+    /// The name of the span.
     pub name: Vec<u8>,
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub at_ns: i128,
     /// Annotations.
     pub values: Vec<(String, Value)>,
 }
 
-/// The spans that are open.
+/// The open spans.
 #[derive(Debug, Default)]
 pub struct Spans {
     tracks: BTreeMap<Track, Vec<Span>>,
     threads: BTreeMap<u32, Thread>,
-    /// In the order in which they became known.
+    /// In the order in which the threads became known.
     order: VecDeque<u32>,
     open: usize,
-    /// Begins that found no room.
+    /// Number of begins that found no room.
     refused: u64,
-    /// Ends of spans that had not begun.
+    /// Number of ends without a begin.
     unmatched: u64,
 }
 
@@ -134,7 +134,7 @@ impl Spans {
         }
     }
 
-    /// A span begins. None if there is no room for it.
+    /// Begins a span. None if there is no room for it.
     pub fn begin(&mut self, report: Report) -> Option<Span> {
         if self.open >= MOST_OPEN {
             self.refused += 1;
@@ -153,7 +153,7 @@ impl Spans {
         Some(span)
     }
 
-    /// The innermost open span of this name ends, and with it those within, whose ends were not seen. Innermost first.
+    /// Ends the innermost open span of this name, and with it nested ones whose ends were not seen. Innermost first.
     pub fn end(&mut self, report: Report) -> Vec<Span> {
         let thread = self.thread(&report.track);
         let stack = self.tracks.get_mut(&report.track);
@@ -181,7 +181,7 @@ impl Spans {
         ended
     }
 
-    /// The run is over: the spans that are still open, by their starts.
+    /// Called when the run is over: the spans that are still open, by their starts.
     pub fn close(&mut self, at_ns: i128) -> Vec<Span> {
         self.open = 0;
         let mut left: Vec<Span> = std::mem::take(&mut self.tracks).into_values().flatten().collect();
@@ -192,7 +192,7 @@ impl Spans {
         left
     }
 
-    /// What could not be shown.
+    /// Messages about spans that could not be shown.
     pub fn problems(&self) -> Vec<String> {
         let refused = format!("{} spans were left out, because {MOST_OPEN} were open: end them with span_end()", self.refused);
         let unmatched = format!("note: {} ends of spans were left out, because no span of their name was open", self.unmatched);
@@ -200,7 +200,7 @@ impl Spans {
     }
 }
 
-/// Adds values under names that are different from each other.
+/// Adds values, with unique names.
 fn add(to: &mut Vec<(String, Value)>, given: Vec<(String, Value)>) {
     for (name, value) in given {
         let same = to.iter().filter(|(known, _)| *known == name || known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('#')));

@@ -13,9 +13,9 @@ use crate::terminal::{self, paint};
 /// A tool.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// The file's, without `.bt`.
+    /// The name of the file without `.bt`.
     pub name: &'static str,
-    /// As it is in the file.
+    /// The text of the file.
     pub text: &'static str,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Which address space a pointer leads into.
+/// The address space of a pointer's target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Space {
     /// The kernel's memory: `bpf_probe_read_kernel`.
@@ -16,7 +16,7 @@ pub enum Space {
     User,
     /// Memory that the verifier lets the program read directly: the context, a map value, the stack.
     Bpf,
-    /// Not known: the probe kind does not say, and the script has not either. Read as the kernel's.
+    /// Unknown: neither the probe kind nor the script determines it. Read like kernel memory.
     #[default]
     Unknown,
 }
@@ -26,14 +26,14 @@ pub enum Space {
 pub struct Int {
     /// 1, 2, 4 or 8.
     pub bytes: u8,
-    /// Two's complement, or not.
+    /// Is it signed (two's complement)?
     pub signed: bool,
 }
 
 /// An enumeration from the kernel's BTF or from the script.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Enum {
-    /// Its tag; empty when anonymous.
+    /// Its tag; empty if anonymous.
     pub name: String,
     /// Width and sign of the underlying integer.
     pub int: Int,
@@ -41,18 +41,18 @@ pub struct Enum {
     pub variants: Vec<(String, i64)>,
 }
 
-/// A struct or union known by name whose members are looked up when asked for
-/// (`TargetInfo::member`), so that `struct task_struct` need not be read whole.
+/// A struct or union that is known by name, whose members are looked up on demand (`TargetInfo::member`), so that
+/// `struct task_struct` need not be read completely.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Struct {
-    /// The tag, without `struct `; empty when anonymous.
+    /// The tag without `struct `; empty if anonymous.
     pub name: String,
     /// True for a union.
     pub union: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// The id by which `TargetInfo` finds the members again: a BTF type id of the base kernel, or an id that
-    /// `TargetInfo` made up for a module's or a script's own type.
+    /// The ID by which `TargetInfo` finds its members: a BTF type ID of the base kernel, or an ID that `TargetInfo`
+    /// assigned to a type of a module or of the script.
     pub id: u32,
 }
 
@@ -61,20 +61,20 @@ pub struct Struct {
 pub struct Field {
     /// Its name; empty for an anonymous struct or union.
     pub name: String,
-    /// Bytes from the start of what holds it.
+    /// Offset in bytes from the start of the struct that contains it.
     pub offset: u32,
     /// For a bit-field: offset in bits from `offset`'s first bit (little-endian order), and width.
     pub bits: Option<(u8, u8)>,
-    /// What it holds.
+    /// Its type.
     pub ty: Type,
 }
 
 /// A struct with all its members: what is printed, stored, or sent to user space by value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
-    /// The struct's tag, or empty for a record made in the script.
+    /// The struct's tag, or empty for a record created in the script.
     pub name: String,
-    /// Bytes, padding included.
+    /// Size in bytes, including padding.
     pub size: u32,
     /// In order of declaration; those of a union overlap.
     pub fields: Vec<Field>,
@@ -83,9 +83,9 @@ pub struct Record {
 /// A value that user space decodes when it is printed: `ksym`, a stack, an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Deferred {
-    /// The row of `builtins::DECODERS`.
+    /// The name of its row in `builtins::DECODERS`.
     pub tag: String,
-    /// Bytes of the undecoded form.
+    /// Size of the undecoded form in bytes.
     pub size: u32,
     /// Parameters of the row for each use, such as the mode and the limit of a stack.
     pub params: [u32; 2],
@@ -94,7 +94,7 @@ pub struct Deferred {
     pub text: String,
 }
 
-/// Names and sizes of floating-point numbers, as C has them.
+/// Names and sizes of floating-point types in C.
 pub const FLOATS: [(&str, u32); 2] = [("float", 4), ("double", 8)];
 
 impl Deferred {
@@ -103,27 +103,27 @@ impl Deferred {
         FLOATS.iter().any(|(name, _)| *name == self.tag)
     }
 
-    /// One without parameters.
+    /// A value without parameters.
     pub fn plain(tag: &str, size: u32) -> Type {
         Self::with(tag, size, [0, 0], "")
     }
 
-    /// One with parameters.
+    /// A value with parameters.
     pub fn with(tag: &str, size: u32, params: [u32; 2], text: &str) -> Type {
         Type::Deferred(Arc::new(Self { tag: tag.into(), size, params, text: text.into() }))
     }
 }
 
-/// What an aggregation map holds, per CPU.
+/// The value of an aggregation's map, per CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Agg {
     /// The builtin that fills it: the row's name.
     pub function: String,
-    /// Sign of what is aggregated (false for `count`).
+    /// Is the aggregated value signed (false for `count`)?
     pub signed: bool,
     /// Literal parameters: `hist`'s k; `lhist`'s min, max, step.
     pub params: Vec<i64>,
-    /// Bytes per CPU.
+    /// Size in bytes per CPU.
     pub size: u32,
 }
 
@@ -138,9 +138,10 @@ pub enum Type {
     Int(Int),
     /// An integer with names.
     Enum(Arc<Enum>),
-    /// Bytes ended by NUL within this capacity (in bytes, NUL included where there is one); what follows the NUL is zero.
+    /// Bytes up to a NUL within this capacity (in bytes, including the NUL if there is one); the bytes after the NUL
+    /// are zero.
     Str(u32),
-    /// `u32` length, then this many bytes of room.
+    /// A `u32` length, then room for this many bytes.
     Buf(u32),
     /// Eight bytes.
     Ptr(Box<Type>, Space),
@@ -182,7 +183,7 @@ impl Type {
         }
     }
 
-    /// Forgets what no value has: the IDs of structs, and the sizes of those behind pointers.
+    /// Removes what no value has: the IDs of structs, and the sizes of structs behind pointers.
     pub fn forget_target(&mut self) {
         self.forget(false);
     }
@@ -234,8 +235,8 @@ impl Type {
         Type::Int(Int { bytes, signed: false })
     }
 
-    /// A binary floating-point number of 4 or 8 bytes. BPF programs have no such arithmetic: they copy it, and user space
-    /// shows it.
+    /// A binary floating-point number of 4 or 8 bytes. BPF programs cannot calculate with it: they copy it, and user
+    /// space prints it.
     pub fn float(bytes: u32) -> Option<Type> {
         let (name, size) = FLOATS.into_iter().find(|(_, size)| *size == bytes)?;
         Some(Deferred::plain(name, size))
@@ -251,7 +252,7 @@ impl Type {
         Type::Ptr(Box::new(self), space)
     }
 
-    /// Bytes that a value takes in memory, in a map and in a record.
+    /// Size of a value in memory, in a map and in a record, in bytes.
     pub fn size(&self) -> u32 {
         match self {
             Type::Void | Type::Args => 0,
@@ -290,7 +291,7 @@ impl Type {
         }
     }
 
-    /// Where each element of a tuple of these starts, in bytes.
+    /// The offset of each element in a tuple of these types, in bytes.
     pub fn tuple_offsets(elems: &[Type]) -> Vec<u32> {
         Self::tuple_layout(elems).0
     }
@@ -308,17 +309,17 @@ impl Type {
         (offsets, at.next_multiple_of(widest))
     }
 
-    /// Is it held in a register: an integer, a bool, an enum or a pointer?
+    /// Is it stored in a register: an integer, a bool, an enum or a pointer?
     pub fn is_scalar(&self) -> bool {
         self.as_int().is_some()
     }
 
-    /// The aggregation, where this is what a map of one holds.
+    /// The aggregation, if this is the type of its map's values.
     pub fn aggregation(&self) -> Option<&Agg> {
         if let Type::Agg(agg) = self { Some(agg) } else { None }
     }
 
-    /// Width and sign of a scalar as a register sees it (a bool is `uint8`, a pointer `uint64`).
+    /// Width and sign of a scalar in a register (a bool is `uint8`, a pointer `uint64`).
     pub fn as_int(&self) -> Option<Int> {
         match self {
             Type::Bool => Some(Int { bytes: 1, signed: false }),
@@ -338,14 +339,14 @@ impl Type {
         }
     }
 
-    /// How many parts a key of this type has.
+    /// The number of parts in a key of this type.
     pub fn parts(&self) -> usize {
         if let Type::Tuple(parts) = self { parts.len() } else { 1 }
     }
 }
 
-/// As the script's author writes it: `uint64`, `string[16]`, `struct task_struct *`. With `{:#}`, what tells types of one name
-/// apart too: `ustack(perf, 2)`.
+/// The form in scripts: `uint64`, `string[16]`, `struct task_struct *`. `{:#}` also distinguishes types with the same
+/// name: `ustack(perf, 2)`.
 impl std::fmt::Display for Type {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -354,7 +355,7 @@ impl std::fmt::Display for Type {
             Type::Int(i) => write!(f, "{}int{}", if i.signed { "" } else { "u" }, u32::from(i.bytes) * 8),
             Type::Enum(e) if e.name.is_empty() => f.write_str("enum"),
             Type::Enum(e) => write!(f, "enum {}", e.name),
-            // Of no size yet: the use decides.
+            // It has no size yet: the use decides.
             Type::Str(0) => f.write_str("string"),
             Type::Buf(0) => f.write_str("buffer"),
             Type::Array(elem, 0) => write!(f, "{elem}[]"),

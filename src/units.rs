@@ -11,7 +11,7 @@ pub const DURATIONS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Suffixes by which C gives a number its type, in lower case. They change nothing of its value.
+/// Suffixes that determine the type of a number in C, in lowercase. They do not change its value.
 pub const TYPES_OF_C: [&str; 5] = ["u", "l", "ul", "ll", "ull"];
 
 /// The factor of a suffix of time.
@@ -19,7 +19,7 @@ pub fn duration(suffix: &str) -> Option<u64> {
     DURATIONS.iter().find(|(name, _)| *name == suffix).map(|(_, ns)| *ns)
 }
 
-/// The factor of a suffix: of time, of C, or none at all.
+/// The factor of a suffix: of time, of C, or empty.
 pub fn factor(suffix: &str) -> Option<u64> {
     if suffix.is_empty() || TYPES_OF_C.contains(&suffix) { Some(1) } else { duration(suffix) }
 }

@@ -21,24 +21,25 @@ pub enum Value {
         /// Its value.
         #[serde(with = "crate::state::text::float")]
         value: f64,
-        /// Of 4 bytes: its shortest decimal form has fewer digits.
+        /// It has 4 bytes, so its shortest decimal form has fewer digits.
         single: bool,
     },
     /// A pointer: `0x…`.
     Ptr(u64),
-    /// An enumeration's value, with its name where the value has one.
+    /// An enumeration's value, with its name if it has one.
     Enum {
         /// The variant's name.
         name: Option<String>,
         /// Its value.
         value: i64,
     },
-    /// A string's bytes without the NUL; `cut` when no NUL was found within its capacity, so that it may have been longer.
+    /// A string's bytes without the NUL; `cut` if there was no NUL within its capacity, so that it may have been
+    /// longer.
     Str {
-        /// As read; not necessarily UTF-8.
+        /// The bytes, not necessarily UTF-8.
         #[serde(rename = "text", with = "crate::state::text::bytes")]
         bytes: Vec<u8>,
-        /// Longer than its capacity.
+        /// It is longer than its capacity.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cut: bool,
     },
@@ -50,7 +51,7 @@ pub enum Value {
     Tuple(Vec<Value>),
     /// A struct, union, record or `args`: names and values in order.
     Record(Vec<(String, Value)>),
-    /// What a tag decoded to (symbol, address, time, user, path): its text is all there is to it.
+    /// The decoded form of a deferred value (symbol, address, time, user, path), which consists only of its text.
     Text(String),
     /// A call stack.
     Stack(Stack),
@@ -99,7 +100,7 @@ impl Value {
         }
     }
 
-    /// The named numbers of an aggregation that has several: what it is shown by, and can be sorted by.
+    /// The named numbers of an aggregation that has several: its displayed values, by which it can be sorted.
     pub fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
         let of = |s: &Stats| vec![("count", Value::Uint(s.count)), ("average", s.average()), ("total", s.sum())];
         if let Value::Stats(s) = self {
@@ -115,16 +116,16 @@ impl Value {
 /// Count and total of an aggregation; the average is [`Stats::average`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// Their sum, in two's complement when `signed`.
+    /// Their sum, in two's complement if `signed`.
     pub total: u64,
-    /// Sign of what was summed.
+    /// Is the sum signed?
     pub signed: bool,
 }
 
 impl Stats {
-    /// Integer division that truncates toward zero; of no values, zero.
+    /// Integer division that truncates toward zero; zero if there are no values.
     pub fn average(&self) -> Value {
         match (self.count, self.signed) {
             (0, true) => Value::Int(0),
@@ -140,7 +141,7 @@ impl Stats {
     }
 }
 
-/// A histogram's scale decides its labels.
+/// The scale of a histogram, which determines its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// `hist(n, k)`: 2^k buckets per power of two.
@@ -159,10 +160,10 @@ pub enum Scale {
     },
 }
 
-/// All buckets in index order, zeros included. Index arithmetic: `language.md`'s rules, kept in `builtins/hist.rs`.
+/// All buckets in index order, including empty ones. `builtins/hist.rs` has the index rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hist {
-    /// How index and bounds relate.
+    /// The relation of index and bounds.
     pub scale: Scale,
     /// Count of each bucket.
     pub counts: Vec<u64>,
@@ -171,18 +172,19 @@ pub struct Hist {
 /// Points of a distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Percentiles {
-    /// How many values, and their sum.
+    /// The number of values, and their sum.
     pub stats: Stats,
-    /// Names and values, ascending: `min`, `p50`, …, `max`; zeros where there is no value.
+    /// Names and values, ascending: `min`, `p50`, …, `max`; zeros if there are no values.
     pub points: Vec<(&'static str, Value)>,
-    /// What stands for the values, ascending, and how many of them each stands for: any other point is found by it.
+    /// Representatives of the values, ascending, with the number of values that each represents: other points are
+    /// computed from them.
     pub samples: Vec<(i128, u64)>,
 }
 
 /// A series of intervals of equal length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Their length, nanoseconds.
+    /// Their length in nanoseconds.
     pub interval: u64,
     /// Start (nanoseconds since 1970) and value of each interval that has one, ascending.
     pub buckets: Vec<(i128, Value)>,
@@ -191,23 +193,23 @@ pub struct Series {
 /// Histograms of intervals of equal length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeatMap {
-    /// Length of the intervals, nanoseconds.
+    /// Length of the intervals in nanoseconds.
     pub interval: u64,
-    /// How index and bounds of a bucket relate.
+    /// The relation of a bucket's index and bounds.
     pub scale: Scale,
-    /// Start (nanoseconds since 1970) and the counts of all buckets of each interval that has values, ascending.
+    /// Start (nanoseconds since 1970) and the counts of all buckets of each interval with values, ascending.
     pub columns: Vec<(i128, Vec<u64>)>,
 }
 
 /// Kinds of [`MapView`] whose values take several lines each.
 pub const PICTURES: &[&str] = &["hist", "tseries", "heatmap"];
 
-/// How frames are written.
+/// The format of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StackMode {
     /// `        symbol+offset`.
     Bpftrace,
-    /// As `perf script` does.
+    /// As `perf script` prints them.
     Perf,
     /// Addresses only.
     Raw,
@@ -218,11 +220,11 @@ pub enum StackMode {
 /// A call stack, leaf first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
-    /// How it is written.
+    /// The format.
     pub mode: StackMode,
     /// True for kernel frames.
     pub kernel: bool,
-    /// Leaf first; inlined frames stand before the frame they were inlined into.
+    /// Leaf first; inlined frames precede the frame into which they were inlined.
     pub frames: Vec<Frame>,
 }
 
@@ -232,33 +234,33 @@ pub struct Stack {
 pub struct Frame {
     /// The instruction's address (user: in the process's memory).
     pub addr: u64,
-    /// The function, demangled where asked; none when unknown.
+    /// The function, demangled if requested; none if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// Bytes from the function's start.
+    /// Offset from the function's start in bytes.
     pub offset: u64,
-    /// The binary or kernel module that holds it.
+    /// The binary or kernel module that contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// Where the function is unknown: the address in the module's own terms, as `addr2line` takes it.
+    /// If the function is unknown: the address in the module's own terms, as for `addr2line`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<u64>,
-    /// Source file and line, where debug information is there.
+    /// Source file and line, if there is debug information.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<(String, u32)>,
     /// Was inlined into the frame after it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inlined: bool,
-    /// It is of an interpreted function: `source` is always there, and its line is 0 where it is unknown.
+    /// It is a frame of an interpreted function: `source` is always present, and its line is 0 if unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interpreted: bool,
-    /// In build-id mode: the id in hex, and the offset in the file.
+    /// In build-ID mode: the ID in hexadecimal, and the offset in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_id: Option<(String, u64)>,
 }
 
 impl Frame {
-    /// `module+0xADDRESS`, where only that is known.
+    /// `module+0xADDRESS`, if only that is known.
     pub fn in_module(&self) -> Option<String> {
         let module = self.module.as_ref().filter(|_| self.symbol.is_none())?;
         let name = module.rsplit('/').next().unwrap_or(module);
@@ -266,21 +268,21 @@ impl Frame {
     }
 }
 
-/// A place in the script, as messages name it.
+/// A place in the script, for messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pos {
-    /// File's name, `stdin` for a program on the command line.
+    /// The file's name; `stdin` for a program on the command line.
     pub file: String,
     /// From 1.
     pub line: u32,
     /// From 1.
     pub col: u32,
-    /// The line where it ends, and the column behind it there; 0: not known.
+    /// The line of its end, and the column after it; 0: unknown.
     #[serde(default)]
     pub end: (u32, u32),
 }
 
-/// A map, read and ready to be shown: entries as they came, the renderer sorts.
+/// A map, read for display: entries in the order of reading, because the renderer sorts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapView {
     /// With its `@`.
@@ -293,11 +295,11 @@ pub struct MapView {
     pub set: bool,
     /// Key and value.
     pub entries: Vec<(Value, Value)>,
-    /// What `print` was told.
+    /// The options of `print`.
     pub show: ShowOptions,
 }
 
-/// How a map is to be shown.
+/// The display options of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShowOptions {
@@ -305,15 +307,15 @@ pub struct ShowOptions {
     pub top: Option<u64>,
     /// Divide integers by this.
     pub div: Option<u64>,
-    /// The field to sort by ([`Value::fields`]); of values without fields, or without this one, their own order.
+    /// The field to sort by ([`Value::fields`]); values without fields, or without this one, have their own order.
     pub by: Option<String>,
-    /// What the numbers count; text only.
+    /// The unit of the numbers; text only.
     pub unit: Option<Unit>,
     /// In aligned columns; text only.
     pub table: bool,
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -335,13 +337,13 @@ impl MapView {
     }
 }
 
-/// What a probe did, and what it could not do, in the whole run.
+/// The counters of a probe for the whole run: what it did, and what it lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Its name; of a probe with many sites, the first's and how many more.
+    /// Its name; for a probe with many sites, the first one's with the number of others.
     pub probe: String,
-    /// Events for the reader, those that were lost included.
+    /// Events for the reader, including lost ones.
     pub sent: u64,
     /// Events that found no room in the ring buffer.
     pub dropped: u64,
@@ -349,9 +351,9 @@ pub struct Counts {
     pub missed: u64,
     /// Updates that full maps refused.
     pub refused: u64,
-    /// Updates for which the kernel had no memory at that moment.
+    /// Updates for which the kernel had no memory at that time.
     pub unstored: u64,
-    /// Strings and buffers of which `max_strlen` cut the end.
+    /// Strings and buffers that `max_strlen` cut.
     pub cut: u64,
     /// Stacks that found no room in their table.
     pub unkept: u64,
@@ -359,12 +361,13 @@ pub struct Counts {
     pub thinned: u64,
     /// How often it was detached to keep a limit.
     pub detached: u64,
-    /// Reads of memory that failed, of which zero or nothing came; 0 where they are not counted ([`Settings::counts_unread`](crate::settings::Settings)).
+    /// Reads of memory that failed, and returned zero or nothing; 0 if they are not counted
+    /// ([`Settings::counts_unread`](crate::settings::Settings)).
     pub unread: u64,
 }
 
 impl Counts {
-    /// The numbers that documents show, each with its name.
+    /// The numbers for documents, each with its name.
     pub fn numbers(&self) -> [(&'static str, u64); 9] {
         let Self { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = *self;
         [
@@ -380,7 +383,7 @@ impl Counts {
         ]
     }
 
-    /// Is all of it there?
+    /// Was nothing lost?
     pub fn complete(&self) -> bool {
         let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = self;
         [dropped, missed, refused, unstored, cut, unkept, thinned, detached].into_iter().all(|n| *n == 0)

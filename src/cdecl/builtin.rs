@@ -1,11 +1,11 @@
 //! The macros and headers that are part of a C compiler rather than of the platform.
 
-/// Where the compiler's own headers are said to be.
+/// The pretended directory of the compiler's headers.
 pub const FOLDER: &str = "/built-in";
 
-/// Macros that every C text may rely on, a `#define`'s operand a line.
+/// Macros that every C text may use: the operand of a `#define` per line.
 ///
-/// Numbers are those of the machine's 64-bit ABI (LP64, little-endian).
+/// Values for the machine's 64-bit ABI (LP64, little-endian).
 pub const MACROS: &str = "\
 __STDC__ 1
 __STDC_VERSION__ 201710L
@@ -77,15 +77,15 @@ __LITTLE_ENDIAN__ 1
 __USER_LABEL_PREFIX__
 ";
 
-/// What kernel headers define as macros only, so that BTF lacks it, and kernels have shown to user space unchanged for decades: the
-/// states of a task that `sched_switch` and /proc/PID/stat report (include/linux/sched.h), and address families (linux/socket.h).
-/// By the header that a script includes.
+/// Constants that kernel headers define as macros, so that BTF lacks them, and that kernels have shown to user space
+/// unchanged for decades: task states as reported by `sched_switch` and /proc/PID/stat (include/linux/sched.h), and
+/// address families (linux/socket.h). By the header that a script includes.
 pub const KERNELS: [(&str, &[(&str, i64)]); 2] = [
     ("linux/sched.h", &[("TASK_RUNNING", 0), ("TASK_INTERRUPTIBLE", 1), ("TASK_UNINTERRUPTIBLE", 2)]),
     ("linux/socket.h", &[("AF_UNSPEC", 0), ("AF_UNIX", 1), ("AF_INET", 2), ("AF_INET6", 10), ("AF_NETLINK", 16), ("AF_PACKET", 17)]),
 ];
 
-/// A header of the compiler's own.
+/// A header of the compiler.
 pub fn header(name: &str) -> Option<&'static str> {
     HEADERS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }

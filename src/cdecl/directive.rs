@@ -18,7 +18,7 @@ impl Preprocessor<'_> {
         line
     }
 
-    /// A `#` line.
+    /// Processes a `#` line.
     pub(super) fn directive(&mut self) {
         let Some(open) = self.open.last_mut() else { return };
         let Some(hash) = open.lexer.next(&mut self.names) else { return };
@@ -58,7 +58,7 @@ impl Preprocessor<'_> {
                 let holds = self.condition(line, place);
                 self.begin_if(holds, place);
             }
-            // A branch was read to its end: the others are left out.
+            // A branch was read to its end, so skip the others.
             "elif" | "elifdef" | "elifndef" | "else" => {
                 if open.ifs.is_empty() {
                     return self.fault(place, format!("`#{name}` without `#if`"));
@@ -79,13 +79,13 @@ impl Preprocessor<'_> {
                 let text = self.open.last_mut().map(|o| o.lexer.rest_of_line()).unwrap_or_default();
                 self.fault(place, format!("#error {text}"));
             }
-            // `#pragma once`, too: every file of the platform has a guard
+            // `#pragma once` as well: every file of the platform has a guard
             "pragma" => {
                 let line = self.line();
                 if line.first().is_some_and(|t| self.names.text(t.sym) == "once") {
                     self.once(place);
                 } else if line.first().is_some_and(|t| self.names.text(t.sym) == "pack") {
-                    // for the reader of declarations
+                    // for the parser of declarations
                     let marker = self.names.sym("#pragma");
                     self.out.push(Token { kind: Kind::Punct, sym: marker, ..word });
                     self.out.extend(line.into_iter().skip(1));
@@ -106,7 +106,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// `#include`, or `#include_next`.
+    /// Processes `#include` or `#include_next`.
     fn include_line(&mut self, next: bool, place: LexPosition) {
         let Some(open) = self.open.last_mut() else { return };
         let header = open.lexer.header_name().or_else(|| {
@@ -120,7 +120,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// An `#if` is about this name not being defined: the guard of the whole file, where nothing was before it.
+    /// Notes an `#if` for this undefined name: it is the guard of the whole file if nothing precedes it.
     fn begin_guard(&mut self, before: Guard, name: Option<Sym>) {
         if let (Guard::Unknown, Some(name), Some(open)) = (before, name, self.open.last_mut())
             && open.ifs.is_empty()
@@ -129,7 +129,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// `#pragma once`: a guard by a name that nothing else has.
+    /// Processes `#pragma once`: a guard with a unique name.
     fn once(&mut self, place: LexPosition) {
         let sym = self.names.sym(&format!("#once {}", place.file));
         let define = Define { params: None, variadic: false, body: Vec::new(), place: None };
@@ -160,7 +160,7 @@ impl Preprocessor<'_> {
         (text == "<").then_some((name, true))
     }
 
-    /// `#define`, from the name on.
+    /// Processes `#define`, starting at the name.
     pub(super) fn define(&mut self, lexer: &mut Lexer, placed: bool) {
         let place = lexer.place();
         let name = lexer.next_in_line(&mut self.names);
@@ -182,7 +182,7 @@ impl Preprocessor<'_> {
                 match self.names.text(t.sym) {
                     "..." => {
                         variadic = true;
-                        // `args...` names them itself
+                        // `args...` gives them a name
                         let named = body.get(1..end).unwrap_or_default();
                         let own = named.len() >= 2 && named.get(named.len() - 2).is_some_and(|t| t.kind == Kind::Word);
                         if !own {
@@ -209,7 +209,8 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// Leaves lines out, to the branch that is to be read or to the `#endif`. `at_else`: an `#else` or `#elif` has just been seen.
+    /// Skips lines, up to the branch that applies or to the `#endif`. `at_else`: the last line was an `#else` or
+    /// `#elif`.
     fn skip(&mut self, at_else: bool) {
         if at_else {
             self.line();
@@ -330,7 +331,7 @@ impl Preprocessor<'_> {
     }
 }
 
-/// `__has_attribute(x)` and its like: no compiler is here, so nothing is had.
+/// Replaces `__has_attribute(x)` and similar operators: there is no compiler, so nothing is available.
 fn without_features(names: &Interner, no: Sym, tokens: Vec<Token>) -> Vec<Token> {
     let mut out = Vec::with_capacity(tokens.len());
     let mut all = tokens.into_iter();

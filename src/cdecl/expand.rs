@@ -41,7 +41,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// `__LINE__` and its like.
+    /// Expands `__LINE__` and similar names.
     fn special(&mut self, token: Token) -> Option<Token> {
         let (kind, text) = match self.names.text(token.sym) {
             "__LINE__" => (Kind::Number, "1"),
@@ -73,7 +73,7 @@ impl Preprocessor<'_> {
         flow.file && self.open.last_mut().is_some_and(|o| o.lexer.peek() == b'(' && !o.lexer.at_directive())
     }
 
-    /// From the parenthesis on. None: it is not closed.
+    /// The arguments, starting at the parenthesis. None: it is not closed.
     fn arguments(&mut self, flow: &mut Flow, params: usize, variadic: bool) -> Option<Vec<Vec<Token>>> {
         self.raw(flow)?;
         let mut args: Vec<Vec<Token>> = vec![Vec::new()];
@@ -102,7 +102,7 @@ impl Preprocessor<'_> {
         Some(args)
     }
 
-    /// A macro's body with its arguments put in.
+    /// A macro's body with its arguments substituted.
     fn body(&mut self, define: &Define, args: &[Vec<Token>], usage: Token, depth: usize) -> Vec<Token> {
         let Some(params) = &define.params else {
             if !define.body.iter().any(|t| self.names.text(t.sym) == "##") {
@@ -132,7 +132,7 @@ impl Preprocessor<'_> {
                 }
             }
             if token.kind == Kind::Word && token.sym == opt && define.variadic {
-                // (…) only where there are variable arguments
+                // (…) only if there are variable arguments
                 let some = args.last().is_some_and(|a| !a.is_empty());
                 let (mut nested, from) = (0usize, i + 1);
                 while let Some(t) = define.body.get(i) {
@@ -158,7 +158,7 @@ impl Preprocessor<'_> {
             let Some(arg) = args.get(param) else { continue };
             let before = i >= 2 && is(define.body.get(i - 2), paste);
             if before || is(define.body.get(i), paste) {
-                // `, ## __VA_ARGS__` without arguments takes the comma away
+                // `, ## __VA_ARGS__` without arguments drops the comma
                 if before && arg.is_empty() && define.variadic && param + 1 == params.len() {
                     out.pop();
                     if out.last().is_some_and(|t| self.names.text(t.sym) == ",") {
@@ -229,7 +229,7 @@ impl Preprocessor<'_> {
     }
 }
 
-/// The same tokens, as if they stood where the macro is used.
+/// The same tokens with the place of the macro's use.
 fn placed(tokens: &[Token], usage: Token) -> Vec<Token> {
     tokens.iter().map(|t| Token { place: usage.place, first: false, ..*t }).collect()
 }

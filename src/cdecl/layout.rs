@@ -4,22 +4,22 @@
 use super::lex::Sym;
 use super::types::{Member, Ty, Types};
 
-/// The largest struct, in bytes.
+/// Maximum size of a struct in bytes.
 const LARGEST: u64 = 1 << 30;
 
 /// A member as declared.
 pub struct Declared {
     /// None: an anonymous struct or union, or an unnamed bit-field.
     pub name: Option<Sym>,
-    /// What it holds.
+    /// Its type.
     pub ty: Ty,
-    /// Of a bit-field, in bits.
+    /// The width of a bit-field, in bits.
     pub width: Option<u64>,
-    /// What attributes of the member say.
+    /// The attributes of the member.
     pub attrs: Attrs,
 }
 
-/// What `__attribute__((…))` and `_Alignas` say about layout.
+/// The effect of `__attribute__((…))` and `_Alignas` on layout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attrs {
     /// `packed`
@@ -29,16 +29,16 @@ pub struct Attrs {
 }
 
 impl Attrs {
-    /// Both.
+    /// Combines both.
     pub fn and(self, other: Attrs) -> Attrs {
         Attrs { packed: self.packed || other.packed, aligned: self.aligned.max(other.aligned) }
     }
 }
 
-/// Size, alignment and places of a struct's or union's members. `most`: the bound of `#pragma pack`, in bytes.
+/// The size, alignment and member offsets of a struct or union. `most`: the limit of `#pragma pack`, in bytes.
 ///
 /// # Errors
-/// What is wrong with a member.
+/// The fault in a member.
 pub fn lay_out(
     types: &Types,
     declared: Vec<Declared>,
@@ -65,7 +65,7 @@ pub fn lay_out(
         if let Some(width) = d.width {
             let unit = size * 8;
             if width == 0 {
-                // ends the unit
+                // it ends the unit
                 bit = bit.next_multiple_of(u64::from(natural) * 8);
                 continue;
             }
@@ -74,7 +74,7 @@ pub fn lay_out(
             } else if !packed && most.is_none() && bit / unit != (bit + width - 1) / unit {
                 bit = bit.next_multiple_of(unit);
             }
-            // On x86-64 an unnamed bit-field does not count for the alignment.
+            // On x86-64 an unnamed bit-field does not affect the alignment.
             if d.name.is_some() {
                 align = align.max(own);
                 members.push(Member { name: d.name, bit, width: Some(width as u8), ty: d.ty });

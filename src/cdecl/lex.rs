@@ -28,7 +28,7 @@ impl Interner {
         sym
     }
 
-    /// The number of a text that some token has.
+    /// The number of a text, if a token has it.
     pub fn known(&self, text: &str) -> Option<Sym> {
         self.index.get(text).copied()
     }
@@ -44,15 +44,15 @@ impl Interner {
 pub enum Kind {
     /// A name or a keyword.
     Word,
-    /// A preprocessing number, suffix included.
+    /// A preprocessing number, including its suffix.
     Number,
-    /// A string literal, quotes and prefix included.
+    /// A string literal, including quotes and prefix.
     Text,
-    /// A character constant, quotes included.
+    /// A character constant, including its quotes.
     Char,
     /// An operator, a bracket, or anything else.
     Punct,
-    /// The end of a macro's expansion: the macro may be expanded again.
+    /// The end of a macro's expansion: the macro can be expanded again.
     End,
 }
 
@@ -61,7 +61,7 @@ pub enum Kind {
 pub struct LexPosition {
     /// Index into the list of files; 0 is the script.
     pub file: u16,
-    /// From the file's start.
+    /// Offset from the file's start.
     pub at: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct LexPosition {
 pub struct Token {
     /// Its kind.
     pub kind: Kind,
-    /// The first of its line.
+    /// It is the first token of its line.
     pub first: bool,
     /// It follows blanks.
     pub spaced: bool,
@@ -97,7 +97,7 @@ const LONG: [&[u8]; 22] = [
 ];
 
 impl Lexer {
-    /// From a file's start.
+    /// Starts at the beginning of a file.
     pub fn new(text: Rc<str>, file: u16) -> Self {
         Self { text, file, at: 0, first: true }
     }
@@ -111,7 +111,7 @@ impl Lexer {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Skips blanks and comments; with `stay`, not beyond the line's end. True when there were any.
+    /// Skips blanks and comments; with `stay`, not beyond the end of the line. Returns true if there were any.
     fn blanks(&mut self, stay: bool) -> bool {
         let from = self.at;
         while let Some(b) = self.text.as_bytes().get(self.at) {
@@ -137,7 +137,7 @@ impl Lexer {
         self.at = rest.find("*/").map_or(self.text.len(), |end| self.at + 2 + end + 2);
     }
 
-    /// To the newline that ends the line, or to the end of the text.
+    /// Skips to the newline that ends the line, or to the end of the text.
     fn skip_line(&mut self) {
         let bytes = self.text.as_bytes();
         while let Some(b) = bytes.get(self.at) {
@@ -149,7 +149,7 @@ impl Lexer {
         }
     }
 
-    /// Takes the rest of the line, with its comments.
+    /// Returns the rest of the line, with its comments.
     pub fn rest_of_line(&mut self) -> String {
         let from = self.at;
         self.skip_line();
@@ -217,7 +217,7 @@ impl Lexer {
         Some(Token { kind, first, spaced, painted: false, sym, place })
     }
 
-    /// Skips everything up to the next directive. False at the end of the text.
+    /// Skips to the next directive. Returns false at the end of the text.
     pub fn skip_to_directive(&mut self) -> bool {
         loop {
             self.blanks(false);

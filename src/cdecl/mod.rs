@@ -43,7 +43,7 @@ use preprocess::Preprocessor;
 use search::{Folder, Owner, Search};
 use types::{FIRST_ID, MOST, Types, View};
 
-/// Ids of structs that kernel headers declare, which may be read later than all others.
+/// The first ID of structs that kernel headers declare, which may be read later than all others.
 const LATE_IDS: u32 = FIRST_ID + MOST;
 
 /// Deliberate differences from bpftrace, for the manual.
@@ -53,34 +53,34 @@ pub const DIFFERENCES: &[(&str, &str)] = &[(
          (BTF) in the script.",
 )];
 
-/// Something that is not understood, at its place.
+/// An error at its place.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Where.
+    /// Its place.
     pub place: LexPosition,
-    /// What.
+    /// The message.
     pub message: String,
     /// The remedy.
     pub help: Option<String>,
 }
 
-/// One reading of the script's C part and of what it includes.
+/// The parsed C part of a script, with its includes.
 struct Unit<'a> {
     pre: Preprocessor<'a>,
     types: Types,
-    /// Declarations that were not understood.
+    /// Declarations that the parser did not understand.
     faults: Vec<Fault>,
-    /// The id of its first struct.
+    /// The ID of its first struct.
     first: u32,
-    /// Where the script's items begin in the text that was read, and where they are in the script.
+    /// The offsets of the script's items in the parsed text, and their places in the script.
     places: Vec<(u32, Span)>,
 }
 
-/// A system that also knows what a script declares.
+/// A target that also has the declarations of a script.
 pub struct Declarations<'a> {
     sys: &'a dyn TargetInfo,
     unit: RefCell<Unit<'a>>,
-    /// With the kernel's headers.
+    /// The same with the kernel's headers.
     late: OnceCell<Option<RefCell<Unit<'a>>>>,
     text: String,
     folders: Vec<Folder>,
@@ -88,8 +88,8 @@ pub struct Declarations<'a> {
     beside: std::path::PathBuf,
 }
 
-/// Reads a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings; codes:
-/// `c-declaration`, `c-include`, `c-preprocessor`.
+/// Parses a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings;
+/// codes: `c-declaration`, `c-include`, `c-preprocessor`.
 pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
     let (text, places) = script_text(script);
     let mut folders: Vec<Folder> = settings.include_dirs.iter().map(|path| Folder { path: path.clone(), owner: Owner::User }).collect();
@@ -112,12 +112,12 @@ pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -
     (declared, diagnostics)
 }
 
-/// Is there anything to read?
+/// Does the script have a C part, or the settings headers?
 pub fn wanted(script: &Script, settings: &Settings) -> bool {
     !script.c_part.is_empty() || !settings.includes.is_empty()
 }
 
-/// The C part as one text, and where each item begins in it.
+/// The C part as one text, and the offset of each item in it.
 fn script_text(script: &Script) -> (String, Vec<(u32, Span)>) {
     let (mut text, mut places) = (String::new(), Vec::new());
     for item in &script.c_part {
@@ -149,11 +149,11 @@ impl<'a> Unit<'a> {
         Unit { pre, types, faults, first, places: Vec::new() }
     }
 
-    /// What is wrong with the script itself, or stops its headers from being read.
+    /// The errors in the script itself, or those that prevent its headers from being read.
     fn diagnostics(&self, btf: bool) -> Vec<Diagnostic> {
         let mut all = Vec::new();
         for absent in self.pre.absent.iter().filter(|a| a.place.file == 0) {
-            // BTF has what the kernel's own headers declare.
+            // BTF has the declarations of the kernel's own headers.
             if btf && absent.angled && is_kernels(&absent.name) {
                 continue;
             }
@@ -170,7 +170,7 @@ impl<'a> Unit<'a> {
             }));
         }
         for fault in &self.pre.faults {
-            // Headers are written for every compiler: an `#error` in one is for those that read on.
+            // Headers are written for every compiler, so an `#error` in one does not matter for this parser.
             if fault.place.file == 0 {
                 all.push(self.diagnostic("c-preprocessor", fault));
             }
@@ -189,7 +189,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Where in the script a place is, or the `#include` that led to it.
+    /// The place in the script, or that of the `#include` that led to it.
     fn span(&self, mut place: LexPosition) -> Span {
         for _ in 0..1000 {
             if place.file == 0 {
@@ -205,13 +205,13 @@ impl<'a> Unit<'a> {
         };
         let item = self.places.partition_point(|(at, _)| *at <= place.at).checked_sub(1).and_then(|i| self.places.get(i));
         let Some((from, span)) = item else { return Span::default() };
-        // An `import` stands for the `#include` that it means.
+        // An `import` is converted to the equivalent `#include`.
         let start = (span.start + (place.at - from)).min(span.end);
         let least = rest.chars().next().map_or(1, char::len_utf8);
         Span { start, end: (start + word.max(least) as u32).min(span.end), ..*span }
     }
 
-    /// `net/sock.h:12` of a place in a header.
+    /// `net/sock.h:12` for a place in a header.
     fn shown(&self, place: LexPosition) -> String {
         let Some(file) = self.pre.files.get(place.file as usize) else { return String::new() };
         let line = file.text.get(..place.at as usize).unwrap_or_default().bytes().filter(|b| *b == b'\n').count() + 1;
@@ -222,7 +222,7 @@ impl<'a> Unit<'a> {
         View { types: &self.types, names: &self.pre.names, sys, first: self.first }
     }
 
-    /// What a macro's name stands for.
+    /// The value of a macro.
     fn constant(&mut self, name: &str, sys: &dyn TargetInfo) -> Option<CMacro> {
         let define = self.pre.defined(name)?;
         if define.params.is_some() {
@@ -248,7 +248,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Folders below the kernel's `include` that user space does not have, or of which BTF knows the types.
+/// Directories below the kernel's `include` that user space lacks, or whose types are in BTF.
 fn is_kernels(name: &str) -> bool {
     const FOLDERS: &[&str] = &[
         "linux",
@@ -296,14 +296,14 @@ fn is_kernels(name: &str) -> bool {
 }
 
 impl<'a> Declarations<'a> {
-    /// Is this the script's `#define` of `name` that counts where the body begins? `at` is the item's span.
+    /// Is this the active `#define` of `name` where the body begins? `at` is the item's span.
     pub fn is_active(&self, name: &str, at: Span) -> bool {
         let unit = self.unit.borrow();
         let place = unit.pre.defined(name).and_then(|d| d.place).filter(|p| p.file == 0);
         place.map(|p| unit.span(p)).is_some_and(|s| s.source == at.source && (at.start..at.end).contains(&s.start))
     }
 
-    /// Headers that are not there or wait, and what was not understood of the others: for who wants to know all.
+    /// Missing and deferred headers, and declarations that were not understood, for verbose output.
     pub fn notes(&self) -> Vec<(Span, String)> {
         let unit = self.unit.borrow();
         let absent = unit.pre.absent.iter();
@@ -316,7 +316,7 @@ impl<'a> Declarations<'a> {
         all
     }
 
-    /// The reading that takes in the kernel's headers, where there are any.
+    /// The unit with the kernel's headers, if there are any.
     fn late(&self) -> Option<&RefCell<Unit<'a>>> {
         let unit = self.late.get_or_init(|| {
             if self.unit.borrow().pre.deferred.is_empty() {

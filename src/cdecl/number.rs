@@ -22,7 +22,7 @@ pub struct Number {
 }
 
 impl Number {
-    /// A value wrapped into a type.
+    /// Wraps a value into a type.
     pub fn new(value: i128, int: Int) -> Self {
         let bits = u32::from(int.bytes.clamp(1, 8)) * 8;
         let low = value & ((1i128 << bits) - 1);
@@ -34,13 +34,13 @@ impl Number {
         Self { value: value.into(), int: INT }
     }
 
-    /// Bits of it as the program keeps an integer.
+    /// The value's bits as the program stores an integer.
     pub fn bits(self) -> i64 {
         self.value as i64
     }
 }
 
-/// The condition of an `#if`, macros expanded: names that are left are zero, and all numbers have 64 bits.
+/// Evaluates the condition of an `#if` after macro expansion: remaining names are zero, and all numbers have 64 bits.
 pub fn condition(tokens: &[Token], names: &Interner) -> Result<bool, String> {
     let mut types = Types::default();
     let mut parser = Parser::new(tokens, names, &mut types, None);
@@ -49,7 +49,7 @@ pub fn condition(tokens: &[Token], names: &Interner) -> Result<bool, String> {
     if parser.ended() { Ok(n.value != 0) } else { Err(format!("`{}` is too large", parser.text())) }
 }
 
-/// Which operators bind how tightly.
+/// The precedence of operators.
 fn level(op: &str) -> u8 {
     match op {
         "||" => 1,
@@ -245,7 +245,7 @@ impl Parser<'_> {
     }
 }
 
-/// A number as the preprocessor sees it: decimal, octal, hexadecimal or binary, with suffixes.
+/// Parses a preprocessing number: decimal, octal, hexadecimal or binary, with suffixes.
 pub fn literal(text: &str) -> Option<Number> {
     let lower = text.to_ascii_lowercase();
     let digits = lower.trim_end_matches(['u', 'l']);
@@ -262,7 +262,7 @@ pub fn literal(text: &str) -> Option<Number> {
     let value = u64::from_str_radix(&digits.replace('\'', ""), radix).ok()?;
     let unsigned = suffix.contains('u');
     let long = suffix.contains('l');
-    // C11, 6.4.4.1: the first type of the list that holds it; decimal ones stay signed
+    // C11, 6.4.4.1: the first type of the list that can represent it; decimal numbers stay signed
     let types =
         [(INT, !long && !unsigned), (Int { bytes: 4, signed: false }, !long && (unsigned || radix != 10)), (LONG, !unsigned), (SIZE, true)];
     let fits = |int: &Int| Number::new(value.into(), *int).value == i128::from(value);
@@ -270,7 +270,7 @@ pub fn literal(text: &str) -> Option<Number> {
     Some(Number { value: value.into(), int })
 }
 
-/// The bytes that a string literal or character constant stands for.
+/// The bytes of a string literal or character constant.
 pub fn unquote(text: &str) -> Option<Vec<u8>> {
     let from = text.find(['"', '\''])?;
     let inner = text.get(from + 1..text.len().checked_sub(1)?)?;

@@ -16,15 +16,15 @@ use crate::system::{
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
-/// What a reading says of a name.
+/// The definition of a name in a unit.
 enum Definition {
-    /// By the script or a header that is not the kernel's: it counts.
+    /// By the script or a header that is not the kernel's: it takes precedence over BTF.
     Own(Type),
-    /// By a header of the kernel's: what BTF says counts more.
+    /// By a header of the kernel: BTF takes precedence.
     Kernels(Type),
 }
 
-/// Is it of this kind, with its braces?
+/// Is it of this kind, and complete?
 fn is(tag: &Tag, kind: TypeName) -> bool {
     let same = match kind {
         TypeName::Struct => tag.kind == TagKind::Struct,
@@ -52,7 +52,7 @@ impl Unit<'_> {
         Some(if self.pre.is_kernels(tag.place) { Definition::Kernels(ty) } else { Definition::Own(ty) })
     }
 
-    /// Names of what was declared, but for headers of the kernel.
+    /// Visits the names of declarations, except for those of kernel headers.
     fn each_named(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
         for index in self.types.by_name.values() {
             if let Some(tag) = self.types.tags.get(*index).filter(|tag| is(tag, kind) && !self.pre.is_kernels(tag.place)) {
@@ -68,7 +68,7 @@ impl Unit<'_> {
 }
 
 impl Declarations<'_> {
-    /// A constant of a kernel header that the script includes and this machine need not have.
+    /// A constant of a kernel header that the script includes; the header need not exist on this machine.
     fn well_known(&self, name: &str) -> Option<CMacro> {
         let value = builtin::KERNELS.iter().filter(|(header, _)| self.text.contains(&format!("<{header}>"))).find_map(|(_, all)| {
             let (_, value) = all.iter().find(|(n, _)| *n == name)?;
@@ -77,7 +77,7 @@ impl Declarations<'_> {
         Some(CMacro::Int(value, Int { bytes: 4, signed: true }))
     }
 
-    /// The reading that declares this struct.
+    /// Calls `ask` with the unit that declares this struct.
     fn with_owner<T>(&self, of: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
         let first = self.unit.borrow();
         if index(of, first.first).is_some() {
@@ -107,7 +107,7 @@ impl TargetInfo for Declarations<'_> {
     }
 
     fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
-        // What the script says itself counts more than the binary's debug information.
+        // The script's declarations take precedence over the binary's debug information.
         match self.unit.borrow().named(kind, name, self.sys) {
             Some(Definition::Own(_)) => None,
             _ => self.sys.type_in_binary(path, kind, name),
@@ -147,7 +147,7 @@ impl TargetInfo for Declarations<'_> {
         found.or_else(|| self.well_known(name)).or_else(|| self.sys.c_macro(name))
     }
 
-    /// Headers that are not there, or a declaration that was not understood.
+    /// Missing headers, or a declaration that was not understood.
     fn why_unknown(&self, name: &str) -> Option<String> {
         let unit = self.unit.borrow();
         let broken = unit.faults.iter().filter(|f| f.place.file != 0).find(|f| {

@@ -108,12 +108,12 @@ const BASIC: &[&str] = &[
 const TAG_WORDS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", TagKind::Union), ("enum", TagKind::Enum)];
 
 impl<'a> Parser<'a> {
-    /// At the first token.
+    /// Starts at the first token.
     pub fn new(tokens: &'a [Token], names: &'a Interner, types: &'a mut Types, sys: Option<&'a dyn TargetInfo>) -> Self {
         Self { tokens, at: 0, names, types, sys, preprocessing: false, faults: Vec::new(), blamed: None, depth: 0, pack: Vec::new() }
     }
 
-    /// Reads all declarations.
+    /// Parses all declarations.
     pub fn all(&mut self) {
         while !self.ended() {
             let from = self.at;
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
                 let stuck = self.at;
                 self.at = from;
                 self.recover();
-                // Unbalanced brackets: behind the fault at least.
+                // Unbalanced brackets: continue after the fault at least.
                 self.at = self.at.max(from + 1);
                 if self.ended() {
                     self.at = stuck.max(from + 1);
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
 
     // ── tokens
 
-    /// Is nothing left?
+    /// Are there no tokens left?
     pub fn ended(&self) -> bool {
         self.at >= self.tokens.len()
     }
@@ -169,14 +169,14 @@ impl<'a> Parser<'a> {
         self.peek().is_some_and(|t| t.kind == Kind::Punct)
     }
 
-    /// Takes the next token if it is this.
+    /// Accepts the next token if it is this.
     pub fn accept(&mut self, text: &str) -> bool {
         let is = self.is(text);
         self.at += usize::from(is);
         is
     }
 
-    /// Takes this.
+    /// Requires this token.
     pub fn require(&mut self, text: &str) -> Result<(), String> {
         if self.accept(text) {
             return Ok(());
@@ -184,13 +184,13 @@ impl<'a> Parser<'a> {
         Err(if self.ended() { format!("`{text}` is missing at the end") } else { format!("`{text}` is expected before `{}`", self.text()) })
     }
 
-    /// A fault of the token `back` before the next one.
+    /// Reports a fault at the token `back` before the next one.
     pub fn blame<T>(&mut self, back: usize, message: String) -> Result<T, String> {
         self.blamed = self.at.checked_sub(back);
         Err(message)
     }
 
-    /// Enters one more level of nesting.
+    /// Enters another level of nesting.
     pub fn deeper<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         if self.depth >= DEPTH {
             return Err(too_deep());
@@ -268,7 +268,7 @@ impl<'a> Parser<'a> {
         if self.accept(";") || self.ended() {
             return Ok(());
         }
-        // In a script a definition need not end in `;`.
+        // In a script, a definition need not end in `;`.
         if spec.tag.is_some() && self.peek().is_some_and(|t| t.place.file == 0) && self.begins_item() {
             return Ok(());
         }
@@ -302,7 +302,7 @@ impl<'a> Parser<'a> {
         text == "typedef" || text == "#pragma" || TAG_WORDS.iter().any(|(w, _)| *w == text)
     }
 
-    /// Functions and variables.
+    /// Skips functions and variables.
     fn pass_over(&mut self) {
         let mut value = false;
         while !self.ended() {
@@ -361,14 +361,14 @@ impl<'a> Parser<'a> {
             || (!self.types.variants.contains_key(&token.sym) && self.outside(text).is_some())
     }
 
-    /// A type that was not declared: a name that everybody knows, or one of the kernel's.
+    /// An undeclared type: a well-known name, or a type of the kernel.
     fn outside(&self, name: &str) -> Option<Ty> {
         match c_int(name) {
             Some(Type::Int(int)) => return Some(Ty::Int(int)),
             Some(Type::Bool) => return Some(Ty::Bool),
             _ => {}
         }
-        // The language's own names of integers.
+        // The names of integers in rbt's language.
         let (signed, bits) = match name.strip_prefix("uint") {
             Some(bits) => (false, bits),
             None => (true, name.strip_prefix("int").unwrap_or("")),
@@ -448,7 +448,7 @@ impl<'a> Parser<'a> {
         Ok(spec)
     }
 
-    /// The same type, with the kernel's in place of a struct or enum that is only named here. It is resolved late:
+    /// The same type, with a struct or enum that is only named here replaced by the kernel's. It is resolved late:
     /// headers name hundreds of structs without defining them.
     pub fn completed(&self, ty: Ty) -> Ty {
         match ty {
@@ -485,7 +485,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `*name[3]`, `(*name)(int)`: the name, and the type that it gives.
+    /// `*name[3]`, `(*name)(int)`: the name and its type.
     pub(super) fn declarator(&mut self, base: Ty) -> Result<(Option<Sym>, Ty), String> {
         self.deeper(|p| p.declarator_within(base))
     }
@@ -527,7 +527,7 @@ impl<'a> Parser<'a> {
         Ok((name.map(|t| t.sym), ty))
     }
 
-    /// A word that is no type: a declared name in parentheses.
+    /// Is the next word not a type, so that it is a declared name in parentheses?
     fn names_something(&self, ahead: usize) -> bool {
         let Some(token) = self.tokens.get(self.at + ahead).filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.names.text(token.sym);
@@ -558,7 +558,7 @@ impl<'a> Parser<'a> {
         Ok(Ty::Array(Box::new(elem), length))
     }
 
-    /// `a.b[2].c` of `offsetof`, in bytes.
+    /// `a.b[2].c` in `offsetof`, in bytes.
     pub fn member_offset(&mut self, ty: Ty) -> Result<u32, String> {
         let (mut ty, mut offset) = (ty, 0u64);
         loop {
@@ -583,7 +583,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `unsigned long long int`, in any order.
+/// Parses `unsigned long long int`, in any order.
 fn basic(words: &[&str]) -> Result<Ty, String> {
     let has = |w: &str| words.contains(&w);
     let longs = words.iter().filter(|w| **w == "long").count();

@@ -33,7 +33,7 @@ pub struct Define {
     pub variadic: bool,
     /// Its replacement.
     pub body: Vec<Token>,
-    /// Its name's place; none for one that is built in.
+    /// The place of its name; none for a built-in macro.
     pub place: Option<LexPosition>,
 }
 
@@ -57,17 +57,17 @@ pub struct Open {
     pub guard: Guard,
 }
 
-/// An `#if` that has no `#endif` yet.
+/// An unfinished `#if`.
 pub struct If {
     /// A branch was taken.
     pub taken: bool,
-    /// `#else` has been.
+    /// `#else` was seen.
     pub last: bool,
-    /// The `#if`.
+    /// The place of the `#if`.
     pub place: LexPosition,
 }
 
-/// Is the whole file within `#ifndef NAME`?
+/// Is the entire file within `#ifndef NAME`?
 #[derive(Clone, Copy, PartialEq)]
 pub enum Guard {
     Unknown,
@@ -81,19 +81,19 @@ pub enum Guard {
 pub struct MissingHeader {
     /// As written.
     pub name: String,
-    /// `<…>`, not quotes.
+    /// In `<…>` rather than quotes.
     pub angled: bool,
-    /// The `#include`.
+    /// The place of the `#include`.
     pub place: LexPosition,
 }
 
-/// The machine.
+/// The preprocessor's state.
 pub struct Preprocessor<'a> {
     /// All texts.
     pub names: Interner,
     /// All files, the script first.
     pub files: Vec<File>,
-    /// The faults.
+    /// Errors so far.
     pub faults: Vec<Fault>,
     /// Headers that do not exist.
     pub absent: Vec<MissingHeader>,
@@ -107,7 +107,7 @@ pub struct Preprocessor<'a> {
     pub(super) out: Vec<Token>,
     pub(super) budget: usize,
     opened: usize,
-    /// What they have.
+    /// Total size of the files.
     bytes: usize,
     /// Undefined names in `#if`s of the script.
     pub unknown: bool,
@@ -115,9 +115,9 @@ pub struct Preprocessor<'a> {
 
 /// The source of tokens: the results of macros, then the open file.
 pub struct Flow {
-    /// Backwards.
+    /// In reverse order.
     pub pending: Vec<Token>,
-    /// Is the open file behind it?
+    /// Does the open file follow them?
     pub file: bool,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Preprocessor<'a> {
         new
     }
 
-    /// Reads a text as a file, what `before` names and all that they include: tokens without any macro.
+    /// Reads a text as a file, after the headers in `before`, with all includes. Returns tokens without macros.
     pub fn run(&mut self, path: &Path, text: &str, before: &[String]) -> Vec<Token> {
         self.enter(path.to_owned(), text.into(), None, 0);
         for name in before.iter().rev() {
@@ -179,7 +179,7 @@ impl<'a> Preprocessor<'a> {
         self.macro_of(self.names.known(name)?)
     }
 
-    /// Is this in a header that comes from the kernel?
+    /// Is this place in a header of the kernel?
     pub fn is_kernels(&self, place: LexPosition) -> bool {
         self.files.get(place.file as usize).is_some_and(|f| f.folder > 0 && self.search.is_kernels(&f.path, f.folder - 1))
     }
@@ -312,7 +312,7 @@ impl<'a> Preprocessor<'a> {
             match open.lexer.next(&mut self.names) {
                 Some(token) => {
                     match open.guard {
-                        // something stands outside the guard
+                        // there is text outside the guard
                         Guard::Unknown | Guard::Closed(_) => open.guard = Guard::No,
                         Guard::Within(_) | Guard::No => {}
                     }

@@ -7,19 +7,19 @@ use std::rc::Rc;
 use super::builtin;
 use crate::system::TargetInfo;
 
-/// The largest header that is read, in bytes.
+/// Maximum size of a header in bytes.
 const LARGEST: usize = 8 << 20;
 
 /// The owner of the headers in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The user's (`-I`, `CPATH`) and the platform's: what they declare counts before what the kernel's BTF says.
+    /// The user's (`-I`, `CPATH`) and the platform's: their declarations take precedence over the kernel's BTF.
     User,
-    /// The kernel's: BTF counts first, and they are read only when it lacks something.
+    /// The kernel's: BTF takes precedence, and they are read only if BTF lacks something.
     Kernel,
 }
 
-/// A folder to search.
+/// A directory to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     /// Its path.
@@ -40,27 +40,27 @@ pub struct Search<'a> {
 /// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeaderLookup {
-    /// The file; the number of its directory counts from 1.
+    /// The file; the numbers of directories start at 1.
     File {
         /// Its path.
         path: PathBuf,
         /// The number of the directory, after which `#include_next` continues.
         folder: usize,
     },
-    /// A kernel header, which is not read yet.
+    /// A kernel header that is not read yet.
     Deferred,
     /// The header does not exist.
     NotFound,
 }
 
 impl<'a> Search<'a> {
-    /// In these folders; with `defer`, kernel headers are found and not read.
+    /// Searches these directories; with `defer`, kernel headers are found, but not read.
     pub fn new(sys: &'a dyn TargetInfo, folders: Vec<Folder>, defer: bool) -> Self {
         Self { sys, folders, defer, texts: BTreeMap::new() }
     }
 
-    /// Looks for a header: in `beside` first (that of the file which asks, for names in quotes), then in the folders after the
-    /// first `from - 1`.
+    /// Searches for a header: first in `beside` (the including file's directory, for names in quotes), then in the
+    /// directories after the first `from - 1`.
     pub fn find(&mut self, name: &str, beside: Option<&Path>, from: usize) -> HeaderLookup {
         let name = Path::new(name);
         if let Some(beside) = beside {
@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
         HeaderLookup::NotFound
     }
 
-    /// Does a header in this folder (counted from 0) come from the kernel? Those of its user-space interface do, too.
+    /// Is a header in this directory (counted from 0) one of the kernel's? Those of its user-space interface are, too.
     pub fn is_kernels(&self, path: &Path, folder: usize) -> bool {
         let Some(folder) = self.folders.get(folder) else { return false };
         let part = path.strip_prefix(&folder.path).ok().and_then(|p| p.components().next());
@@ -100,14 +100,14 @@ impl<'a> Search<'a> {
         folder.owner == Owner::Kernel || (path.starts_with("/usr/include") && matches!(part, "linux" | "asm" | "asm-generic"))
     }
 
-    /// Why a header in quotes is not read, if there is such a file.
+    /// Why a header in quotes cannot be read although it exists.
     pub fn unread(&self, name: &str, beside: &Path) -> Option<String> {
         let path = beside.join(name);
         let large = || format!("it has more than {} megabytes, which is the limit", LARGEST >> 20);
         self.sys.file_unread(&path).or_else(|| self.sys.file(&path).map(|_| large()))
     }
 
-    /// A file's text.
+    /// Reads a file's text.
     pub fn read(&mut self, path: &Path) -> Option<Rc<str>> {
         if let Some(known) = self.texts.get(path) {
             return known.clone();

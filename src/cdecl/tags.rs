@@ -7,7 +7,7 @@ use super::types::{Tag, TagKind, Ty};
 use crate::types::Int;
 
 impl Parser<'_> {
-    /// After `struct`, `union` or `enum`.
+    /// Parses the declaration after `struct`, `union` or `enum`.
     pub(super) fn tag(&mut self, kind: TagKind) -> Result<usize, String> {
         let mut attrs = self.attributes()?;
         let name = self.peek().filter(|t| t.kind == Kind::Word);
@@ -25,7 +25,7 @@ impl Parser<'_> {
                 let index = self.named_tag(kind, name);
                 let known = self.types.tags.get(index).filter(|t| t.complete);
                 if let Some(known) = known {
-                    // Two headers may bring the same; a script says it once.
+                    // Two headers may repeat a definition; a script may not.
                     let own = name.place.file == 0 && known.place.file == 0;
                     if own {
                         return Err(format!("`{} {}` is declared already", kind.word(), known.name));
@@ -65,7 +65,7 @@ impl Parser<'_> {
         self.types.tags.len() - 1
     }
 
-    /// Between an enum's braces.
+    /// Parses the body of an enum.
     fn enumeration(&mut self, index: usize, underlying: Option<Int>, attrs: Attrs) -> Result<(), String> {
         let mut variants: Vec<(Sym, i64)> = Vec::new();
         let mut values: Vec<i128> = Vec::new();
@@ -91,7 +91,8 @@ impl Parser<'_> {
         let (low, high) = (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
         let signed = low < 0;
         let bits = u32::from(signed) + (128 - low.max(-(low + 1)).max(high).leading_zeros());
-        // GCC's rule: the first of unsigned int, int, unsigned long and long that holds all; packed, the narrowest
+        // GCC's rule: the first of unsigned int, int, unsigned long and long that can represent all values; if packed,
+        // the narrowest
         let bytes = if attrs.packed {
             bits.div_ceil(8).next_power_of_two().clamp(1, 8) as u8
         } else if bits > 32 {
@@ -107,7 +108,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Between a struct's braces.
+    /// Parses the body of a struct.
     fn members(&mut self, index: usize, union: bool, attrs: Attrs) -> Result<(), String> {
         let mut declared = Vec::new();
         while !self.accept("}") {
@@ -143,7 +144,7 @@ impl Parser<'_> {
         let spec = self.specifiers()?;
         if self.is(";") || self.is("}") {
             self.accept(";");
-            // An anonymous struct or union; an enum or a named struct declares no member.
+            // An anonymous struct or union is a member; an enum or a named struct is not.
             let anonymous = spec.tag.and_then(|t| self.types.tags.get(t)).is_some_and(|t| t.name.is_empty() && t.kind != TagKind::Enum);
             if anonymous {
                 declared.push(Declared { name: None, ty: spec.ty, width: None, attrs: spec.attrs });
@@ -191,7 +192,7 @@ impl Parser<'_> {
         self.require(";")
     }
 
-    /// `__attribute__((…))`, `_Alignas(…)`, `__asm__("…")`: any number of them.
+    /// Parses `__attribute__((…))`, `_Alignas(…)`, `__asm__("…")`: any number of them.
     pub(super) fn attributes(&mut self) -> Result<Attrs, String> {
         let mut attrs = Attrs::default();
         loop {

@@ -6,7 +6,7 @@ use crate::system::fake::Fake;
 use crate::system::{CMacro, TypeName};
 use crate::types::{Int, Type};
 
-/// A C part of one piece.
+/// A script with a single C item.
 fn script(text: &str) -> Script {
     let span = Span { source: 0, start: 0, end: text.len() as u32 };
     Script { c_part: vec![CItem { text: text.into(), span, define: None }], ..Script::default() }
@@ -26,7 +26,7 @@ fn preprocessed(text: &str) -> String {
     tokens.iter().map(|t| pre.names.text(t.sym)).collect::<Vec<_>>().join(" ")
 }
 
-/// Blanks do not count.
+/// Removes blanks for comparison.
 fn tight(text: &str) -> String {
     text.split_whitespace().collect()
 }
@@ -138,7 +138,7 @@ fn headers_are_sought_in_order() {
     assert_eq!(declared.c_macro("FROM_A"), Some(CMacro::Int(4, Int { bytes: 8, signed: false })));
     assert_eq!(declared.c_macro("TEXT"), Some(CMacro::Text(b"one two".into())));
     assert_eq!(declared.c_macro("OTHER"), Some(CMacro::Name("pid".into())));
-    // BTF counts before the kernel's headers, which give what it lacks
+    // BTF takes precedence over the kernel's headers, which provide what it lacks
     assert_eq!(declared.type_named(TypeName::Struct, "list_head").map(|t| t.size()), Some(16));
     assert!(declared.late.get().is_none());
     assert_eq!(declared.c_macro("LIST_POISON"), Some(CMacro::Int(0x100, Int { bytes: 4, signed: true })));
@@ -194,7 +194,7 @@ fn work_is_bounded() {
     assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
 }
 
-/// Bytes and words of a text changed at random (always the same): nothing panics, all ends.
+/// Bytes and words of a text are changed at random (always the same): nothing panics, and everything terminates.
 #[test]
 fn changed_text_does_no_harm() {
     let seed = "#ifndef G\n#define G 1\n#define F(a, b...) a ## _t x[sizeof(struct s) + 1] , # a\n#include <a.h>\n\

@@ -7,13 +7,13 @@ use super::lex::{Interner, LexPosition, Sym};
 use crate::system::{TargetInfo, TypeName};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
-/// The first id of a struct that is declared here: no BTF type has it.
+/// The first ID of a struct that is declared here: no BTF type has it.
 pub const FIRST_ID: u32 = 0xf000_0000;
 /// The number of ids reserved for one parse.
 pub const MOST: u32 = 0x0400_0000;
-/// Structs within structs, pointers to pointers.
+/// Limit for the nesting of structs and pointers.
 const DEPTH: u32 = 16;
-/// The most fields of one answer.
+/// Maximum number of fields in an answer.
 const FIELDS: u32 = 1 << 16;
 
 /// A type of C.
@@ -27,9 +27,9 @@ pub enum Ty {
     Char,
     /// `signed char` … `unsigned long long`.
     Int(Int),
-    /// `float` or `double`, by its bytes.
+    /// `float` or `double`, by its size in bytes.
     Float(u8),
-    /// A type that rbt copies but does not read, such as a 128-bit integer: bytes and alignment.
+    /// A type that rbt copies but does not interpret, such as a 128-bit integer: size and alignment in bytes.
     Raw(u32, u32),
     /// `T *`
     Pointer(Box<Ty>),
@@ -39,9 +39,9 @@ pub enum Ty {
     Function,
     /// A struct, union or enum of [`Types::tags`].
     Tag(usize),
-    /// A type that is declared in the kernel's BTF alone, and its alignment.
+    /// A type that only the kernel's BTF declares, and its alignment.
     Kernel(Type, u32),
-    /// With an alignment that an attribute gave.
+    /// A type with an alignment from an attribute.
     Aligned(Box<Ty>, u32),
 }
 
@@ -68,7 +68,7 @@ pub enum TagKind {
 }
 
 impl TagKind {
-    /// As written.
+    /// The keyword.
     pub fn word(self) -> &'static str {
         match self {
             TagKind::Struct => "struct",
@@ -77,7 +77,7 @@ impl TagKind {
         }
     }
 
-    /// In the terms of [`TargetInfo`].
+    /// The equivalent kind of [`TargetInfo`].
     pub fn type_name(self) -> TypeName {
         match self {
             TagKind::Struct => TypeName::Struct,
@@ -90,23 +90,23 @@ impl TagKind {
 /// A struct, union or enum.
 #[derive(Clone, Debug)]
 pub struct Tag {
-    /// Which.
+    /// Its kind.
     pub kind: TagKind,
-    /// Empty when anonymous.
+    /// Its tag; empty if anonymous.
     pub name: String,
-    /// Its braces were read.
+    /// Is it defined?
     pub complete: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Bytes.
+    /// Alignment in bytes.
     pub align: u32,
-    /// Of a struct or union.
+    /// The members of a struct or union.
     pub members: Vec<Member>,
-    /// Of an enum.
+    /// The variants of an enum.
     pub variants: Vec<(Sym, i64)>,
-    /// Of an enum.
+    /// The underlying type of an enum.
     pub int: Int,
-    /// Where it was declared first.
+    /// The place of its first declaration.
     pub place: LexPosition,
 }
 
@@ -115,20 +115,20 @@ pub struct Tag {
 pub struct Member {
     /// None: an anonymous struct or union.
     pub name: Option<Sym>,
-    /// Bits from the start.
+    /// Offset in bits.
     pub bit: u64,
-    /// Of a bit-field, in bits.
+    /// The width of a bit-field, in bits.
     pub width: Option<u8>,
-    /// What it holds.
+    /// Its type.
     pub ty: Ty,
 }
 
-/// All that was declared.
+/// All declarations.
 #[derive(Default)]
 pub struct Types {
     /// Structs, unions and enums.
     pub tags: Vec<Tag>,
-    /// Those with a name.
+    /// Those with a name, by name.
     pub by_name: BTreeMap<Sym, usize>,
     /// Typedefs.
     pub typedefs: BTreeMap<Sym, Ty>,
@@ -137,7 +137,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Bytes that a type takes, and its alignment. None: it is incomplete.
+    /// Size and alignment of a type in bytes. None: it is incomplete.
     pub fn shape(&self, ty: &Ty) -> Option<(u64, u32)> {
         match ty {
             Ty::Void | Ty::Function => None,
@@ -159,7 +159,7 @@ impl Types {
         }
     }
 
-    /// The integer that a type is, if it is one: what a bit-field may have.
+    /// The integer type, if it is one, as bit-fields require.
     pub fn int(&self, ty: &Ty) -> Option<Int> {
         match ty {
             Ty::Bool => Some(Int { bytes: 1, signed: false }),
@@ -173,15 +173,15 @@ impl Types {
     }
 }
 
-/// Declarations together with the system, which converts them to types of the program.
+/// Declarations together with the target, for conversion to types of the program.
 pub struct View<'a> {
-    /// What was declared.
+    /// The declarations.
     pub types: &'a Types,
     /// Their names.
     pub names: &'a Interner,
-    /// For what is declared there alone.
+    /// For types that are declared only there.
     pub sys: &'a dyn TargetInfo,
-    /// The id of the first struct.
+    /// The ID of the first struct.
     pub first: u32,
 }
 
@@ -306,12 +306,12 @@ impl View<'_> {
     }
 }
 
-/// The number of a struct of the reading whose ids begin at `first`.
+/// The index of a struct in the unit whose IDs begin at `first`.
 pub fn index(of: &Struct, first: u32) -> Option<usize> {
     of.id.checked_sub(first).filter(|n| *n < MOST).map(|n| n as usize)
 }
 
-/// The alignment that C gives a type of the kernel's.
+/// The alignment of a kernel type by the rules of C.
 pub fn kernel_align(ty: &Type, sys: &dyn TargetInfo, depth: u32) -> u32 {
     match ty {
         Type::Struct(s) if depth < DEPTH => {

@@ -13,9 +13,9 @@ use crate::failure::Failure;
 pub struct Build {
     /// The script and the options by which it is compiled.
     pub run: Box<Run>,
-    /// `-o`, or a name made from the script's.
+    /// `-o`, or a name derived from the script's.
     pub to: PathBuf,
-    /// `--exe`: with the runner before it.
+    /// `--exe`: with the runner in front.
     pub exe: bool,
     /// `--this-kernel`: for kernels with the features of this one.
     pub here: bool,
@@ -136,7 +136,7 @@ fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<PathBuf>, F
     Ok(values)
 }
 
-/// Options that are about one machine or one run.
+/// Rejects options that concern one machine or one run.
 fn refuse(run: &Run) -> Result<(), Failure> {
     let of_run = [
         (run.settings.pid.is_some(), "-p"),
@@ -169,7 +169,7 @@ fn stem(program: &Program) -> String {
 pub enum RunnerCommand {
     /// Run this bundle, or the one in the program itself.
     Run(Box<Run>, Option<PathBuf>),
-    /// Say this.
+    /// Print this text.
     Say(String),
     /// Explain this bundle.
     Explain(Option<PathBuf>),
@@ -213,7 +213,8 @@ pub fn compiled(name: &str) -> clap::Command {
         .args(flags::of_bundles())
 }
 
-/// Parses the arguments of `rbt-run`, which begin with its name; or those of the program `own`, which has a bundle in it.
+/// Parses the arguments of `rbt-run`, which begin with its name; or those of the program `own`, which contains a
+/// bundle.
 ///
 /// # Errors
 /// Wrong usage.

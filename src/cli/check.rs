@@ -155,7 +155,8 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
     let (mut scripts, mut against) = (raw.files, Vec::new());
     for word in raw.against {
-        // after the first, which may be anything, what is no kernel is a script: the option takes all words that follow it
+        // after the first, which may be any word, a word that is not a kernel is a script: the option takes all
+        // following words
         if against.is_empty() || is_kernel(&word) {
             against.push(PathBuf::from(word));
         } else {

@@ -20,18 +20,18 @@ pub fn completions(shell: Shell, to: &mut dyn Write) {
     let text = String::from_utf8_lossy(&text).into_owned();
     let text = match shell {
         Shell::Zsh => with_scripts(&text),
-        // Scripts, where no subcommand is yet; and an option that lacks its value is no reason to offer nothing.
+        // Offer scripts where no subcommand was typed yet, and do not stop if an option lacks its value.
         Shell::Fish => {
             let text = text.replacen("2>/dev/null\n    or return\n", "2>/dev/null\n    or return 0\n", 1);
             format!("{text}complete -c rbt -n \"__fish_rbt_needs_command\" -F\n")
         }
         Shell::Bash | Shell::Elvish | Shell::PowerShell | _ => text,
     };
-    // who reads it may have gone
+    // the reader may have gone
     let _ = to.write_all(text.as_bytes());
 }
 
-/// In zsh's: a word that is no subcommand is a script, and what follows are its arguments.
+/// For zsh: a word that is not a subcommand is a script, and the following words are its arguments.
 fn with_scripts(text: &str) -> String {
     const COMMANDS: &str = "_describe -t commands 'rbt commands' commands \"$@\"";
     let text = text.replace(COMMANDS, &format!("{COMMANDS}\n    _files"));
@@ -48,7 +48,7 @@ fn definition() -> Command {
     let common: Vec<Arg> = flags::of_tools().collect();
     let tools = TOOLS.iter().map(|s| tool(s, &common).args(common.clone()));
     let all = Command::new("rbt").version(crate::VERSION).args(flags::offered());
-    // where a word belongs to both, the verb is what runs
+    // if a word is both, the verb runs
     let tools = tools.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
     let all = all.subcommands(SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name).about(s.doc)));
@@ -61,11 +61,11 @@ fn tool(tool: &Tool, common: &[Arg]) -> Command {
     let command = Command::new(tool.name).about(Header::of(tool.text).line());
     let source = Source { name: tool.name.into(), text: tool.text.into() };
     let declared = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
-    // one of the tool's own of such a name follows `--`
+    // the tool's own option of such a name follows `--`
     let ours = |name: &str| name == "help" || common.iter().any(|a| a.get_long() == Some(name));
     command.args(declared.into_iter().filter(|o| !ours(&o.name)).map(|o| {
         let takes = if matches!(o.default, Default::Bool(_)) { ArgAction::SetTrue } else { ArgAction::Set };
-        // the process ends with the list of completions
+        // a leak, but the process ends after printing the completions
         let name: &'static str = o.name.leak();
         let arg = Arg::new(name).long(name).action(takes);
         arg.help(o.description.unwrap_or_default())

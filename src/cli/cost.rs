@@ -19,22 +19,22 @@ pub struct Cost {
     pub run: Box<Run>,
     /// The limit whose effect is of interest.
     pub limit: Overhead,
-    /// What `--expect` says.
+    /// The bounds of `--expect`.
     pub bounds: Vec<Bound>,
     /// `-f json`
     pub json: bool,
 }
 
-/// What can be expected of a cost.
+/// A quantity of a cost that expectations can use.
 #[derive(Debug)]
 pub struct Quantity {
-    /// As it is written.
+    /// Its name.
     pub name: &'static str,
     /// For help and the manual.
     pub doc: &'static str,
-    /// A bound for it, as a number.
+    /// Parses a bound, as a number.
     parse: fn(&str) -> Result<Amount, String>,
-    /// What was measured, as a number.
+    /// The measured number.
     pub of: fn(&Costs) -> f64,
     /// The number with its unit.
     pub show: fn(f64) -> String,
@@ -79,18 +79,18 @@ fn number(text: &str) -> Result<Amount, String> {
     parse_int(text).map(|n| Amount::Number(n as f64))
 }
 
-/// A comparison, as `--expect` has it.
+/// A comparison in `--expect`.
 #[derive(Debug)]
 pub struct Bound {
-    /// As it is written.
+    /// The text of the comparison.
     pub text: String,
-    /// What is compared.
+    /// The compared quantity.
     pub quantity: &'static Quantity,
     operator: &'static str,
     amount: Amount,
 }
 
-/// An operator, and whether it holds.
+/// An operator, and its function.
 type Operator = (&'static str, fn(f64, f64) -> bool);
 
 /// Operators, longer ones first.
@@ -116,7 +116,7 @@ impl Bound {
         Ok(Self { text: text.trim().into(), quantity, operator, amount })
     }
 
-    /// Is it met?
+    /// Does it hold?
     pub fn holds(&self, costs: &Costs) -> bool {
         let bound = match self.amount {
             Amount::Number(n) => n,
@@ -126,12 +126,12 @@ impl Bound {
     }
 }
 
-/// Without `--duration` and `-c`.
+/// The duration without `--duration` and `-c`.
 const USUAL: Duration = Duration::from_secs(5);
-/// Without `--max-overhead`.
+/// The limit without `--max-overhead`.
 const LIMIT: Overhead = Overhead { millipercent: 1000, of_machine: false };
 
-/// Flags of a run that help shows.
+/// Flags of a run that the help shows.
 const OF_A_RUN: &[&str] = &["duration", "max-overhead", "cmd", "pid", "cgroup", "format", "expect", "report", "color"];
 
 const ABOUT: &str = "Measure what a script costs the machine
@@ -206,7 +206,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     Ok(Command::Cost(Cost { run, limit, bounds, json }))
 }
 
-/// Options that are about the output of a run, or about another kind of run.
+/// Rejects options that concern the output of a run, or another kind of run.
 fn refuse(run: &Run) -> Result<(), Failure> {
     let others = [
         (!run.outputs.is_empty(), "-o"),

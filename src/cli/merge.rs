@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// A request to merge states.
 #[derive(Clone, Debug)]
 pub struct Merge {
-    /// Options that a run has too: format, output, expectations.
+    /// Options shared with a run: format, output, expectations.
     pub run: Box<Run>,
     /// Files; `-` is standard input.
     pub files: Vec<PathBuf>,

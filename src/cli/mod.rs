@@ -78,12 +78,12 @@ pub enum Command {
     Completions(clap_complete::Shell),
     /// `rbt help`: the words to explain
     Help(Vec<String>),
-    /// Something to say on standard output, and that is all: help, version.
+    /// Text for standard output, such as help or the version.
     Say(String),
 }
 
 impl Command {
-    /// Are messages to have color?
+    /// Are messages colored?
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
@@ -104,27 +104,27 @@ pub fn color_by_default() -> bool {
     color(None).unwrap_or(false)
 }
 
-/// What `-l` lists.
+/// The subject of `-l`.
 #[derive(Debug, PartialEq)]
 pub enum Listed {
     /// All probes of the kernel.
     All,
-    /// What matches.
+    /// The names that match.
     Pattern(String),
-    /// What this script would attach to.
+    /// The probes to which this script would attach.
     Script(Program),
 }
 
-/// Where a script's text is.
+/// The location of a script's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `-e`
     Text(String),
     /// A file.
     File(PathBuf),
-    /// One that is part of rbt.
+    /// A tool, which is part of rbt.
     Tool(&'static Tool),
-    /// The request to a verb.
+    /// The script of a verb.
     Composed(Box<ComposedScript>),
     /// `-`
     Stdin,
@@ -151,7 +151,7 @@ pub(crate) fn tool(word: &OsStr) -> Option<&'static Tool> {
     (is_name(word) || !there()).then_some(tool)
 }
 
-/// Has it neither a slash nor the ending of a script's file?
+/// Is it without a slash and without the ending of a script file?
 fn is_name(word: &OsStr) -> bool {
     let bytes = word.as_encoded_bytes();
     !bytes.contains(&b'/') && !bytes.ends_with(b".bt")
@@ -162,11 +162,11 @@ fn is_name(word: &OsStr) -> bool {
 pub struct Run {
     /// The script.
     pub program: Program,
-    /// Those that have an option of their own are set; environment and `config` block come later.
+    /// The settings by flags; the environment and the `config` block are applied later.
     pub settings: Settings,
-    /// The words after the script. `settings` has those parameters and options that are known without the script.
+    /// The words after the script. `settings` has the parameters and options that are known without the script.
     pub words: Vec<String>,
-    /// `-c`: words as a shell splits them.
+    /// `-c`: words in shell syntax.
     pub child: Option<String>,
     /// `-o`, as often as it appears.
     pub outputs: Vec<PathBuf>,
@@ -190,7 +190,7 @@ pub struct Run {
     pub verify_ir: bool,
     /// `--emit-elf`
     pub emit_elf: Option<PathBuf>,
-    /// `--emit-llvm`: the files' names without `.original.ll` and `.optimized.ll`.
+    /// `--emit-llvm`: the base name of the files `.original.ll` and `.optimized.ll`.
     pub emit_llvm: Option<String>,
     /// `--propagate-status`
     pub propagate_status: bool,
@@ -231,19 +231,19 @@ impl Run {
     }
 }
 
-/// What is expected of a run.
+/// The expectations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// `--expect`
     pub texts: Vec<String>,
     /// `--expect-file`
     pub files: Vec<PathBuf>,
-    /// `--report`: a row of the verdict's formats, and where to.
+    /// `--report`: a row of the verdict's formats, and the destination.
     pub reports: Vec<(String, Option<PathBuf>)>,
 }
 
 impl Expected {
-    /// Nothing is.
+    /// Are there no expectations?
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.files.is_empty()
     }
@@ -253,13 +253,13 @@ impl Expected {
 pub struct Stage {
     /// The name.
     pub name: &'static str,
-    /// Names that mean the same.
+    /// Other names of it.
     pub aliases: &'static [&'static str],
     /// For the help text.
     pub doc: &'static str,
 }
 
-/// What `-d` can show.
+/// The stages that `-d` can show.
 pub const STAGES: &[Stage] = &[
     Stage { name: "ast", aliases: &["parse"], doc: "the parsed script" },
     Stage { name: "hir", aliases: &["types"], doc: "the checked script, with its types" },
@@ -272,7 +272,7 @@ pub const STAGES: &[Stage] = &[
 
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
-/// There was neither a script nor a line for the prompt.
+/// The failure of a command line with neither a script nor input for the prompt.
 pub fn nothing_to_run() -> Failure {
     Failure::new(short_usage())
 }
@@ -438,7 +438,7 @@ fn listed(arg: OsString) -> Listed {
         return Listed::Script(Program::Stdin);
     }
     let text = arg.to_string_lossy().into_owned();
-    // `-l profile` was a pattern before there was a script of that name
+    // `-l profile` was a pattern before a tool with that name existed
     if KINDS.iter().any(|k| k.names().contains(&text.as_str())) {
         return Listed::Pattern(text);
     }
@@ -455,7 +455,7 @@ fn listed(arg: OsString) -> Listed {
 fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, Failure> {
     match parse_words(args.to_vec())? {
         Command::Run(run) => Ok(Ok(run)),
-        // the help of the script
+        // the script's help
         Command::Say(text) => Ok(Err(text)),
         Command::Prompt(_) => {
             Err(Failure::new(format!("rbt {name} needs a script")).help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"))
@@ -474,7 +474,7 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
     }
 }
 
-/// Expectations are about a run.
+/// Rejects expectations without a run.
 fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
     let run = &draft.run;
     if let Some(base) = &run.diff {

@@ -27,7 +27,7 @@ pub(super) fn parse(words: &[OsString]) -> Result<Command, Failure> {
         return Ok(Command::Say(HELP.into()));
     }
     let color = color_where(None, || std::io::stdout().is_terminal())?;
-    // a subject may be of two words
+    // a subject may have two words
     let word = words.join(" ");
     if let Some(option) = words.iter().find(|w| w.starts_with('-')) {
         return Err(Failure::new(format!("rbt one-liners: there is no option `{option}`"))

@@ -10,23 +10,23 @@ use super::{Command, Run, flags};
 use crate::failure::Failure;
 use crate::render;
 
-/// A request to serve the scripts of a folder.
+/// A request to serve the scripts of a directory.
 #[derive(Clone, Debug)]
 pub struct Serve {
-    /// Options that each of the runs has.
+    /// Options for each of the runs.
     pub run: Box<Run>,
-    /// Where the scripts are.
+    /// The directory of the scripts.
     pub folder: PathBuf,
-    /// Where to listen.
+    /// The address to listen on.
     pub address: SocketAddr,
     /// `--token`
     pub token: Option<PathBuf>,
 }
 
-/// Flags of a run that `rbt serve` accepts too.
+/// Flags of a run that `rbt serve` also accepts.
 const OF_A_RUN: &[&str] = &["format", "otlp", "max-overhead", "max-events", "quiet", "verbose", "no-warnings", "color"];
 
-/// Prometheus lists no exporter that uses this port.
+/// A port that Prometheus's list of exporters does not use.
 const ADDRESS: &str = "127.0.0.1:9435";
 
 const ABOUT: &str = "Run the scripts of a folder, and serve their maps as metrics for Prometheus

@@ -141,7 +141,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     Ok(Command::Snapshot(Snapshot { task, color }))
 }
 
-/// Scripts by their paths and names, and those of folders.
+/// Scripts by their paths and names, and those of directories.
 fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
     let mut all = Vec::new();
     for word in words {

@@ -8,9 +8,9 @@ use crate::diag::nearest;
 use crate::failure::Failure;
 
 /// Separates rbt's options from the script and its arguments. Before the script, every word that begins with `-` is an
-/// option. After it (a file, or the program of `-e`) only known options are rbt's, and all other words belong to the script:
-/// `-5` is a number. Everything after `--` belongs to the script, and so does `--help` after the name of a tool. The last
-/// result tells whether a program follows such a name.
+/// option. After it (a file, or the program of `-e`) only known options are rbt's, and all other words belong to the
+/// script: `-5` is a number. Everything after `--` belongs to the script, and so does `--help` after the name of a
+/// tool. The last result is true if a program follows such a name.
 pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
     let (mut script, mut named, mut twice) = (false, false, false);
@@ -46,7 +46,7 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
     (options, rest, twice)
 }
 
-/// Joins a number to the option before it that takes one but need not have one: `--watch 2` is `--watch=2`.
+/// Joins a number to the preceding option that takes an optional number: `--watch 2` is `--watch=2`.
 pub(super) fn with_numbers(args: impl Iterator<Item = OsString>, long: fn(&str) -> Option<Flag>) -> Vec<OsString> {
     let mut args = args.peekable();
     let mut joined = Vec::new();
@@ -64,8 +64,8 @@ pub(super) fn with_numbers(args: impl Iterator<Item = OsString>, long: fn(&str) 
     joined
 }
 
-/// The position of the first word that is neither an option nor the value of one: a script's name or a verb. None if there is
-/// a program already, or for a list.
+/// The position of the first word that is neither an option nor the value of one: a script's name or a verb. None if
+/// there is already a program, or for a list.
 pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
@@ -80,7 +80,7 @@ pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
     None
 }
 
-/// What an argument is that is one of our options, or several short ones.
+/// The shape of an argument that is one of rbt's options, or several short ones.
 struct OptionShape {
     /// Its value is the next argument.
     wants_value: bool,

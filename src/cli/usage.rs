@@ -54,7 +54,7 @@ With --expect:
   3    the script could not run, or lost events leave an expectation undecided
 ";
 
-/// What clap has against the words, as ours; an unknown option is shown at its place.
+/// Converts an error of clap about the words; an unknown option is shown at its place.
 pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
     usage_error_of("rbt", e, words)
 }
@@ -101,7 +101,7 @@ pub(super) fn matches(name: &str, command: clap::Command, args: &[OsString]) -> 
 
 /// The command line with a caret under the word; empty if the command line has several lines.
 fn at_word(program: &str, word: &str, words: &[String]) -> String {
-    // a letter may stand among others: `-qx`
+    // a letter may be part of a group: `-qx`
     let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
     let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
     let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {

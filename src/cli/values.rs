@@ -36,7 +36,7 @@ pub(super) fn check_words(command: &str) -> Result<(), Failure> {
 
 pub(super) fn descriptor(text: &str) -> Result<i32, Failure> {
     let n: i32 = text.parse().ok().filter(|n| *n >= 0).ok_or_else(|| Failure::new(format!("--notify-fd {text}: not a file descriptor")))?;
-    // SAFETY: asks for a flag of a number; touches no memory.
+    // SAFETY: queries a flag of a number; accesses no memory.
     if unsafe { libc::fcntl(n, libc::F_GETFD) } < 0 {
         return Err(Failure::new(format!("--notify-fd {n}: no such file descriptor is open")).help(format!("open it, as in `{n}>FILE`")));
     }

@@ -24,7 +24,7 @@ pub fn command(verb: &'static Verb) -> clap::Command {
             None => arg.action(ArgAction::SetTrue),
         }
     });
-    // -d is how long; the run ends after that time as well
+    // -d is the duration; the run ends after that time as well
     let is_own = |arg: &Arg| verb.own_options().any(|o| o.name == arg.get_id());
     let passed = flags::of_verbs().filter(|(arg, _)| !is_own(arg)).map(|(arg, shown)| {
         let arg = if verb.own_options().any(|o| o.short == arg.get_short()) { arg.short(None) } else { arg };
@@ -39,7 +39,7 @@ pub fn command(verb: &'static Verb) -> clap::Command {
         .args_override_self(true)
         .arg(Arg::new(WORDS).value_name(verb.takes).num_args(0..).hide(true))
         .args(own)
-        // both forms show the same, of which clap knows nothing
+        // both forms print the same help, which clap does not support
         .arg(Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print help"))
         .args(passed)
         .after_help(verb.after_help())
@@ -72,7 +72,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     require_run(&draft)?;
     let mut run = Box::new(draft.run);
     run.program = Program::Composed(Box::new(made));
-    // who counts what a command does means the command's own
+    // counts of a command are expected to cover only that command
     run.settings.follow |= run.settings.invocation.has_child;
     Ok(Command::Run(run))
 }

@@ -30,7 +30,7 @@ pub fn is_absence(code: &str) -> bool {
     ABSENT.contains(&code) || GONE.iter().any(|(absent, _)| *absent == code)
 }
 
-/// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.
+/// Adds the differences between the check of a script on this kernel and that on the kernel `name`.
 pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     if !matches!(earlier.state, verdict::State::Checked) {
         return;
@@ -52,7 +52,7 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
 fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.place else { return };
-    // it was wrong there too
+    // it was also wrong there
     if earlier.findings.iter().any(|f| f.rule == finding.rule && f.place == finding.place) {
         return;
     }
@@ -70,7 +70,7 @@ fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sy
     }
 }
 
-/// Where a member may be now: by a name with other underscores, or one struct further down.
+/// The likely new place of a member: under a name with other underscores, or in a nested struct.
 fn moved(what: &KernelItem, sys: &dyn TargetInfo) -> Option<String> {
     let KernelItem::Member { of, union, name } = what else { return None };
     let kind = if *union { TypeName::Union } else { TypeName::Struct };

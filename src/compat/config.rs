@@ -24,7 +24,7 @@ use crate::failure::{Failure, reason};
 use crate::input;
 use crate::system::machine::glob;
 
-/// How it is called, here or in a folder above.
+/// Its name, in this directory or a parent.
 const NAME: &str = "rbt-check.toml";
 
 /// A file's contents.
@@ -34,7 +34,7 @@ pub struct Config {
     pub against: Vec<PathBuf>,
     /// Warnings fail.
     pub deny_warnings: bool,
-    /// From which folder paths count.
+    /// The directory to which paths are relative.
     folder: PathBuf,
     scripts: Vec<Scripts>,
 }
@@ -102,7 +102,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What is meant to differ of this script.
+    /// The exceptions for this script.
     pub fn exceptions(&self, of: &Subject) -> Exceptions {
         let path = match &of.program {
             Ok(Program::File(path)) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
@@ -139,7 +139,7 @@ fn scripts(table: &Table) -> Result<Scripts, (String, ExceptionError)> {
     Ok(Scripts { files, exceptions })
 }
 
-/// Errors: a key that means nothing here.
+/// Errors: an unknown key.
 fn known(table: &Table, keys: &[&str]) -> Result<(), (String, ExceptionError)> {
     match table.keys().find(|k| !keys.contains(&k.as_str())) {
         Some(key) => {
@@ -153,7 +153,7 @@ fn known(table: &Table, keys: &[&str]) -> Result<(), (String, ExceptionError)> {
     }
 }
 
-/// A string, or several.
+/// A string, or an array of strings.
 fn strings(key: &str, value: &Value) -> Result<Vec<String>, ExceptionError> {
     let one = |v: &Value| v.as_str().map(str::to_owned);
     let all = value.as_array().map_or_else(|| one(value).map(|s| vec![s]), |all| all.iter().map(one).collect());

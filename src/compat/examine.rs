@@ -29,27 +29,27 @@ use super::subjects::Subject;
 use super::uses;
 use super::{compare, needs};
 
-/// A kernel, as a script meets it.
+/// A kernel for checking scripts.
 pub struct KernelContext<'a> {
-    /// Answers about it.
+    /// Answers queries about it.
     pub sys: &'a dyn TargetInfo,
     /// `uname -r`.
     pub release: &'a str,
     /// The scripts for which the kernel was described; none if the description is complete.
     pub scripts: Option<&'a BTreeSet<u64>>,
-    /// It is known which functions BPF programs may call.
+    /// Is it known which functions BPF programs can call?
     pub tells_callable: bool,
     /// It is the running kernel, whose verifier is used.
     pub load: bool,
 }
 
-/// The code of what has to be allowed when a script is run, and is no fault of it.
+/// The code of a missing permission, which a run can get, and which is not the script's fault.
 const UNSAFE: &str = "unsafe";
 
-/// The code of what is not done because BPF programs may not call the function for it.
+/// The code of a feature that is unavailable because BPF programs cannot call the required function.
 const NO_CALL: &str = "no-kfunc";
 
-/// Takes a script through the stages.
+/// Takes a script through all stages.
 pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
     let began = Instant::now();
     let mut seen = ScriptCheck { exceptions: config.exceptions(subject), ..ScriptCheck::new() };
@@ -71,7 +71,7 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
                 work.not_described();
                 seen = work.seen;
             }
-            // there to be read, and no script
+            // the file is readable, but not a script
             Err(failure) if failure.code == "not-text" => seen.findings.push(Finding {
                 rule: failure.code,
                 level: Level::Error,
@@ -117,14 +117,14 @@ impl Examiner<'_> {
             self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
             return self.compiled(checked, self.ground.load);
         }
-        // what is wrong in one probe hides nothing of what has changed for the others
+        // an error in one probe does not hide changes that affect the others
         let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }) else { return };
         self.seen.uses = uses::uses(&rest.script, self.ground.sys, &self.sources);
         self.compiled(rest, false);
         self.seen.facts.clear();
     }
 
-    /// The script with what it imports, and the settings that it runs with.
+    /// The script with its imports, and its settings.
     fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
@@ -139,7 +139,7 @@ impl Examiner<'_> {
         if settings.missing_probes == MissingProbes::Ignore && self.tells_missing {
             settings.missing_probes = MissingProbes::Warn;
         }
-        // a file of tests runs by --test alone, one of benchmarks by --bench
+        // --test runs a file of tests only, and --bench one of benchmarks
         let probes = tree.items.iter().filter_map(|item| if let ast::Item::Probe(probe) = item { Some(probe) } else { None });
         let points = probes.flat_map(|p| &p.points).filter_map(|p| p.segments.first());
         let mut modes = points.map(|s| crate::probes::find(&s.text).map_or(Mode::Trace, |kind| kind.mode()));
@@ -151,12 +151,12 @@ impl Examiner<'_> {
         Ok((tree, settings))
     }
 
-    /// Does the description of the kernel have all that this script asks for?
+    /// Does the description of the kernel contain everything that this script needs?
     fn is_described(&self) -> bool {
         self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources)))
     }
 
-    /// Is there more than notes?
+    /// Are there findings other than notes?
     fn seems_wrong(&self) -> bool {
         self.seen.findings.iter().any(|f| f.level > Level::Note)
     }
@@ -166,7 +166,7 @@ impl Examiner<'_> {
         if self.is_described() {
             return;
         }
-        // a function of the script's own has the code that one of the kernel has
+        // a function of the script has the same code as a missing function of the kernel
         let of_script = |f: &Finding| match f.rule {
             "unknown-function" => !f.place.as_ref().is_some_and(at_point),
             // a script without any probe is reported at its end
@@ -189,7 +189,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// The script as checked. Points that may be missing, and are, are left out of it.
+    /// The checked script, without those missing attach points that may be missing.
     fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings) -> Option<Checked> {
         match from_environment(&mut settings) {
             Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
@@ -198,7 +198,7 @@ impl Examiner<'_> {
                 return None;
             }
         }
-        // without arguments and options: what those decide is not the script's fault
+        // without arguments and options: errors that depend on them are not the script's fault
         let mut quiet = vec!["missing-parameter", "no-command-pid"];
         if matches!(self.program, Program::Tool(_)) || !sema::options(tree).is_empty() {
             quiet.extend(["unreachable", "unused-map"]);
@@ -234,7 +234,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Records what decides, besides the script, whether the probes can be attached.
+    /// Records the conditions, besides the script, for attaching the probes.
     fn conditions(&mut self, script: &hir::Script, missing: MissingProbes) {
         let level = match missing {
             MissingProbes::Error => Level::Error,
@@ -277,7 +277,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// The script without invalid probes; none if nothing is left, or if the error is not in a probe.
+    /// The script without invalid probes; none if no probe remains, or if the error is not in a probe.
     fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
         loop {
             let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
@@ -302,7 +302,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Moves diagnostics about optional probes out of `diags`, and records them. The result has the missing attach points.
+    /// Moves diagnostics about optional probes out of `diags`, and records them. Returns the missing attach points.
     fn lacked(&mut self, tree: &ast::Script, diags: &mut Diagnostics) -> Vec<Span> {
         let probes = tree.items.iter().filter_map(|i| if let ast::Item::Probe(p) = i { Some(p) } else { None });
         let points: Vec<(Span, String)> = probes.flat_map(|p| &p.points).map(|p| (p.span, written(p))).collect();
@@ -312,7 +312,7 @@ impl Examiner<'_> {
             let point = points.iter().find(|(span, _)| is_inside(d.span, *span));
             let optional = |text: &str| self.seen.exceptions.may_lack(text);
             match point.filter(|(_, text)| optional(text) || of_parameters(text)) {
-                // what is given when it is run decides
+                // an attach point that depends on the arguments of a run
                 Some((span, text)) if !optional(text) => {
                     if d.severity == Severity::Error {
                         lacked.push(*span);
@@ -359,7 +359,7 @@ impl Examiner<'_> {
                 }
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, settings, sys) {
-                // the kernel will not have what was chosen in place of what the script names: as a run does, without that
+                // the kernel rejects a mechanism that rbt chose: compile without it, as a run does
                 let without = refused_mechanisms(&e, &compiled, &checked, sys);
                 if !without.is_empty() {
                     checked.settings.no_features.extend(without);
@@ -374,7 +374,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// What the running kernel has against the script.
+    /// Records why the running kernel rejects the script.
     fn refused(&mut self, error: &anyhow::Error) {
         let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<VerifierError>() {
             let bug = "if the script does not do this, it is a bug in rbt: please report it with the script".to_string();
@@ -383,7 +383,7 @@ impl Examiner<'_> {
             let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
             ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)
         } else {
-            // what is known to be lacking is reason enough
+            // a known missing feature is a sufficient reason
             if self.seen.findings.iter().all(|f| f.level < Level::Error) {
                 self.seen.state = State::Unknown(format!("{error:#}"));
             }
@@ -495,11 +495,12 @@ fn is_inside(inner: Span, outer: Span) -> bool {
     inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
 }
 
-/// A condition for a probe to exist of which the kernel's description says nothing: the finding's code, its text, and the remedy.
+/// A condition for the existence of a probe that the kernel's description does not settle: the finding's code, its
+/// text, and the remedy.
 fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
     let module = match attach {
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
-        // a module's events are of its name as a rule
+        // the events of a module usually have its name
         Attach::Tracepoint { category, .. } => category,
         Attach::Kprobe { module: None, function, offset, .. } => {
             let unknown =
@@ -529,7 +530,7 @@ fn of_parameters(point: &str) -> bool {
     point.split('$').skip(1).any(digit)
 }
 
-/// An attach point as the script has it.
+/// An attach point as written.
 fn written(point: &ast::AttachPoint) -> String {
     point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
 }

@@ -8,11 +8,11 @@ use crate::verdict::RULES;
 /// Exceptions of one script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exceptions {
-    /// All must hold of a kernel; with what the user wrote.
+    /// Conditions that a kernel must all meet, each with its text.
     kernels: Vec<(VersionReq, String)>,
     /// Patterns of attach points that may be missing.
     optional: Vec<String>,
-    /// Rules, and why.
+    /// Allowed rules, with the reasons.
     allowed: Vec<(String, String)>,
 }
 
@@ -43,13 +43,13 @@ impl VersionReq {
     }
 }
 
-/// What is wrong with an exception, and the remedy.
+/// The error in an exception, and the remedy.
 pub type ExceptionError = (String, String);
 
 const FORMS: &str = "write `kernels >= 5.15`, `optional probe kprobe:foo*` or `allow RULE why`";
 
 impl Exceptions {
-    /// Those of another come after these.
+    /// Adds the exceptions of another after these.
     pub fn add(&mut self, more: Exceptions) {
         self.kernels.extend(more.kernels);
         self.optional.extend(more.optional);
@@ -95,7 +95,7 @@ impl Exceptions {
         }
     }
 
-    /// Conditions, commas between them.
+    /// Conditions, separated by commas.
     pub fn add_kernels(&mut self, text: &str) -> Result<(), ExceptionError> {
         if text.trim().is_empty() {
             return Err(("`kernels` has no condition".into(), "write, for example, `kernels >= 5.15`".into()));
@@ -132,7 +132,7 @@ impl Exceptions {
         Ok(())
     }
 
-    /// A rule, and why.
+    /// A rule, with the reason.
     pub fn add_allowed(&mut self, rule: &str, why: &str) -> Result<(), ExceptionError> {
         let is_word = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
         let near = nearest(rule, RULES.iter().map(|r| r.name)).filter(|near| *near != rule);
@@ -152,7 +152,7 @@ impl Exceptions {
         }
     }
 
-    /// Why a kernel of this release is left out.
+    /// Why a kernel of this release is skipped.
     pub fn skips(&self, release: &str) -> Option<String> {
         let numbers = numbers(release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?)?;
         let (_, text) = self.kernels.iter().find(|(wanted, _)| !wanted.holds(&numbers))?;

@@ -12,7 +12,7 @@ use crate::system::{Missing, TargetInfo};
 
 use super::config::Config;
 
-/// Where a kernel's description is.
+/// The source of a kernel's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelSource {
     /// This machine.
@@ -24,26 +24,26 @@ pub enum KernelSource {
 /// A kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// As reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// Where it is described.
+    /// The source of its description.
     pub place: KernelSource,
-    /// `uname -r`; empty where it is not known.
+    /// `uname -r`; empty if unknown.
     pub release: String,
     /// The scripts for which it was described, by their digests; none if the description is complete.
     pub scripts: Option<BTreeSet<u64>>,
-    /// It is known which functions BPF programs may call.
+    /// Is it known which functions BPF programs can call?
     pub tells_callable: bool,
 }
 
 /// All of them.
 #[derive(Clone, Debug)]
 pub struct Kernels {
-    /// What scripts are checked against: at least one.
+    /// The kernels to check against: at least one.
     pub all: Vec<Kernel>,
-    /// What the others are compared with.
+    /// The kernel with which the others are compared.
     pub baseline: Option<Kernel>,
-    /// The user named them, so reports do too.
+    /// The user named the kernels, so reports do, too.
     pub named: bool,
 }
 
@@ -72,7 +72,7 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     if !named {
         all.push(kernel(KernelSource::Here));
     }
-    // files of different folders may have the same name
+    // files in different directories may have the same name
     let names: Vec<String> = all.iter().map(|k| k.name.clone()).collect();
     for (i, k) in all.iter_mut().enumerate() {
         if let (true, KernelSource::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.place) {
@@ -109,7 +109,7 @@ fn kernel(place: KernelSource) -> Kernel {
     }
 }
 
-/// Snapshots of a folder, by name.
+/// The snapshots in a directory, by name.
 fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = listed.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == SNAPSHOT)).collect();
     found.sort();
@@ -121,7 +121,7 @@ fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failu
 }
 
 impl Kernel {
-    /// What answers questions about it.
+    /// The target that answers queries about it.
     pub fn open(&self, asked: &Check) -> Result<Box<dyn TargetInfo>, Missing> {
         let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
         Ok(match &self.place {

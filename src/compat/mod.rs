@@ -75,7 +75,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     Ok(report.status())
 }
 
-/// The kernels that snapshots, or directories of them, describe: names, and what the snapshots answer.
+/// The kernels in snapshots, or in directories of them: names, and targets.
 pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> {
     let asked = Check { against: paths.to_vec(), ..Check::default() };
     let open = |kernel: Kernel| {
@@ -88,7 +88,7 @@ pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> 
     kernels::kernels(&asked, &Config::default())?.all.into_iter().map(open).collect()
 }
 
-/// What a compiled script needs that a kernel does not have.
+/// A requirement of a compiled script that a kernel does not meet.
 pub fn unmet_need(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Option<String> {
     needs::unmet_needs(artifact, settings, sys)
         .lacks
@@ -97,7 +97,7 @@ pub fn unmet_need(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo
         .map(|need| need.message)
 }
 
-/// What is the same for all scripts and kernels.
+/// The common data of all scripts and kernels.
 #[derive(Clone, Copy)]
 struct Examination<'a> {
     asked: &'a Check,
@@ -111,7 +111,7 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
     let compared = baseline.as_ref().map(|(k, seen)| (k.name.as_str(), seen.as_slice()));
     let (mut all, mut first) = (Vec::new(), None);
     for (i, kernel) in kernels.all.iter().enumerate() {
-        // the baseline is examined already where it is one of them
+        // the baseline was examined already if it is one of them
         if kernels.baseline.as_ref() == Some(kernel) {
             first = Some(i);
         } else {
@@ -139,8 +139,8 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
     outcomes
 }
 
-/// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one and those that
-/// are not well either are compared with the first on which it is, or which at least has something that is not there.
+/// If a script fails on the default baseline kernel, the baseline and the other kernels on which it fails are compared
+/// with the first kernel on which it passes, or which at least has something that is missing elsewhere.
 fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [ScriptCheck]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
@@ -160,7 +160,7 @@ fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels
         let compared: Vec<Kernel> = unwell.iter().map(|(_, kernel)| kernel.clone()).collect();
         let again = examined(run, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
         let [earlier] = earlier;
-        // what differs is told of the other one already
+        // the difference is reported for the other kernel already
         let again: Vec<ScriptCheck> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
         for (at, one) in unwell.into_iter().map(|(k, _)| k).zip(again).chain([(n, earlier)]) {
             if let Some(slot) = seen.get_mut(of(at)) {
@@ -170,18 +170,18 @@ fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels
     }
 }
 
-/// Bytes of a thread's stack: what the first thread usually has, which deep scripts need.
+/// The stack of a thread: the usual size of the first thread's, which deeply nested scripts need.
 const STACK: usize = 8 << 20;
 
 /// Work that is done by one thread.
 struct Job<'a> {
     kernel: &'a Kernel,
-    /// Numbers of subjects, from and to.
+    /// The range of the subjects' indices.
     from: usize,
     to: usize,
 }
 
-/// The examinations that have begun, for the progress.
+/// Number of started examinations, for the progress.
 struct Count {
     begun: AtomicUsize,
     of: usize,
@@ -193,11 +193,11 @@ impl Count {
     }
 }
 
-/// Every subject on every kernel: kernel by kernel. Threads share the work, each with kernels that it opened itself: what answers
-/// questions remembers its answers, and is not to be shared.
+/// Examines every subject on every kernel, kernel by kernel. Threads share the work. Each opens its own kernels,
+/// because a target caches its answers and cannot be shared.
 fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[ScriptCheck])>) -> Vec<ScriptCheck> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8);
-    // a kernel's types take a while to be indexed: few scripts are not worth a second time
+    // indexing a kernel's types takes a while: a few scripts do not justify doing it twice
     let pieces = if kernels.len() >= threads || subjects.len() < 8 { 1 } else { threads.div_ceil(kernels.len().max(1)) };
     let size = subjects.len().div_ceil(pieces).max(1);
     let parts: Vec<Job> = kernels
@@ -219,7 +219,7 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(parts.len()) {
-            // deep scripts need as much stack as the first thread has
+            // deeply nested scripts need as much stack as the first thread has
             let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         }
         work();
@@ -259,7 +259,7 @@ fn one_part(
     numbers.filter_map(with_earlier).collect()
 }
 
-/// The format to where it is to go; text, unless that is the format, to standard output.
+/// Writes the report to its destination; the text goes to standard output unless it is the report's format.
 fn write_report(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
     let style =
         Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host: verdict::host(), root: verdict::repository() };

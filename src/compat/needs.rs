@@ -30,7 +30,7 @@ pub struct Unmet {
 
 /// Maximum number of instructions of a program: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
 const MOST_INSTRUCTIONS: usize = 1_000_000;
-/// Maps that may take more bytes than this are reported.
+/// Maps larger than this many bytes are reported.
 const MUCH_MEMORY: u64 = 1 << 30;
 const LARGE_MAPS_REMEDY: &str = "lower max_map_keys, or declare the size of a map: `let @map = hash(N)`";
 /// Helpers that some supported kernels lack: the version that introduced each (history of include/uapi/linux/bpf.h), and the
@@ -206,7 +206,7 @@ fn mechanism(program: &Program) -> Option<(String, String)> {
     Some((name, format!("{by}{why}")))
 }
 
-/// As people call it: `RINGBUF` as `ringbuf`.
+/// The usual name: `ringbuf` for `RINGBUF`.
 fn plain(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }

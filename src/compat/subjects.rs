@@ -13,15 +13,15 @@ use crate::system::machine::glob;
 /// A script.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// As reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// Where its text is, or why that cannot be known.
+    /// The location of its text, or why it is unknown.
     pub program: Result<Program, String>,
 }
 
-/// What words mean, each script once, in their order; those of a folder by name.
+/// The scripts that words refer to, each once, in order; those of a directory by name.
 ///
-/// Errors: a folder without scripts, and a pattern that nothing matches.
+/// Errors: a directory without scripts, and a pattern without matches.
 pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>, Failure> {
     let mut found = Vec::new();
     for word in words {
@@ -67,7 +67,7 @@ fn of_file(path: PathBuf) -> Subject {
     Subject { name: shown(&path), program: Ok(Program::File(path)) }
 }
 
-/// A path, so that no two look the same: what is not UTF-8 as `\xff`.
+/// A path in unambiguous form: bytes that are not UTF-8 as `\xff`.
 fn shown(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let chunks = bytes.utf8_chunks().map(|c| {
@@ -77,7 +77,7 @@ fn shown(path: &Path) -> String {
     chunks.collect()
 }
 
-/// Types of file systems in which only the kernel makes files (include/uapi/linux/magic.h).
+/// Types of file systems in which only the kernel creates files (include/uapi/linux/magic.h).
 const OF_KERNEL: [i64; 8] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -94,8 +94,8 @@ fn is_of_kernel(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|fs| OF_KERNEL.contains(&fs.f_type))
 }
 
-/// All `*.bt` of a folder and of those in it, but for hidden ones and those in file systems of the kernel's own. Links to
-/// folders are not followed, because they may lead back.
+/// All `*.bt` files in a directory and its subdirectories, except for hidden ones and file systems of the kernel. Links
+/// to directories are not followed, because they may form loops.
 fn folder(path: &Path, found: &mut Vec<Subject>, progress: &Progress) {
     progress.at(&format!("looking for scripts in {}", path.display()));
     let listed = std::fs::read_dir(path).and_then(|dir| dir.collect::<Result<Vec<_>, _>>());

@@ -4,7 +4,7 @@ use crate::system::fake::Fake;
 use crate::system::snapshot::script_digest;
 use crate::verdict::{Finding, Level};
 
-/// BPF features that compiled scripts need of every kernel.
+/// BPF features that compiled scripts need on every kernel.
 const BPF: &str = "
     enum bpf_func_id { BPF_FUNC_map_lookup_elem, BPF_FUNC_map_update_elem, BPF_FUNC_map_delete_elem, BPF_FUNC_ktime_get_ns,
         BPF_FUNC_get_prandom_u32, BPF_FUNC_get_smp_processor_id, BPF_FUNC_get_current_pid_tgid, BPF_FUNC_get_current_comm,
@@ -46,7 +46,7 @@ fn seen(script: &str, text: &str) -> ScriptCheck {
     seen_on(script, &kernel(text), "6.1.0")
 }
 
-/// What is found on a kernel that is `KERNEL` but for these words.
+/// The findings on a kernel that is `KERNEL` with these words replaced.
 fn compared(script: &str, from: &str, to: &str) -> Vec<Finding> {
     assert!(KERNEL.contains(from), "{from}");
     let now = kernel(&KERNEL.replace(from, to));
@@ -92,7 +92,7 @@ fn fields_that_change() {
     assert_eq!(field("int pid", "long pid", "pid").1, Level::Note);
     assert_eq!(field("int pid", "unsigned int pid", "pid").0, "sign-changed");
     assert_eq!(field("struct task *parent", "struct inner *parent", "parent").0, "type-changed");
-    // what it does not use is none of its business, and where in the struct it is neither
+    // unused members do not matter, nor does the offset of a member
     assert!(compared(&format!("{TASK}$t->pid; }}"), "long state;", "").is_empty());
     let (rule, _, message, _) = field("int pid;", "", "pid");
     assert_eq!(rule, "field-gone", "{message}");
@@ -132,7 +132,7 @@ fn functions_that_change() {
     assert_eq!((result.0, result.1), ("return-changed", Level::Warning));
 }
 
-/// What is wrong in one probe hides neither what changed for another, nor what that lacks.
+/// An error in one probe hides neither changes for another nor its missing features.
 #[test]
 fn one_error_hides_no_other() {
     let script = "kprobe:vfs_read { $t = (struct task *)arg0; @a = $t->pid; }\nkprobe:helper { @b = arg0; }\nbegin { @c = nsecs; }";
@@ -146,7 +146,7 @@ fn one_error_hides_no_other() {
     rules.sort_unstable();
     assert_eq!(rules, ["field-gone", "no-helper", "size-changed"], "{now:?}");
     assert!(now.facts.is_empty(), "what is known of a part is not of the whole: {now:?}");
-    // nor is that told from both sides
+    // nor is it reported from both sides
     let mut back = seen(script, KERNEL);
     compare::compare(&mut back, &now, "new", &kernel(KERNEL));
     assert!(back.findings.iter().any(|f| f.rule == "size-changed"));
@@ -172,7 +172,7 @@ fn described_for_certain_scripts() {
     assert!(matches!(&seen(gone, &[there]).state, verdict::State::Unknown(why) if why.contains("a.bt:1:1: ") || why.contains("no_such")));
     assert_eq!(seen(gone, &[there, gone]).findings.first().map(|f| f.rule), Some("unknown-function"));
     assert!(seen(there, &[]).is_well());
-    // what is wrong on any kernel is known
+    // errors on any kernel are known
     let wrong = seen("begin { prnt(1); }", &[]);
     assert_eq!((wrong.state, wrong.findings.len()), (verdict::State::Checked, 1));
 }
@@ -206,7 +206,7 @@ fn what_was_wrong_before_is_told_as_it_is() {
     assert_eq!(seen.findings.first().map(|f| f.rule), Some("unknown-function"));
 }
 
-/// A kernel without one thing that the compiled script needs.
+/// A kernel without one feature that the compiled script needs.
 fn lacking(script: &str, without: &str) -> Vec<(&'static str, String)> {
     let text = format!("{BPF}{KERNEL}");
     assert!(text.contains(without), "{without}");
@@ -225,10 +225,10 @@ fn what_a_kernel_lacks() {
     assert_eq!(rules(count, "BPF_PROG_TYPE_TRACING,"), ["no-program-type"]);
     assert_eq!(rules("fentry:vfs_read { @ = args.count; }", "feature Trampoline;"), ["no-fentry"]);
     assert_eq!(rules("kprobe:vfs_read { @ = reg(\"ip\"); }", "feature Kprobe;"), ["no-kprobes"]);
-    // once for all of a wildcard
+    // one finding for a whole wildcard
     let all = lacking("fentry:* { @ = count(); }", "feature Trampoline;");
     assert!(matches!(all.as_slice(), [("no-fentry", message)] if message.starts_with("fentry:vmlinux:helper and 1 more: ")), "{all:?}");
-    // a kprobe does where there are no trampolines
+    // a kprobe works without trampolines
     assert!(rules(count, "feature Trampoline;").is_empty());
 }
 
@@ -272,7 +272,7 @@ fn settings_of_the_script_count() {
         rules("config = { missing_probes = \"warn\"; } kprobe:nothing, kprobe:helper { @ = 1; }"),
         [("unknown-function", Level::Warning)]
     );
-    // without arguments: what they decide is not the script's fault
+    // without arguments: errors that depend on them are not the script's fault
     assert_eq!(rules("kprobe:helper /arg0 == $1/ { if (getopt(\"verbose\")) { @v[str($2)] = 1; } @ = 1; }"), []);
 }
 
@@ -280,7 +280,7 @@ fn settings_of_the_script_count() {
 fn what_cannot_be_known_is_not_the_scripts_fault() {
     let none = seen("tracepoint:sched:waking { }", "no tracefs;");
     assert!(matches!(&none.state, verdict::State::Unknown(why) if why.contains("tracefs")), "{none:?}");
-    // a binary is the script's to name
+    // the script is responsible for the names of binaries
     let binary = seen("uprobe:/no/such:main { }", KERNEL);
     assert_eq!(binary.findings.iter().map(|f| f.rule).collect::<Vec<_>>(), ["unavailable"]);
     assert_eq!(binary.state, verdict::State::Checked);

@@ -11,25 +11,25 @@ use crate::verdict::SourceLocation;
 
 use super::location::place;
 
-/// A use. Equal on two kernels where `place` and `what` are.
+/// A use. Uses on two kernels are the same if `place` and `what` are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeUse {
-    /// Where in the script.
+    /// Its place in the script.
     pub place: SourceLocation,
-    /// What.
+    /// The item.
     pub what: KernelItem,
     /// Its type here; none if it does not exist.
     pub ty: Option<Type>,
 }
 
-/// A thing of the kernel.
+/// An item of the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KernelItem {
     /// A member: the struct's tag, is it a union, and the member's name.
     Member {
         /// Its struct's tag.
         of: String,
-        /// That is a union.
+        /// Is it a union?
         union: bool,
         /// Its name.
         name: String,
@@ -41,7 +41,7 @@ pub enum KernelItem {
         /// Its name.
         name: String,
     },
-    /// `argN` of this probe; with the names and types of all arguments, which differ.
+    /// `argN` of this probe, with the names and types of all arguments, which may differ.
     Argument {
         /// The probe.
         probe: String,
@@ -58,7 +58,7 @@ pub enum KernelItem {
 }
 
 impl KernelItem {
-    /// Is it the same thing, of whatever kernel?
+    /// Is it the same item, on any kernel?
     pub fn same(&self, other: &KernelItem) -> bool {
         match (self, other) {
             (KernelItem::Argument { probe: p, index: i, .. }, KernelItem::Argument { probe: q, index: j, .. }) => (p, i) == (q, j),
@@ -66,7 +66,7 @@ impl KernelItem {
         }
     }
 
-    /// As messages name it.
+    /// The description in messages.
     pub fn describe(&self) -> String {
         match self {
             KernelItem::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
@@ -124,7 +124,7 @@ fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(KernelIt
     }
 }
 
-/// Names and types of what `argN` counts.
+/// Names and types of the arguments that `argN` counts.
 fn arguments(site: &ProbeSite, sys: &dyn TargetInfo) -> Option<Vec<(String, Type)>> {
     if let Attach::RawTracepoint { name, .. } = &site.attach {
         return sys.raw_tracepoint(name);

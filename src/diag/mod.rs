@@ -20,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// From the start of this to the end of `other`.
+    /// The range from the start of this to the end of `other`.
     pub fn to(self, other: Span) -> Span {
         Span { source: self.source, start: self.start.min(other.start), end: self.end.max(other.end) }
     }
@@ -29,12 +29,12 @@ impl Span {
 /// The name of a program from `-e` or standard input.
 pub const PROGRAM_NAME: &str = "stdin";
 
-/// A script's text under the name that messages use.
+/// A script's text, with its name in messages.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// A path, or `stdin`.
     pub name: String,
-    /// All of it.
+    /// The whole text.
     pub text: String,
 }
 
@@ -48,7 +48,7 @@ impl Source {
         (line, before[start..].chars().count() as u32 + 1)
     }
 
-    /// The text of line `line` (from 1), without its end.
+    /// The text of line `line` (from 1), without its line break.
     pub fn line(&self, line: u32) -> &str {
         self.text.lines().nth(line.saturating_sub(1) as usize).unwrap_or("")
     }
@@ -59,7 +59,7 @@ impl Source {
 pub struct Lines(Vec<u32>);
 
 impl Lines {
-    /// Of a source.
+    /// Indexes a source.
     pub fn new(source: &Source) -> Self {
         let ends = source.text.bytes().enumerate().filter(|(_, b)| *b == b'\n');
         Self(std::iter::once(0).chain(ends.map(|(i, _)| i as u32 + 1)).collect())
@@ -95,25 +95,25 @@ pub fn short_names(sources: &[Source]) -> Vec<String> {
     names
 }
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The script does not run.
     Error,
-    /// It runs, perhaps not as meant.
+    /// It runs, but perhaps not as intended.
     Warning,
 }
 
-/// One thing wrong with a script.
+/// An error or a warning about a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,
     /// Stable, kebab-case: `arity`, `unknown-field`. Tests and editors match on it.
     pub code: &'static str,
-    /// What it is about.
+    /// The place of the fault.
     pub span: Span,
-    /// Names the thing, in the user's terms; no final stop.
+    /// The message, in the user's terms, without a final period.
     pub message: String,
     /// Other places that explain it (`first used with a key here`).
     pub related: Vec<(Span, String)>,
@@ -133,23 +133,23 @@ impl Diagnostic {
         }
     }
 
-    /// An error at a place.
+    /// Creates an error at a place.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Error, code, span, message: message.into(), related: Vec::new(), help: None }
     }
 
-    /// A warning at a place.
+    /// Creates a warning at a place.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, span, message) }
     }
 
-    /// With the remedy.
+    /// Adds the remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// With `did you mean` when one of the candidates is near.
+    /// Adds `did you mean` if one of the candidates is similar.
     pub fn suggest<'a>(self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
         match nearest(word, candidates) {
             Some(near) => self.help(format!("did you mean `{near}`?")),
@@ -157,22 +157,22 @@ impl Diagnostic {
         }
     }
 
-    /// With another place.
+    /// Adds another place.
     pub fn related(mut self, span: Span, text: impl Into<String>) -> Self {
         self.related.push((span, text.into()));
         self
     }
 }
 
-/// All that is wrong with a script, in order of finding.
+/// All errors and warnings of a script, in the order in which they were found.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
-/// Maximum number of diagnostics with one code that are shown. One cause may have hundreds of them, all alike.
+/// Maximum number of diagnostics with one code that are shown. One cause may produce hundreds of similar ones.
 const MOST_ALIKE: usize = 20;
 
 impl Diagnostics {
-    /// The first ones of each code. The last one says how many it stands for.
+    /// The first ones of each code. The last one has the number of omitted ones.
     pub fn brief(&self) -> Self {
         let mut alike = BTreeMap::new();
         let number = |counts: &mut BTreeMap<(bool, &'static str), usize>, d: &Diagnostic| {
@@ -212,8 +212,8 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-/// The candidate that `word` was most likely meant to be: within a third of its length in edits. Of those equally near, one
-/// of the same length: letters are more often swapped (`prinft`) than left out.
+/// The candidate that `word` was most likely meant to be: within a third of its length in edits. Of several at the same
+/// distance, one of the same length is preferred, because letters are more often swapped (`prinft`) than omitted.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(1);
     let score = |c: &str| strsim::damerau_levenshtein(word, c);
@@ -226,7 +226,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(.., c)| c)
 }
 
-/// Something only we can have got wrong: a stage was handed what the stage before promises not to make.
+/// Panics because of a bug in rbt: a stage received input that the previous stage guarantees not to produce.
 #[macro_export]
 macro_rules! bug {
     ($($arg:tt)*) => {

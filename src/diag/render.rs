@@ -13,16 +13,16 @@ use super::{Diagnostic, Diagnostics, Severity, Source, Span};
 use crate::terminal::{self, paint};
 use anstyle::Style;
 
-/// Columns of a source line that are shown at most; a longer line is cut to what surrounds the caret.
+/// Maximum number of displayed columns of a source line; a longer line is cut around the caret.
 const WIDTH: usize = 120;
 /// The number of bytes around the caret that are read to find these columns.
 const NEAR: usize = 8192;
-/// Before a source line.
+/// Precedes a source line.
 const INDENT: &str = "    ";
-/// Columns to a tab.
+/// Width of a tab in columns.
 const TAB: usize = 4;
 
-/// All of them, errors first, each ending in a line break. `color` adds terminal colors.
+/// Renders diagnostics, errors first, each ending in a line break. `color` adds terminal colors.
 pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     let (mut out, diags) = (String::new(), diags.brief());
     for severity in [Severity::Error, Severity::Warning] {
@@ -33,18 +33,18 @@ pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     out
 }
 
-/// Can it make a terminal show other text than is there? Control characters do, and so do the characters that end a line or
-/// change the direction of writing (Unicode Standard Annex 9, "Trojan Source").
+/// Can it make a terminal show other text than there is? Control characters can, and so can the characters that end a
+/// line or change the direction of writing (Unicode Standard Annex 9, "Trojan Source").
 pub fn is_deceptive(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text in one line, and nothing in it that drives a terminal: names of files and tokens come from others.
+/// A text in one line without terminal control characters, because names of files and tokens are untrusted.
 pub fn plain(text: &str) -> String {
     uncommanded(&text.chars().map(|c| if is_deceptive(c) { '\u{FFFD}' } else { c }).collect::<String>()).into_owned()
 }
 
-/// The same for what may have several lines, and tabs. The first one is not the beginning of what is written.
+/// The same for texts of several lines, and with tabs. The first one is not at the start of the output.
 pub fn plain_lines(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(plain).collect::<Vec<_>>().join("\t");
     let mut lines = text.split('\n');
@@ -131,7 +131,7 @@ fn excerpt(out: &mut String, source: Option<&Source>, span: Span, style: Style, 
     underlined(out, line, (start - from, end - from), style, color);
 }
 
-/// A line, and an underline from one byte of it to another, with terminal colors where `style` names one (`1;31`).
+/// A line, and an underline from one byte of it to another, in the terminal colors of `style`, if any.
 pub fn underline(line: &str, from: usize, to: usize, style: Option<Style>) -> String {
     let mut out = String::new();
     let (from, to) = (floor(line, from), floor(line, to));
@@ -144,12 +144,12 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
     if line.is_empty() {
         return;
     }
-    // A message costs the same in a line of any length.
+    // The cost of a message does not depend on the length of the line.
     let skipped = floor(line, first.saturating_sub(NEAR));
     let line = line.get(skipped..floor(line, first.saturating_add(NEAR))).unwrap_or("");
     let (first, last) = (first - skipped, last - skipped);
     let (mut shown, mut columns) = (String::new(), 0);
-    // Columns of the underline's two ends.
+    // The columns of both ends of the underline.
     let (mut left, mut right) = (None, None);
     for (at, c) in line.char_indices() {
         if at >= first {
@@ -160,7 +160,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
         }
         match c {
             '\t' => shown.push_str(&" ".repeat(TAB)),
-            // Nothing in a script may drive the terminal.
+            // A script must not control the terminal.
             c if is_deceptive(c) => shown.push('\u{FFFD}'),
             c => shown.push(c),
         }
@@ -175,7 +175,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
     out.push_str(&format!("{INDENT}{shown}\n{INDENT}{}{}\n", " ".repeat(left), paint(&mark, style, color)));
 }
 
-/// Some [`WIDTH`] columns of a line, `caret` among them, and how many columns its text has moved to the left.
+/// Some [`WIDTH`] columns of a line around `caret`, and the number of columns by which its text moved to the left.
 fn window(line: &str, columns: usize, caret: usize) -> (String, usize) {
     if columns <= WIDTH {
         return (line.to_string(), 0);
@@ -245,7 +245,7 @@ mod tests {
         };
         assert_eq!(shown(b"\x1b[31mX\n\r\t\0\x7f"), r"\x1b[31mX\n\r\t\x00\x7f");
         assert_eq!(shown("\u{9b}31m é 日本".as_bytes()), r"\xc2\x9b31m é 日本");
-        // two halves of U+009B, told one after the other
+        // two halves of U+009B, printed one after the other
         assert_eq!((shown(b"\xc2"), shown(b"\x9b")), (r"\xc2".into(), r"\x9b".into()));
         for c in (0..=0x10FFFF).filter_map(char::from_u32) {
             let told = shown(c.to_string().as_bytes());

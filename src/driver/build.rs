@@ -42,7 +42,7 @@ pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
     if let Some(text) = help_of_script(&front, &tree) {
         return to_stdout(|out| out.write_all(diag::plain_lines(&text).as_bytes()));
     }
-    // features of the kernel are found by trying
+    // testing the features of the kernel needs privileges
     require_privileges()?;
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let bundle = bundle(&mut front, &tree, &sys, asked)?;
@@ -79,7 +79,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
             Err(_) => {}
         }
     }
-    // what does not matter for this kernel does not matter for others
+    // a part that does not matter for this kernel does not matter for others either
     let knows = |part: &Part| variants.first().is_none_or(|first: &Variant| first.requirements.knows(part));
     let namespaces = if knows(&Part::Namespace) { BTreeSet::from([own.namespace, None]) } else { [own.namespace].into() };
     let cpus = if knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
@@ -118,7 +118,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     Ok(Bundle::new(variants, &checked.settings, script, sys, about))
 }
 
-/// Finds a variant for a kernel, or makes one.
+/// Finds a variant for a kernel, or compiles one.
 ///
 /// # Errors
 /// Why the script does not run on it.
@@ -152,7 +152,7 @@ fn compile_to_fit(
     Ok(checked)
 }
 
-/// Says which of the kernels the bundle runs on.
+/// Reports which of the kernels the bundle runs on.
 fn report(kernels: &[CheckedKernel], quiet: bool) {
     let width = kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0);
     for CheckedKernel { name, release, why_not } in kernels.iter().filter(|kernel| !quiet || kernel.why_not.is_some()) {
@@ -161,14 +161,14 @@ fn report(kernels: &[CheckedKernel], quiet: bool) {
     }
 }
 
-/// Of a machine that is larger than this one: one with more can run it only if their number does not matter.
+/// The number of CPUs of a larger machine than this one, which can run the variant only if the number does not matter.
 const MANY_CPUS: u32 = 1024;
 
 /// A kind of kernel.
 struct Kind {
     name: String,
     lacks: BTreeSet<Feature>,
-    /// What is not used, because it differs between kernels.
+    /// Mechanisms that are not used, because they differ between kernels.
     without: &'static [Mechanism],
 }
 
@@ -211,7 +211,7 @@ fn compiled(
         let made = variant(front, tree, target, &without, (asked, artifact), fixed).named(this_kernel());
         let artifact =
             made.artifact(target).map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
-        // What this kernel refuses, another one with the same answers refuses as well.
+        // Another kernel with the same answers also rejects what this kernel rejects.
         let Err(e) = runtime::load(&artifact, &checked.settings, sys, Options::default()).map(drop) else { return Ok((checked, made)) };
         let mechanisms = refused_mechanisms(&e, &compiled, &checked, sys);
         if mechanisms.is_empty() {
@@ -233,7 +233,7 @@ fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machin
     Some(made)
 }
 
-/// With relocations and requirements.
+/// Adds relocations and requirements.
 fn variant(
     front: &Frontend,
     tree: &ast::Script,
@@ -274,7 +274,8 @@ fn silent<'a>(
     }
 }
 
-/// A version of Linux, the features that came after it, and what is then not used: raw tracepoints have had other arguments.
+/// A version of Linux, the features added after it, and the mechanisms that are then not used, because the arguments of
+/// raw tracepoints differ.
 type Newer = (&'static str, &'static [&'static [Feature]], &'static [Mechanism]);
 const NEWER: [Newer; 2] = [("6.1", &[AFTER_6_1], &[]), ("5.10", &[AFTER_6_1, AFTER_5_10], &[Mechanism::RawTracepoint, Mechanism::Fentry])];
 const AFTER_6_1: &[Feature] = &[
@@ -320,7 +321,7 @@ fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// What the bundle is, for its user.
+/// The description of the bundle for its user.
 fn help(front: &Frontend, tree: &ast::Script, checked: &Checked) -> String {
     let text = front.sources.first().map_or("", |source| source.text.as_str());
     let header = Header::of(text);

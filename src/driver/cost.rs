@@ -17,7 +17,7 @@ use crate::settings::{Overhead, write_overhead};
 use crate::streams::{report, to_stdout};
 use crate::verdict::{Finding, Level, Outcome, State, rule};
 
-/// Runs the script, and prints what it has cost.
+/// Runs the script, and prints its cost.
 pub(super) fn cost(asked: &Cost) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let measured = Rc::new(RefCell::new(None));
@@ -31,7 +31,7 @@ pub(super) fn cost(asked: &Cost) -> Result<u8, Failure> {
             return Err(Failure::reported(not_run(&failure, false)));
         }
     };
-    // the help of the script
+    // the run only printed the script's help
     let Some(costs) = measured.borrow_mut().take() else { return Ok(status) };
     let text = if asked.json { json(&costs, asked.limit) } else { text(&costs, asked.limit) };
     to_stdout(|out| out.write_all(text.as_bytes()))?;

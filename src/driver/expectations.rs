@@ -24,17 +24,17 @@ use crate::streams::{Stdout, not_written, report, to_stderr};
 use crate::syntax::{self, ast};
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, SourceLocation, Style, USAGE};
 
-/// Failures that are the machine's, wherever they turn up.
+/// Failures caused by the machine, at any stage.
 const OF_THE_MACHINE: &[&str] = &["no-permission", "no-command", "no-process", "no-cgroup", "not-readable", "not-written", "kernel"];
 
-/// What is expected of a run.
+/// The expectations of a run.
 #[derive(Default)]
 pub(super) struct Budget {
     written: Vec<ParsedExpectation>,
-    /// Once they were held against the script.
+    /// Expectations after their check against the script.
     checked: Vec<Expectation>,
     reports: Vec<To>,
-    /// The script's output shares the destination of a report, and is fenced off from it.
+    /// The script's output shares the destination of a report, and is separated from it by a fence.
     fence: Option<Fence>,
     /// The results of the run, after it has ended.
     last: Rc<RefCell<Option<FinalResults>>>,
@@ -51,7 +51,7 @@ struct ParsedExpectation {
     tree: ast::Expr,
 }
 
-/// What ends the script's part of the output; written when it is dropped.
+/// The end of the script's part of the output, which is written on drop.
 struct Fence {
     end: String,
     to: Box<dyn Write>,
@@ -74,7 +74,7 @@ impl Drop for Fence {
     }
 }
 
-/// A report to be written.
+/// The destination of a report.
 struct To {
     format: &'static verdict::Format,
     /// None: standard output.
@@ -103,13 +103,13 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
     }
 }
 
-/// The status of a script with expectations that did not run; `checked`: nothing was wrong with the script.
+/// The status of a script with expectations that did not run; `checked`: the script has no errors.
 pub(super) fn not_run(failure: &Failure, checked: bool) -> u8 {
     if checked || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE }
 }
 
 impl Budget {
-    /// Reads and parses what is expected; its texts are added to the sources.
+    /// Reads and parses the expectations; their texts are added to the sources.
     pub fn read(&mut self, front: &mut Frontend) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         for text in &front.run.expected.texts {
@@ -169,7 +169,7 @@ impl Budget {
         }
     }
 
-    /// Holds what is expected against the script's maps, and makes sure that the reports can be written.
+    /// Checks the expectations against the script's maps, and makes sure that the reports can be written.
     pub fn check(&mut self, maps: &[Map], front: &Frontend) -> Result<(), Failure> {
         let (mut checked, mut wrong) = (Vec::new(), Vec::new());
         for w in &self.written {
@@ -194,7 +194,7 @@ impl Budget {
         self.may_lack = settings.missing_probes == MissingProbes::Ignore;
     }
 
-    /// The results are known.
+    /// Stores the results.
     pub fn ended(&self, last: FinalResults) {
         *self.last.borrow_mut() = Some(last);
     }
@@ -230,13 +230,13 @@ impl Budget {
         self.written.iter().any(|w| w.source == source)
     }
 
-    /// Asks for the maps that are needed.
+    /// Requests the maps that the expectations use.
     pub fn on_end(&self) -> OnEnd {
         let last = self.last.clone();
         OnEnd { maps: expect::names(&self.checked), report: Box::new(move |found| *last.borrow_mut() = Some(found)) }
     }
 
-    /// The run is over, and so is the command.
+    /// Called when the run is over, and so is the command.
     pub fn ran(&self, child: Option<child::Exit>) {
         self.child.set(child);
     }
@@ -263,7 +263,7 @@ impl Budget {
         Some(outcomes)
     }
 
-    /// Writes the reports. Gives the status.
+    /// Writes the reports, and returns the status.
     pub fn report(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
         self.fence = None;
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
@@ -307,7 +307,7 @@ fn uncommented(line: &str) -> &str {
     comment.map_or(line, |(at, _)| line.get(..at).unwrap_or(line))
 }
 
-/// Lines that say something, with their numbers and places; blanks around them are left out.
+/// Nonempty lines, with their numbers and ranges, without the blanks around them.
 fn lines(text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
     let mut at = 0;
     text.split_inclusive('\n').zip(1..).filter_map(move |(line, number)| {

@@ -27,7 +27,7 @@ pub fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// Gives true where the canonical text is another than the script's.
+/// Returns true if the canonical text differs from the script's.
 fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
     let source = read(input)?;
     let text = canonical(&source, asked.color)?;
@@ -50,7 +50,7 @@ fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
     Ok(changes)
 }
 
-/// The canonical text, which has been seen to have the same words and to be canonical.
+/// The canonical text, after checks that it has the same words and is itself canonical.
 fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
     let (text, again) = {
         let text = formatted(source, color)?;

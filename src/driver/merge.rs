@@ -18,7 +18,7 @@ use crate::render::{Base, RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
 use crate::value::Value;
 
-/// Messages about one input before it is only counted how many there are.
+/// Number of messages about one input; further ones are only counted.
 const MOST_MESSAGES: usize = 20;
 
 pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
@@ -87,7 +87,7 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
     }
 }
 
-/// What `--diff` compares with.
+/// The base of `--diff`.
 pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
     let Some(text) = &run.diff else { return Ok(None) };
     if text.starts_with('@') {
@@ -155,7 +155,7 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
     renderer.finish().map(|_| ())
 }
 
-/// What is missing in the sum.
+/// Data missing from the sum.
 struct Problems {
     messages: usize,
     color: bool,

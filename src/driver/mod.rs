@@ -43,7 +43,7 @@ mod serve;
 mod snapshot;
 mod start;
 
-/// Runs the command line; the first argument is the program's own name. Gives the exit status.
+/// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
     let (result, color) = match startup::stack::raise().and_then(|()| cli::parse(args)) {
@@ -97,7 +97,7 @@ fn explain(words: &[String]) -> Result<String, Failure> {
     }
 }
 
-/// The whole way of a script, and of what is expected of it.
+/// Takes a script, with its expectations, through all stages.
 fn run(run: &Run) -> Result<u8, Failure> {
     if run.expected.is_empty() { script(run, None, None) } else { expectations::run(run) }
 }
@@ -166,7 +166,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
     launch_script(launch, checked, compiled, child, &sys, &mut front, budget)
 }
 
-/// Runs a compiled script. It is compiled again if the kernel refuses what was chosen in place of what the script names.
+/// Runs a compiled script. It is compiled again if the kernel refuses a mechanism that rbt chose.
 fn launch_script(
     launch: Launch,
     mut checked: Checked,
@@ -180,7 +180,7 @@ fn launch_script(
         match start::start(&launch, &checked, &compiled, &mut child, sys, front, budget) {
             Ok(status) => break Ok(status),
             Err(start::StartError::Failed(failure)) => break Err(failure),
-            // never the same again, since none of them is used then
+            // this cannot repeat, because none of these mechanisms is used again
             Err(start::StartError::AttachRefused(mechanisms)) => checked.settings.no_features.extend(mechanisms),
         }
         match compile(&checked, sys, front, true) {

@@ -15,11 +15,11 @@ use crate::system::relocations::{Relocation, Sample, derive, same_shape};
 use crate::system::varied::{Variation, Varied};
 use crate::system::{Feature, TargetInfo};
 
-/// How many times it is compiled to find relocations, and then to check them.
+/// The number of compilations to find relocations, and to check them.
 const SAMPLES: u64 = 6;
-/// How many times to see whether numbers change more than numbers.
+/// The number of compilations to test whether numbers have effects other than on numbers.
 const FEW: u64 = 3;
-/// Numbers of processors for which the code must be the same, if their number is to be of no matter.
+/// Numbers of processors for which the code must be the same if their number does not matter.
 const CPUS: [u32; 4] = [1, 3, 64, 1000];
 
 /// A script for many kernels.
@@ -29,7 +29,7 @@ pub(super) struct Template {
     pub requirements: Requirements,
 }
 
-/// Compiles for a target; none where that fails.
+/// Compiles for a target; none if that fails.
 pub(super) type Compile<'a> = dyn Fn(&dyn TargetInfo) -> Option<Artifact> + 'a;
 
 /// A number that may become relocatable.
@@ -40,11 +40,11 @@ enum Number {
     Size(u32),
 }
 
-/// What has an effect on the code, as was found for other kinds of kernels: it is not tried again.
+/// The parts with an effect on the code, as found for other kinds of kernels: they are not tested again.
 #[derive(Default)]
 pub(super) struct FixedParts(HashSet<(String, Part)>);
 
-/// An object, and the values of the numbers that it was compiled with.
+/// An object, and the values of the numbers with which it was compiled.
 type Compiled = (Artifact, Vec<u32>);
 
 struct TrialCompiler<'a> {
@@ -55,11 +55,12 @@ struct TrialCompiler<'a> {
     /// The first places of structs, by ID.
     places: HashMap<u32, (usize, Part)>,
     fixed: RefCell<&'a mut FixedParts>,
-    /// The numbers of the latest samples, with these.
+    /// The numbers and the objects of the latest samples.
     latest: RefCell<(Vec<Number>, Vec<Compiled>)>,
 }
 
-/// A template of a script that was compiled to `plain` for `sys`, which was asked this. `mentions` tells which names occur in the script.
+/// A template of a script that was compiled to `plain` for `sys`, with these queries. `mentions` says which names occur
+/// in the script.
 pub(super) fn template(
     compile: &Compile<'_>,
     sys: &dyn TargetInfo,
@@ -79,7 +80,7 @@ pub(super) fn template(
     let mut moved = trial.movable(&numbers, &|numbers| trial.keeps_shape(numbers));
     let mut found = trial.relocations(&moved);
     if found.is_none() {
-        // of some it is not known how instructions follow from them
+        // for some it is unknown how instructions depend on them
         moved = trial.movable(&moved, &|numbers| trial.relocations(numbers).is_some());
         found = trial.relocations(&moved);
     }
@@ -164,7 +165,7 @@ impl TrialCompiler<'_> {
 
     /// Parts of answers that do not change the code.
     fn without_effect(&self, mentions: &dyn Fn(&str) -> bool) -> BTreeSet<(usize, Part)> {
-        // sets of parts that are likely to matter or not to matter together
+        // sets of parts that are likely to matter, or not to matter, together
         let mut sets: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
         for (index, one) in self.asked.iter().enumerate() {
             for (part, _) in one.parts() {
@@ -201,7 +202,7 @@ impl TrialCompiler<'_> {
         self.fixed.borrow_mut().0.insert((name, part.clone()));
     }
 
-    /// The code knows the number of processors only as one up to a power of two.
+    /// The code depends on the number of processors only through the next power of two.
     fn most_cpus(&self) -> Option<(usize, Part)> {
         let of =
             |(index, one): (usize, &RecordedAnswer)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
@@ -214,7 +215,7 @@ impl TrialCompiler<'_> {
         coarse.then_some((index, Part::AtMost(most)))
     }
 
-    /// Adds those of the parts that have no effect, also with those that are there already.
+    /// Adds those of the parts that have no effect, even together with those already added.
     fn loosen(&self, parts: &[(usize, Part)], free: &mut BTreeSet<(usize, Part)>) {
         if parts.is_empty() {
             return;
@@ -265,7 +266,7 @@ impl TrialCompiler<'_> {
             match number {
                 Number::Part(index, part) => {
                     let align = self.asked.get(*index).map_or(8, |one| one.align(part)).max(1);
-                    // loads have room for the sum of three
+                    // loads have room for the sum of three offsets
                     let value = 64 + (any % (8192 / u64::from(align))) as u32 * align;
                     by.parts.insert((*index, part.clone()), Change::To(value));
                     values.push(value);
@@ -280,7 +281,7 @@ impl TrialCompiler<'_> {
         (by, values)
     }
 
-    /// The numbers that can be any, together, by this measure.
+    /// The numbers that may have any value, together, by this criterion.
     fn movable(&self, numbers: &[Number], is_good: &dyn Fn(&[Number]) -> bool) -> Vec<Number> {
         let mut moved = Vec::new();
         let of = |number: &Number| self.first_part(number);
@@ -338,7 +339,7 @@ impl TrialCompiler<'_> {
     }
 }
 
-/// The generator of the same name: the same numbers each time, so that a script has the same bundle.
+/// The splitmix generator: it yields the same numbers each time, so that a script has the same bundle.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -29,15 +29,15 @@ use crate::state::State;
 use crate::streams::{report, to_stderr};
 use crate::system::machine::live::Live;
 
-/// What the options of `rbt serve` are called.
+/// The names of the options of `rbt serve`.
 const SAID: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
 /// The ending of a script's name.
 const ENDING: &str = "bt";
 /// How long a run may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks for a signal while a script starts.
+/// The interval between two checks for a signal while a script starts.
 const NAP: Duration = Duration::from_millis(100);
-/// Between two looks for the last state of a run.
+/// The interval between two checks for the last state of a run.
 const LOOK: Duration = Duration::from_millis(5);
 /// The stack of a thread, which parses and compiles: that of a main thread.
 const STACK: usize = 8 << 20;
@@ -88,7 +88,7 @@ struct Folder<'a> {
 
 /// A run that was attached.
 struct Running {
-    /// Of its texts.
+    /// The digest of its texts.
     digest: String,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
@@ -108,7 +108,7 @@ impl EndFlag {
         self.changed.notify_all();
     }
 
-    /// Waits, at most this long. Is it over?
+    /// Waits this long at most, and returns true if it is over.
     fn wait(&self, longest: Duration) -> bool {
         let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
         let (is, _) = self.changed.wait_timeout_while(is, longest, |is| !*is).unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl EndFlag {
 }
 
 impl Running {
-    /// Ends it, and gives what it has counted.
+    /// Ends the run, and returns its counts.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
         let until = Instant::now() + PATIENCE;
@@ -130,13 +130,13 @@ impl Running {
 /// The result of starting a script.
 enum Outcome {
     Attached(Arc<Running>),
-    /// Its texts are those of the run that is there.
+    /// Its texts are those of the current run.
     Unchanged,
     Failed(String),
 }
 
 impl Folder<'_> {
-    /// Starts what is new and what has changed, and ends what is gone.
+    /// Starts new and changed scripts, and ends removed ones.
     fn load(&mut self, signals: &ProcessSignals) {
         let found = match scripts(&self.asked.folder) {
             Ok(found) => found,
@@ -216,11 +216,11 @@ impl Folder<'_> {
     }
 }
 
-/// A script that is started, on its thread.
+/// A script to be started, on its own thread.
 struct Script {
     name: String,
     run: Run,
-    /// What it replaces.
+    /// The run that it replaces.
     before: Option<Arc<Running>>,
     remote: Arc<Remote>,
     board: Arc<ScriptRegistry>,
@@ -257,7 +257,7 @@ impl Script {
         }
     }
 
-    /// The whole way of a script; what is attached is put into `attached`.
+    /// Takes the script through all stages, and stores the attached run in `attached`.
     fn run_to_end(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>) -> Result<u8, Failure> {
         let run = &self.run;
         let mut front = Frontend::new(run);
@@ -265,7 +265,7 @@ impl Script {
         let tree = front.parse()?;
         check_script_args(run, &front, &tree)?;
         let digest = start::digest(&front, None);
-        // one that failed is tried again
+        // a failed script is tried again
         if self.before.as_ref().is_some_and(|before| before.digest == digest) && !self.board.has_failed(&self.name) {
             return Ok(0);
         }

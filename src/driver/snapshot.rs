@@ -21,7 +21,7 @@ use crate::system::snapshot::{self, Contents, Snapshot, capture};
 use crate::system::{Missing, TargetInfo, kernel_files};
 use crate::terminal::{self, paint};
 
-/// Gives the exit status.
+/// Returns the exit status.
 pub fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
     match &asked.task {
         Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, asked.color),
@@ -38,7 +38,7 @@ pub fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
     }
 }
 
-/// A snapshot, or what is wrong with it as a failure.
+/// A snapshot, or a failure that describes the fault.
 pub fn open(file: &Path) -> Result<Snapshot, Failure> {
     Snapshot::open(file).map_err(failure)
 }
@@ -52,7 +52,7 @@ fn failure(missing: Missing) -> Failure {
 }
 
 fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
-    // before the work, which takes a while
+    // checked first, because the work takes a while
     let whereto = |path: &&Path| *path != Path::new("-") && path.parent().is_some_and(|dir| !dir.as_os_str().is_empty() && !dir.is_dir());
     if let Some(path) = to.filter(whereto) {
         let failure = not_written(&path.display().to_string(), &io::Error::from_raw_os_error(libc::ENOENT));
@@ -90,7 +90,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress)
     whole.used(&of).map_err(failure)
 }
 
-/// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. The result tells whether the script
+/// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. Returns true if the script
 /// parses.
 fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
@@ -104,7 +104,7 @@ fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     if !configured || compiles(&tree, &settings, sys, &sources) {
         return true;
     }
-    // one point that is not there keeps no other from being asked for
+    // a missing attach point does not prevent queries about others
     for (i, item) in tree.items.iter().enumerate() {
         let ast::Item::Probe(probe) = item else { continue };
         for point in &probe.points {
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::tools::TOOLS;
 
-    /// What a script becomes on a kernel: its instructions, or what is wrong with it.
+    /// The result of compiling a script for a kernel: its instructions, or its errors.
     fn explained(text: &str, sys: &dyn TargetInfo) -> String {
         let source = Source { name: "test".into(), text: text.into() };
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
@@ -293,7 +293,7 @@ mod tests {
         if all.btf.is_empty() || all.events.is_none() {
             return eprintln!("skipped: needs BTF and tracefs: {:?}", all.missing);
         }
-        // between them they ask for lists, for members found through others, and for what is not there
+        // together they query lists, members found through others, and missing things
         let more = [
             "rawtracepoint:sched_* { @[probe] = count(); }",
             "kprobe:vfs_rea* { @ = count(); } fentry:tcp_* { @ = count(); }",

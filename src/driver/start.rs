@@ -25,7 +25,7 @@ use crate::system::TargetInfo;
 pub(super) enum StartError {
     /// A permanent failure.
     Failed(Failure),
-    /// The kernel will not have these in place of what the script names: to be compiled without.
+    /// The kernel rejects these mechanisms: compile the script without them.
     AttachRefused(Vec<Mechanism>),
 }
 
@@ -69,7 +69,7 @@ pub(super) fn start(
     Ok(status)
 }
 
-/// What running needs to know of a script besides its compiled form.
+/// The information about a script, besides its compiled form, that running it needs.
 pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Described {
     let first = front.sources.first();
     Described {
@@ -95,7 +95,7 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
     }
 }
 
-/// The digest of a script's texts, without those of what is expected of it.
+/// The digest of a script's texts, without those of its expectations.
 pub(super) fn digest(front: &Frontend, budget: Option<&Budget>) -> String {
     let mut digest = Sha256::new();
     for (i, source) in front.sources.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(super) fn digest(front: &Frontend, budget: Option<&Budget>) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Names of maps that `end` empties without showing them: the script only works with them.
+/// Names of maps that `end` clears without showing them: they are internal to the script.
 fn working_maps(script: &hir::Script) -> Vec<String> {
     let (mut shown, mut emptied) = (BTreeSet::new(), BTreeSet::new());
     for probe in script.probes.iter().filter(|p| p.sites.iter().any(|site| matches!(site.attach, Attach::End))) {
@@ -124,10 +124,10 @@ fn working_maps(script: &hir::Script) -> Vec<String> {
     emptied.difference(&shown).filter_map(|map| script.maps.get(*map)).map(|map| map.name.clone()).collect()
 }
 
-/// Characters of a script that documents show as its name.
+/// Maximum length of a script's text that documents show as its name.
 const MOST_OF_NAME: usize = 60;
 
-/// What a script without a file is called.
+/// The name of a script without a file.
 fn first_words(script: &str) -> String {
     let text = script.split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(MOST_OF_NAME) {
@@ -136,7 +136,7 @@ fn first_words(script: &str) -> String {
     }
 }
 
-/// The probes of a script, each by the names of its sites. One that does nothing here has left its work to another.
+/// The probes of a script, each as the names of its sites. A probe without a body here is left out: another does its work.
 fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
     let mut blocks: Vec<(Span, Vec<String>)> = Vec::new();
     for probe in script.probes.iter().filter(|p| !p.body.is_empty()) {
@@ -149,8 +149,8 @@ fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
     blocks.into_iter().map(|(_, names)| names).collect()
 }
 
-/// The script's own filters, as the user gave them: those of a tool or a verb. None for other scripts, as only the author knows what
-/// they show.
+/// The script's own filters, as the user gave them: those of a tool or a verb. None for other scripts, because only
+/// their authors know what they show.
 fn filters(run: &Run, checked: &Checked) -> Option<Vec<String>> {
     match &run.program {
         Program::Tool(_) => {

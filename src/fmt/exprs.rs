@@ -31,7 +31,7 @@ impl Items<'_, '_> {
         if t.parts.len() < 2 {
             return self.tight(t);
         }
-        // Several conditions have a line each.
+        // Several conditions are on separate lines.
         let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
         self.open(BreakMode::All, REST);
         let mut after_question = false;

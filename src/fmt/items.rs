@@ -1,6 +1,6 @@
 //! Layout items: the words of a script in order, with the places where lines may or must break.
 
-#![allow(clippy::wildcard_enum_match_arm)] // the grammar says which shapes may stand inside another
+#![allow(clippy::wildcard_enum_match_arm)] // the grammar determines which shapes can be nested
 
 use std::borrow::Cow;
 
@@ -203,7 +203,8 @@ impl<'s> Items<'_, 's> {
         for (n, part) in t.parts.iter().enumerate() {
             match part {
                 ShapePart::Tree(b) if b.rule == Rule::block => {
-                    // the last two of three slashes would hide the brace's line from the first, which then begins a predicate
+                    // the last two of three slashes would hide the brace's line from the scan, for which the first then
+                    // begins a predicate
                     let slashes = t.parts.get(n.saturating_sub(1)).and_then(ShapePart::first).and_then(|i| self.words.get(i));
                     self.push(if slashes.is_some_and(|w| w.text.contains("///")) { Item::Space } else { Item::Break });
                     self.push(Item::Close);
@@ -295,7 +296,7 @@ impl<'s> Items<'_, 's> {
             _ => true,
         });
         let style = if all_values { style } else { Style::Lines };
-        // either all of its blocks are broken or none is
+        // either all or none of its blocks are broken
         self.open(BreakMode::All, 0);
         for (n, part) in t.parts.iter().enumerate() {
             if n > 0 {
@@ -338,8 +339,8 @@ fn is_value(inside: &[ShapePart]) -> bool {
     matches!(inside, [ShapePart::Tree(t)] if t.rule == Rule::expr_stmt && t.parts.len() == 1)
 }
 
-/// Can this statement end with a semicolon without a change of meaning? An expression at the end of a block is the block's value
-/// only without one, and a block takes none.
+/// Can this statement end with a semicolon without a change of meaning? An expression at the end of a block is the
+/// block's value only without one, and a block has none.
 fn wants_semicolon(part: &ShapePart, words: &[Word]) -> bool {
     match part {
         ShapePart::Tree(t) => match t.rule {

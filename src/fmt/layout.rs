@@ -117,7 +117,7 @@ fn plan(items: &[Item]) -> Plan {
 
 fn next_breaks(items: &[Item]) -> Vec<usize> {
     let mut next = vec![items.len(); items.len()];
-    // Of each open group, the next break in it or around it; and the next end of a line anywhere.
+    // For each open group, the next break in it or around it; and the next line break anywhere.
     let mut nearest = vec![items.len()];
     let mut hard = items.len();
     for (i, item) in items.iter().enumerate().rev() {

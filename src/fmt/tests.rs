@@ -2,7 +2,7 @@ use super::*;
 use crate::diag::Source;
 use crate::syntax;
 
-/// Formats a script, and holds it to its promises.
+/// Formats a script, and checks the guarantees.
 fn fmt(text: &str) -> String {
     let (tree, out) = once(text).unwrap_or_else(|| panic!("does not parse:\n{text}"));
     let Some((tree_again, again)) = once(&out) else { panic!("what was made does not parse:\n{text}\n--- made\n{out}") };
@@ -32,10 +32,10 @@ fn body(text: &str) -> String {
     inside.lines().map(|l| format!("{}\n", l.strip_prefix("  ").unwrap_or(l))).collect()
 }
 
-/// A rule that is new in the grammar is a word or a tree: who adds it says which, here or in `TREES`.
+/// A new rule of the grammar must be classified as a word or a tree, here or in `TREES`.
 #[test]
 fn knows_every_shape() {
-    // Kept as they are, or silent: the grammar makes no pair of them.
+    // Unchanged, or silent: the grammar makes no pair of them.
     const WORDS: &str = "EOI WHITESPACE COMMENT gap piece replacement top_item shebang c_item c_line c_definition c_word c_attribute c_parens c_braces \
         bare_value points tight_points attach_point tight_point label provider segment tight_segment segment_text tight_text tight_char \
         predicate_end braced simple simple_stmt for_head assign_op run prefix bang binary_op question colon block_atom atom argument \
@@ -185,7 +185,8 @@ fn comments_keep_their_places() {
 
 #[test]
 fn time_grows_with_the_length() {
-    // the processor's time, in nanoseconds: a busy machine takes none of it (Documentation/scheduler/sched-stats.rst)
+    // processor time in nanoseconds, which other load on the machine does not affect
+    // (Documentation/scheduler/sched-stats.rst)
     let now = || -> u64 { std::fs::read_to_string("/proc/thread-self/schedstat").unwrap().split(' ').next().unwrap().parse().unwrap() };
     let time = |lines: usize| {
         let line = "  @a[1, \"b\"] = (uint64)nsecs / 1000 + f(1, 2) ? 3 : 4; // c\n";

@@ -3,30 +3,30 @@
 //! A comment that ends a line belongs to the word before it, and any other comment to the next word. The layout keeps these
 //! places, so formatting the result again attaches each comment to the same word. This makes formatting idempotent.
 
-#![allow(clippy::wildcard_enum_match_arm)] // few of the grammar's shapes are laid out in a way of their own
+#![allow(clippy::wildcard_enum_match_arm)] // only a few of the grammar's shapes have a special layout
 
 use crate::syntax::shape::{Node, Rule};
 
-/// A shape of the grammar, with all that stands in it but blanks, comments and what no canonical script has.
+/// A shape of the grammar with all its contents, except for blanks, comments and tokens that no canonical script has.
 pub struct Tree {
-    /// Which.
+    /// Its rule.
     pub rule: Rule,
-    /// Parentheses that cast.
+    /// Are they the parentheses of a cast?
     pub cast: bool,
-    /// In order.
+    /// The parts, in order.
     pub parts: Vec<ShapePart>,
 }
 
-/// What a shape has in it.
+/// A part of a shape.
 pub enum ShapePart {
     /// An index into the list of words.
     Word(usize),
-    /// A shape within it.
+    /// A nested shape.
     Tree(Tree),
 }
 
 impl ShapePart {
-    /// The first word of it.
+    /// Its first word.
     pub fn first(&self) -> Option<usize> {
         match self {
             ShapePart::Word(i) => Some(*i),
@@ -34,7 +34,7 @@ impl ShapePart {
         }
     }
 
-    /// Its shape's rule; none of a bracket or a comma.
+    /// The rule of its shape; none for a bracket or a comma.
     pub fn rule(&self, words: &[Word]) -> Option<Rule> {
         match self {
             ShapePart::Word(i) => words.get(*i).and_then(|w| w.rule),
@@ -43,35 +43,35 @@ impl ShapePart {
     }
 }
 
-/// A word, a bracket, an operator; a text that is kept as it is.
+/// A word, a bracket, an operator, or a text that stays unchanged.
 #[derive(Default)]
 pub struct Word<'s> {
     /// As written; empty for the script's end.
     pub text: &'s str,
-    /// None for what the grammar spells without a name.
+    /// None for tokens without a name in the grammar.
     pub rule: Option<Rule>,
     /// Comments before it.
     pub before: Vec<Comment<'s>>,
-    /// Comments behind it that end its line.
+    /// Comments after it that end its line.
     pub after: Vec<&'s str>,
-    /// An empty line stands before it.
+    /// Does an empty line precede it?
     pub blank: bool,
     start: usize,
-    /// It is not written.
+    /// It is omitted in the result.
     dropped: bool,
 }
 
 /// A comment before a word.
 pub struct Comment<'s> {
-    /// With its slashes.
+    /// With its delimiters.
     pub text: &'s str,
     /// It is on its own lines.
     pub own: bool,
-    /// An empty line stands before it.
+    /// Does an empty line precede it?
     pub blank: bool,
 }
 
-/// Takes a script apart. The shape is of this text.
+/// Splits a script into words and shapes. The shape must be of this text.
 pub fn read<'s>(text: &'s str, shape: &Node) -> (Tree, Vec<Word<'s>>) {
     let mut reader = Reader { text, words: Vec::new(), at: 0 };
     let tree = reader.tree(shape);
@@ -83,7 +83,7 @@ pub fn read<'s>(text: &'s str, shape: &Node) -> (Tree, Vec<Word<'s>>) {
 struct Reader<'s> {
     text: &'s str,
     words: Vec<Word<'s>>,
-    /// All before this byte has been read.
+    /// Everything before this byte has been read.
     at: usize,
 }
 
@@ -128,7 +128,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Leaves out second semicolons, and commas before a bracket.
+    /// Drops repeated semicolons, and commas before a bracket.
     fn drop_needless(&mut self, mut tree: Tree) -> Tree {
         let last = tree.parts.len().saturating_sub(1);
         let mut needless = vec![false; tree.parts.len()];
@@ -179,18 +179,18 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// Gives each word its comments.
+/// Attaches comments to words.
 fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
     let kept: Vec<usize> = words.iter().enumerate().filter(|(_, w)| !w.dropped).map(|(i, _)| i).collect();
     let (mut from, mut before): (usize, Option<usize>) = (0, None);
-    // The word before is a separator that goes in front of a comment that ends the line.
+    // The previous word is a separator that moves before a comment that ends the line.
     let mut passed = false;
     for i in kept {
         let Word { start, text: own, rule, .. } = words[i];
         let is_end = rule == Some(Rule::EOI);
         let mut rest = text.get(from..start).unwrap_or("");
         from = start + own.len();
-        // the newlines before each comment, and at last before the word
+        // the number of newlines before each comment, and finally before the word
         let mut found: Vec<(&str, usize)> = Vec::new();
         let mut lines = 0;
         loop {
@@ -213,7 +213,8 @@ fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
         }
         let ended = found.iter().skip(1).map(|(_, n)| *n).chain([lines]).collect::<Vec<_>>();
         let first_own = found.iter().position(|(_, n)| *n > 0).unwrap_or(found.len());
-        // Behind a word are those before the first end of a line; before one, those after the last.
+        // Comments before the first line break belong to the previous word, and those after the last one to the next
+        // word.
         let first_inline = ended.iter().rposition(|n| *n > 0).map_or(0, |n| n + 1);
         for (n, (comment, lines)) in found.into_iter().enumerate() {
             match before {
@@ -227,7 +228,7 @@ fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
     }
 }
 
-/// The comment that a text begins with.
+/// The comment at the start of a text.
 fn comment(text: &str) -> Option<&str> {
     if text.starts_with("//") {
         return text.get(..text.find('\n').unwrap_or(text.len()));
@@ -236,7 +237,7 @@ fn comment(text: &str) -> Option<&str> {
     text.get(..end)
 }
 
-/// The length of the operator, bracket or word at a text's start; white space is none.
+/// The length of the operator, bracket or word at the start of a text; 0 for white space.
 fn mark(text: &str) -> usize {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let word = text.len() - text.trim_start_matches(is_word).len();
@@ -247,7 +248,7 @@ fn mark(text: &str) -> usize {
     }
 }
 
-/// As the grammar's `WHITESPACE`.
+/// As `WHITESPACE` of the grammar.
 fn trim_start(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}', '\u{feff}'])
 }

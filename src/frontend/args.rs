@@ -7,14 +7,15 @@ use crate::failure::Failure;
 use crate::sema;
 use crate::syntax::ast;
 use crate::tools;
-/// Arguments that look like options, of a script that uses no arguments, are likely slips; to a tool all are.
+/// Reports arguments of a script that uses none: those that look like options are likely mistakes, and for a tool, all
+/// are.
 pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script) -> Result<(), Failure> {
     if front.sources.iter().any(|s| tools::takes_arguments(&s.text)) {
         return Ok(());
     }
     let options = sema::options(tree);
     let (params, given) = cli::script_args(&run.words, &cli::valued(&options));
-    // what follows an option that is not there may be its value
+    // the word after an unknown option may be its value
     if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
         return Ok(());
     }

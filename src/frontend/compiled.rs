@@ -26,7 +26,7 @@ const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", most_byte
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
 struct CacheEntry<T> {
-    /// The questions of code generation.
+    /// The queries of code generation.
     asked: Record,
     compilations: u32,
     stack: u32,
@@ -35,7 +35,8 @@ struct CacheEntry<T> {
     artifact: T,
 }
 
-/// [`codegen::compile`], or what it gave before, if `keep` allows that. The second value tells whether it was kept.
+/// [`codegen::compile`], or its cached result, if `keep` allows that. Returns true as the second value if the result
+/// was cached.
 pub(crate) fn compile(
     script: &hir::Script,
     settings: &Settings,
@@ -44,7 +45,7 @@ pub(crate) fn compile(
     dumps: Dumps,
     keep: bool,
 ) -> Result<(Compiled, bool), EmitError> {
-    // what is dumped is not kept
+    // a compilation with dumps is not cached
     let plain = keep && dumps == Dumps::default();
     let file = plain.then(|| file(script, settings, sources)).flatten();
     let Some(file) = file else { return Ok((codegen::compile(script, settings, sys, sources, dumps)?, false)) };
@@ -63,7 +64,7 @@ pub(crate) fn compile(
     Ok((compiled, false))
 }
 
-/// Warns of user stacks that follow frame pointers. Those from which Python frames are missing are counted instead.
+/// Warns about user stacks that follow frame pointers. Stacks without their Python frames are counted instead.
 pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
     let Some((how, limit)) = compiled.reduced else { return };
     match how {
@@ -93,7 +94,7 @@ fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
     })
 }
 
-/// The place of a compiled script; none where nothing is kept.
+/// The cache file of a compiled script; none if nothing is cached.
 fn file(script: &hir::Script, settings: &Settings, sources: &[Source]) -> Option<CacheFile> {
     let program = std::fs::metadata("/proc/self/exe").ok()?;
     let built =

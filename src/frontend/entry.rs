@@ -17,7 +17,7 @@ use crate::streams::to_stderr;
 use crate::syntax::{self, ast};
 use crate::system::TargetInfo;
 
-/// What an entry finds.
+/// The context of an entry.
 pub(crate) struct EntryContext<'a> {
     /// Options of the command line.
     pub run: &'a Run,
@@ -34,21 +34,21 @@ pub(crate) struct EntryContext<'a> {
 pub(crate) struct Text {
     /// The text before it.
     pub before: &'static str,
-    /// As typed.
+    /// The typed text.
     pub typed: String,
     /// The text after it.
     pub after: &'static str,
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
 }
 
 impl Text {
-    /// The script that it is.
+    /// The complete script.
     pub fn source(&self) -> Source {
         Source { name: self.name.clone(), text: format!("{}{}{}", self.before, self.typed, self.after) }
     }
 
-    /// Places in the script, in terms of what was typed.
+    /// Converts places in the script to places in the typed text.
     fn as_typed(&self, mut diags: Diagnostics) -> Diagnostics {
         let (from, most) = (self.before.len() as u32, self.typed.len() as u32);
         let within = |at: u32| at.saturating_sub(from).min(most);
@@ -68,9 +68,9 @@ impl Text {
 
 /// A checked entry.
 pub(crate) struct Entry {
-    /// As it was typed.
+    /// The text as typed.
     pub text: Text,
-    /// Its own, first, and those of the definitions.
+    /// Its source, first, and those of the definitions.
     pub sources: Vec<Source>,
     /// Ready to be compiled.
     pub checked: Checked,
@@ -82,7 +82,7 @@ impl EntryContext<'_> {
         syntax::parse(&text.source()).map_err(|d| text.as_typed(d))
     }
 
-    /// Checks a parsed text. Imports are read.
+    /// Checks a parsed text, including imports.
     pub fn check(&self, text: &Text, tree: ast::Script) -> Result<Entry, Diagnostics> {
         let mut sources = vec![text.source()];
         let mut whole = ast::Script { config: Vec::new(), ..ast::Script::default() };
@@ -97,9 +97,9 @@ impl EntryContext<'_> {
         let mut settings = self.run.settings.clone();
         let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;
         settings.invocation.shares_maps = true;
-        // they outlive the entry
+        // the maps outlive the entry
         settings.print_maps_on_exit = false;
-        // what is wrong with it was told when the prompt came up
+        // its errors were reported when the prompt started
         let _ = from_environment(&mut settings);
         let found = sema::check_among(&whole, self.sys, &settings, self.maps);
         let (script, more) = found.map_err(|d| text.as_typed(d))?;
@@ -107,7 +107,7 @@ impl EntryContext<'_> {
         Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
     }
 
-    /// Gets types from the machine; earlier entries may have defined some.
+    /// Queries types of the machine, including those that earlier entries defined.
     pub fn with_types<T>(&self, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
         let mut whole = ast::Script::default();
         self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| take(&mut whole, earlier));
@@ -118,7 +118,7 @@ impl EntryContext<'_> {
         ask(&declared)
     }
 
-    /// What to say of a text that is wrong, or may be.
+    /// The messages about a text with errors or warnings.
     pub fn rendered(&self, text: &Text, diags: &Diagnostics) -> String {
         let mut sources = vec![Source { name: text.name.clone(), text: text.typed.clone() }];
         sources.extend(self.definitions.iter().cloned());

@@ -13,7 +13,7 @@ use crate::system::{Feature, TargetInfo};
 
 pub(crate) use crate::launch::explain::{REFUSED, place};
 
-/// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
+/// The failure for an error, at its place in the script if it has one. `other` is the status of unknown errors.
 pub(crate) fn explain(
     error: &anyhow::Error,
     other: u8,
@@ -26,8 +26,8 @@ pub(crate) fn explain(
     Explainer { manifest, points: &points, sources: &front.sources, run: front.run }.explain(error, other)
 }
 
-/// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
-/// has something against: then it will say so again.
+/// The mechanisms to avoid after the kernel rejected one that rbt chose. It may have rejected another one, and then
+/// rejects it again.
 pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, checked: &Checked, sys: &dyn TargetInfo) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
@@ -39,11 +39,11 @@ pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, che
     }
     let chosen = || {
         let all: Vec<Mechanism> = compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
-        // without cookies, numbers of system calls are all that tells the sites of a program apart
+        // without cookies, only the numbers of system calls distinguish the sites of a program
         let several = compiled.artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
         let needed = |m: Mechanism| m == Mechanism::RawSyscalls && several && !sys.has(Feature::PerfCookie);
         let all: Vec<Mechanism> = all.into_iter().filter(|m| !needed(*m)).collect();
-        // it is refused most often, and what else was chosen may be what tells the sites of a program apart
+        // it is rejected most often, and the other mechanisms may distinguish the sites of a program
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };
     error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused_mechanisms| vec![refused_mechanisms.mechanism])
@@ -63,7 +63,7 @@ pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics
             false => (text, "this is a bug in rbt: please report it with the script"),
         };
         let message = format!("cannot compile this: {text}");
-        // LLVM says it again for each instruction
+        // LLVM repeats it for each instruction
         if !all.iter().any(|d| d.message == message) {
             all.push(Diagnostic::error("backend", span, message).help(help));
         }
@@ -86,7 +86,7 @@ fn located(message: &str, sources: &[Source]) -> (Span, String) {
         Some(Span { source: i as u16, ..span_at(source, line, col) })
     });
     let text = message.lines().next().unwrap_or(message);
-    // at its start it is not repeated, nor is the function that it is in
+    // the place and the function are not repeated at the start of the text
     let named = names.iter().find_map(|name| text.strip_prefix(&format!("{name}:")));
     let text = named.and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
     (place.unwrap_or_default(), text)

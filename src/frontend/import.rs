@@ -18,9 +18,9 @@ use crate::syntax::{self, ast};
 const MOST_FILES: usize = 1000;
 /// The maximum size of all imports together, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// So deep may imports be nested.
+/// Maximum nesting of imports.
 const DEEPEST: usize = 100;
-/// `S_IWOTH` of inode(7): everybody may write.
+/// `S_IWOTH` of inode(7): writable by all users.
 const WORLD_WRITABLE: u32 = 0o002;
 
 /// The script with everything that it imports, directly or indirectly. `sources` receives the files that were read. `path` is
@@ -49,12 +49,12 @@ struct Importer<'a> {
     diags: Vec<Diagnostic>,
     tree: ast::Script,
     depth: usize,
-    /// Of [`MOST_BYTES`].
+    /// The unused part of [`MOST_BYTES`].
     left: u64,
 }
 
 impl Importer<'_> {
-    /// Adds a script, after what it imports; relative paths count from `dir`.
+    /// Adds a script, after its imports; relative paths start at `dir`.
     fn take(&mut self, script: ast::Script, dir: &Path) {
         for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name, dir)) {
             if let Err(d) = self.import(&dir.join(name), *span) {
@@ -103,7 +103,7 @@ impl Importer<'_> {
         match kind {
             Kind::Script => self.script(path, span),
             Kind::Header => {
-                // handed to what reads `#include`, which has the same rules
+                // passed on to the reader of `#include`, which has the same rules
                 self.tree.c_part.push(ast::CItem { text: header, span, define: None });
                 Ok(())
             }
@@ -149,7 +149,8 @@ impl Importer<'_> {
     }
 }
 
-/// bpftrace's own library by its name there: what it holds is part of rbt. A folder of that name is the user's.
+/// Is it bpftrace's standard library, by its name there? Its contents are part of rbt. A directory of that name belongs
+/// to the user.
 fn built_in(name: &str, dir: &Path) -> bool {
     const LIBRARY: &str = "stdlib";
     let path = Path::new(name);
@@ -167,7 +168,7 @@ fn beside(item: ast::CItem, dir: &Path) -> ast::CItem {
     }
 }
 
-/// What can be imported.
+/// The kinds of files to import.
 #[derive(Clone, Copy)]
 enum Kind {
     Script,
@@ -176,14 +177,14 @@ enum Kind {
     Object,
 }
 
-/// By the end of its name.
+/// The kind, by the end of the file's name.
 fn kind(path: &Path) -> Option<Kind> {
     const ENDS: [(&str, Kind); 4] = [(".bt", Kind::Script), (".h", Kind::Header), (".bpf.c", Kind::CSource), (".bpf.o", Kind::Object)];
     let name = path.file_name()?.to_str()?;
     ENDS.iter().find(|(end, _)| name.ends_with(end) && name.len() > end.len()).map(|(_, kind)| *kind)
 }
 
-/// Refuses what everybody may write to: why, and the remedy.
+/// Rejects a world-writable file: why, and the remedy.
 fn only_ours(path: &Path) -> Result<(), (String, String)> {
     let meta =
         std::fs::metadata(if path.as_os_str().is_empty() { Path::new(".") } else { path }).map_err(|e| (reason(&e), String::new()))?;

@@ -23,14 +23,14 @@ pub mod import;
 pub mod read;
 pub mod require;
 
-/// A checked script, and what it was checked with.
+/// A checked script, with its settings.
 #[derive(Debug)]
 pub struct Checked {
     /// Ready to be compiled.
     pub script: hir::Script,
     /// The settings, with the script's `config` block and, if requested, the environment.
     pub settings: Settings,
-    /// Nothing that stops it.
+    /// Warnings, which do not prevent a run.
     pub warnings: Diagnostics,
 }
 
@@ -47,7 +47,7 @@ fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
     require_probe(syntax::parse(source)?, source)
 }
 
-/// A script that has a probe.
+/// Checks that a script has a probe.
 pub(crate) fn require_probe(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
     if tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
         return Ok(tree);
@@ -69,7 +69,7 @@ pub(crate) fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<D
     if said.failed() { Err(said) } else { Ok(said) }
 }
 
-/// Settings that the environment has; warnings.
+/// Applies settings from the environment, and returns warnings.
 pub(crate) fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     settings::apply_env(settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))
@@ -98,9 +98,9 @@ pub(crate) fn check(
 pub(crate) struct Frontend<'a> {
     /// The command line.
     pub(crate) run: &'a Run,
-    /// Where the script is.
+    /// The location of the script.
     pub(crate) program: Program,
-    /// Its text, and those of what it imports.
+    /// Its text, and those of its imports.
     pub(crate) sources: Vec<Source>,
     /// Durations of the stages.
     pub(crate) clock: Clock,
@@ -136,7 +136,7 @@ impl<'a> Frontend<'a> {
         Ok(tree)
     }
 
-    /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
+    /// Settings from the command line, the `config` block and the environment, in ascending precedence.
     pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
         let options = sema::options(tree);
@@ -237,7 +237,7 @@ impl Clock {
         Self { on, last: Instant::now() }
     }
 
-    /// The time since the stage before.
+    /// Records the time since the previous stage.
     pub(crate) fn stage(&mut self, name: &str) {
         let now = Instant::now();
         if self.on {

@@ -53,7 +53,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
             return cannot(&reason(&e));
         }
         let missing = cannot("there is no such file");
-        // A program without -e looks like the name of a file that is not there.
+        // A program without -e looks like the name of a missing file.
         let word = path.to_string_lossy();
         if word.contains('{') {
             return missing.help("to run a program on the command line, use -e: rbt -e 'PROGRAM'");

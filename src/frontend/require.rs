@@ -20,7 +20,7 @@ pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
     }
 }
 
-/// The cgroup to stay within.
+/// The cgroup that limits the run.
 pub(crate) fn require_cgroup(run: &Run) -> Result<Option<CgroupFilter>, Failure> {
     let found = match (&run.cgroup, &run.container) {
         (Some(path), _) => cgroup::find(path),

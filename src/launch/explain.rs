@@ -10,10 +10,10 @@ use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Verifier
 use crate::streams::{not_written, to_stderr};
 use crate::value::Pos;
 
-/// The exit status where the kernel refused to load or to attach.
+/// The exit status if the kernel refused to load or to attach.
 pub(crate) const REFUSED: u8 = 255;
 
-/// What an explanation can refer to.
+/// The context of an explanation.
 pub(crate) struct Explainer<'a> {
     pub manifest: &'a Manifest,
     /// The attach points of the script.
@@ -24,13 +24,13 @@ pub(crate) struct Explainer<'a> {
 }
 
 impl Explainer<'_> {
-    /// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
+    /// The failure for an error, at its place in the script if it has one. `other` is the status of unknown errors.
     pub fn explain(&self, error: &anyhow::Error, other: u8) -> Failure {
         if let Some(refused) = error.downcast_ref::<VerifierError>() {
             if self.run.verbose {
                 to_stderr(&format!("{}\n", diag::plain_lines(refused.log.trim_end())));
             }
-            // Where the log does not say, the probe's own place has to do.
+            // If the log has no place, use that of the probe.
             let mut sites = self.manifest.programs.iter().flat_map(|p| &p.sites);
             let probe = sites.find(|s| s.name == refused.program).map(|s| &s.pos);
             let pos = refused.pos.as_ref().or(probe);
@@ -61,7 +61,7 @@ impl Explainer<'_> {
         Failure::from_text(&format!("{error:#}")).code(code).status(other)
     }
 
-    /// Where an attach point begins, it is what is meant.
+    /// The attach point that begins here, or else this place.
     fn at(&self, pos: Option<&Pos>) -> Span {
         let Some(pos) = pos else { return Span::default() };
         let rest = place(pos, self.sources);
@@ -81,7 +81,7 @@ impl Explainer<'_> {
     }
 }
 
-/// The rest of the line, or the whole line where the column is not known to mean more.
+/// The rest of the line, or the whole line if the column is meaningless.
 pub(crate) fn place(pos: &Pos, sources: &[Source]) -> Span {
     let short = || diag::short_names(sources).iter().position(|name| *name == pos.file);
     let index = sources.iter().position(|s| s.name == pos.file).or_else(short);

@@ -28,7 +28,7 @@ use crate::types::Type;
 
 pub(crate) mod explain;
 
-/// What is known of a script besides its compiled form.
+/// The information about a script besides its compiled form.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Described {
     /// The name of its text: a path, or the name of a tool.
@@ -41,13 +41,13 @@ pub struct Described {
     pub sha256: String,
     /// Its text, for documents that show it; may be empty.
     pub text: String,
-    /// Names of maps that it only works with: they are not shown while it runs.
+    /// Names of internal maps, which are not shown during the run.
     pub hidden: Vec<String>,
     /// See [`Options::blocks`].
     pub blocks: Vec<Vec<String>>,
-    /// Its filters in the user's words; none if only its author knows what it filters.
+    /// Its filters in the user's words; none if the meaning of its filters is unknown.
     pub filters: Option<Vec<String>>,
-    /// What its text says of metrics.
+    /// Names of metrics from its text.
     pub metrics: MetricNames,
 }
 
@@ -62,31 +62,31 @@ pub(crate) struct Launch<'a> {
     scrapes: Option<Arc<Scrapes>>,
     export: Option<Export>,
     managed: Option<ManagedRun>,
-    /// What the run costs is measured, with this limit in mind.
+    /// If present, the cost of the run is measured, and the effect of this limit is computed.
     pub measure: Option<(Overhead, CostSink)>,
 }
 
-/// Gets what a run has cost.
+/// Receives the cost of a run.
 pub(crate) type CostSink = Rc<RefCell<Option<Costs>>>;
 
-/// How a run is controlled that is one of several in the process.
+/// The control of a run that is one of several in the process.
 pub(crate) struct ManagedRun {
     /// The name of the script, which precedes its messages.
     pub name: String,
     /// Ends the run.
     pub remote: Arc<Remote>,
-    /// Asks the run for its state.
+    /// Requests the state of the run.
     pub scrapes: Arc<Scrapes>,
     /// See [`Options::replaces`].
     pub replaces: Rc<dyn Fn() -> Option<Box<State>>>,
 }
 
-/// What is run.
+/// The program to run.
 pub(crate) struct LaunchInput<'a> {
     pub artifact: &'a Artifact,
     pub settings: &'a Settings,
     pub sys: &'a dyn TargetInfo,
-    /// Gets the final maps.
+    /// Receives the final maps.
     pub on_end: Option<OnEnd>,
     /// Called once the programs are loaded.
     pub loaded: &'a mut dyn FnMut(),
@@ -98,13 +98,13 @@ pub(crate) struct RunResult {
     pub child: Option<child::Exit>,
 }
 
-/// Why a run did not end well.
+/// Why a run failed.
 pub(crate) enum RunError {
-    /// The output, or what was asked for.
+    /// The output failed, or a request of the user.
     Failed(Failure),
     /// The kernel refused to load or to attach; nothing ran.
     Refused(anyhow::Error),
-    /// It failed while it ran.
+    /// It failed during the run.
     Broke(anyhow::Error),
 }
 
@@ -129,7 +129,7 @@ impl<'a> Launch<'a> {
         Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, managed: None, measure: None })
     }
 
-    /// Of a run that is one of several in the process. It is served with the others.
+    /// For a run that is one of several in the process. It is served together with the others.
     pub fn managed(run: &'a Run, script: &'a Described, settings: &Settings, managed: ManagedRun) -> Result<Self, Failure> {
         let scrapes = managed.scrapes.clone();
         let export = script.export(run, settings, &scrapes)?;
@@ -143,7 +143,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The screen of `--watch`, where there is a terminal for it.
+    /// The screen of `--watch`, if there is a suitable terminal.
     fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<WatchView> {
         let every = self.run.watch.filter(|_| !to_file && options.terminal && self.run.is_text())?;
         Some(WatchView { every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
@@ -159,7 +159,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Asked before the kernel is, which would refuse in less clear words.
+/// Checked before loading, because the kernel's error would be less clear.
 pub(crate) fn require_privileges() -> Result<(), Failure> {
     match runtime::missing_privileges() {
         Some(text) => Err(Failure::from_text(&text).code("no-permission")),
@@ -167,7 +167,7 @@ pub(crate) fn require_privileges() -> Result<(), Failure> {
     }
 }
 
-/// Forks the `-c` command, which waits until it is let go.
+/// Forks the `-c` command, which waits until it is started.
 pub(crate) fn child(command: &str) -> Result<Child, Failure> {
     Child::prepare(command).map_err(|e| Failure::from_text(&format!("{e:#}")).code("no-command"))
 }
@@ -192,7 +192,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     let mut out = renderer.take_file()?;
     let shows = |stage: &str| run.dumps.contains(&stage);
     let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
-    // What libbpf says is too much for `-v`.
+    // The messages of libbpf are too many for `-v`.
     let log = move |line: &str| {
         if libbpf || !line.starts_with("libbpf:") {
             to_stderr(&format!("{}\n", diag::plain_lines(line)));
@@ -250,7 +250,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     Ok(RunResult { status, child: exit.child })
 }
 
-/// Writes a name before each line.
+/// A writer that writes a name before each line.
 struct PrefixWriter<W> {
     name: String,
     to: W,
@@ -273,13 +273,13 @@ impl<W: Write> Write for PrefixWriter<W> {
 }
 
 impl Described {
-    /// Asks a run of it for its state.
+    /// Creates the connection for requests of the run's state.
     pub fn scrapes(&self) -> Result<Arc<Scrapes>, Failure> {
         let scrapes = Scrapes::new(self.blank_state()).map_err(|e| Failure::new(format!("cannot serve a run: {}", reason(&e))))?;
         Ok(Arc::new(scrapes))
     }
 
-    /// Makes its metrics.
+    /// Creates its metrics.
     pub fn metrics(&self, settings: &Settings) -> Metrics {
         Metrics::new(self.metrics.clone(), settings.max_series)
     }
@@ -288,7 +288,7 @@ impl Described {
         run.otlp.clone().map(|config| Export::start(config, self.metrics(settings), scrapes.clone(), run.warnings)).transpose()
     }
 
-    /// What is known of a run before it begins.
+    /// The state of a run before it begins.
     fn blank_state(&self) -> State {
         let system = rustix::system::uname();
         let text = |part: &CStr| part.to_string_lossy().into_owned();

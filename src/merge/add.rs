@@ -11,17 +11,17 @@ use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
 use crate::value::{Counts, MapView, ShowOptions, Value};
 
-/// The most bytes of the values of a map that are shown.
+/// Maximum size in bytes of the displayed values of a map.
 const MOST: u64 = 4 << 30;
 /// Room for the name of a host in a key.
 const HOST: u32 = 65;
 
-/// Why a document is not added.
+/// Why a document is rejected.
 #[derive(Debug)]
 pub enum MergeError {
-    /// It is left out, and the others have a sum.
+    /// It is omitted, but the others are added up.
     Document(String),
-    /// It is of another script: there is no sum.
+    /// It belongs to another script, so there is no sum.
     Script(String),
 }
 
@@ -43,33 +43,33 @@ impl From<String> for NotSummable {
 /// A sum.
 #[derive(Default)]
 pub struct Sum {
-    /// Host and other facts, of the first document and then of all.
+    /// The host and other facts, of the first document and later of all.
     head: Option<State>,
-    /// Where the first document is.
+    /// The place of the first document.
     first: String,
     maps: Vec<Total>,
-    /// Runs that are in it, and where: host, boot, start.
+    /// The runs in the sum, and their places: host, boot, start.
     seen: BTreeMap<(String, u64, u64), String>,
     hosts: BTreeSet<String>,
-    /// A key has the name of the host first.
+    /// Keys start with the name of the host.
     by_host: bool,
 }
 
 struct Total {
-    /// Without entries.
+    /// The map without entries.
     map: Map,
-    /// By the text of the key.
+    /// The entries, by the text of the key.
     entries: BTreeMap<String, Entry>,
     /// The host of each plain value.
     origins: BTreeMap<String, String>,
     /// Why it has no sum.
     refused: Option<NotSummable>,
-    /// Hosts where it was emptied before the end.
+    /// Hosts on which it was cleared before the end.
     emptied: BTreeSet<String>,
 }
 
 impl Sum {
-    /// Of nothing.
+    /// Creates an empty sum.
     pub fn new(by_host: bool) -> Self {
         Self { by_host, ..Self::default() }
     }
@@ -77,7 +77,7 @@ impl Sum {
     /// Adds a document from this place.
     ///
     /// # Errors
-    /// See [`MergeError`]; then nothing of it is added.
+    /// See [`MergeError`]; nothing of the document is added.
     pub fn add(&mut self, mut state: State, place: &str) -> Result<(), MergeError> {
         for map in &mut state.maps {
             validate(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
@@ -119,7 +119,7 @@ impl Sum {
         Ok(())
     }
 
-    /// Is it of the same script, and are its maps of the same types?
+    /// Does it belong to the same script, and do its maps have the same types?
     fn fits(&self, state: &State, place: &str) -> Result<(), MergeError> {
         let Some(head) = &self.head else { return Ok(()) };
         if head.script.sha256 != state.script.sha256 {
@@ -148,7 +148,7 @@ impl Sum {
         Ok(())
     }
 
-    /// Hosts that are in it.
+    /// The hosts in the sum.
     pub fn hosts(&self) -> &BTreeSet<String> {
         &self.hosts
     }
@@ -167,12 +167,12 @@ impl Sum {
         self.maps.iter().map(map).collect()
     }
 
-    /// What each probe did, on each machine.
+    /// The counters of each probe, on each machine.
     pub fn counts(&self) -> Vec<Counts> {
         self.head.as_ref().map(|head| head.probes.clone()).unwrap_or_default()
     }
 
-    /// The results as those of one run, and what is missing in them.
+    /// The results in the form of one run, with the missing data.
     pub fn last(&self, missing: &[String]) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
         let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
@@ -203,7 +203,7 @@ impl Sum {
             .collect()
     }
 
-    /// The sum as a state itself, and why some maps are not in it.
+    /// The sum as a state, and why some maps are not in it.
     pub fn state(self) -> (Option<Box<State>>, Vec<NotSummable>) {
         let Some(mut state) = self.head else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
@@ -219,13 +219,13 @@ impl Sum {
     }
 }
 
-/// A probe with its host. In a sum, which has several hosts or was merged before, each probe has it already.
+/// The name of a probe with its host. In a sum of several hosts, or of earlier sums, each probe has one already.
 fn of_host(probe: &str, host: &str) -> String {
     let known = host.split(',').any(|host| probe.strip_suffix(host).is_some_and(|rest| rest.ends_with(" on ")));
     if known { probe.to_owned() } else { format!("{probe} on {host}") }
 }
 
-/// Adds all but maps.
+/// Adds everything except for maps.
 fn extend(head: &mut State, other: State) {
     head.start_ns = head.start_ns.min(other.start_ns);
     head.end_ns = head.end_ns.max(other.end_ns);
@@ -238,7 +238,7 @@ fn extend(head: &mut State, other: State) {
     same(&mut head.machine, other.machine);
     head.probes.extend(other.probes);
     head.not_attached.extend(other.not_attached);
-    // a run that was ended early may have printed less
+    // a run that ended early may have printed less
     let known = |printed: &Printed, all: &[Printed]| all.contains(printed);
     for printed in other.printed {
         if !known(&printed, &head.printed) {
@@ -310,7 +310,7 @@ impl Total {
     }
 }
 
-/// Makes sure that a map is what its types say.
+/// Checks that a map agrees with its types.
 fn validate(map: &mut Map) -> Result<(), String> {
     if map.key.is_none() && map.entries.len() > 1 {
         return Err("it has no keys, but several elements".into());
@@ -328,13 +328,13 @@ fn validate(map: &mut Map) -> Result<(), String> {
             return Err("an element has no value".into());
         };
         let slot = builtins::slot(agg, row, counted)?;
-        // fields that the function does not use are gone
+        // drops fields that the function does not use
         entry.counted = Some((row.saved.save)(agg, &[&slot]));
     }
     Ok(())
 }
 
-/// The host becomes the first part of the keys.
+/// Inserts the host as the first part of the keys.
 fn keep_host(map: &mut Map, host: &str) {
     let first = Value::Str { bytes: host.as_bytes().to_vec(), cut: false };
     for entry in &mut map.entries {

@@ -11,23 +11,23 @@ use serde_json::Deserializer;
 use crate::input::LIST;
 use crate::state::{BEGIN, State, VERSION};
 
-/// The most bytes of a line.
+/// Maximum size of a line in bytes.
 const LINE: u64 = LIST;
-/// Characters of a line that is no document, in a message.
+/// Number of characters of an invalid line that a message shows.
 const SHOWN: usize = 60;
 
-/// What was found, and where: `a.json, line 3`.
+/// An item of the input, with its place: `a.json, line 3`.
 pub enum Document {
     /// A document.
     State(Box<State>, String),
-    /// Something else, and why it is left out.
+    /// Something else, and why it is omitted.
     Problem(String),
 }
 
 /// Reads all documents of a stream.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Document)) -> io::Result<()> {
     let mut from = io::BufReader::with_capacity(1 << 16, from);
     let (mut line, mut number) = (Vec::new(), 0u64);
@@ -42,7 +42,7 @@ pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Document)) -> io::
             each(Document::Problem(format!("{place}: the line has more than {} megabytes, which is the limit", LINE >> 20)));
             return Ok(());
         }
-        // a newline would be taken for a part of a string that is cut off
+        // a newline would count as part of a string that is cut off
         documents(line.trim_ascii_end(), &place, each);
     }
 }
@@ -51,7 +51,7 @@ fn at_end(from: &mut impl BufRead) -> io::Result<bool> {
     from.fill_buf().map(<[u8]>::is_empty)
 }
 
-/// The documents of a line.
+/// Finds the documents in a line.
 fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
     let mut at = 0;
     let mut any = false;
@@ -72,7 +72,7 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
     }
 }
 
-/// The document at the beginning of a text, and how many bytes it takes.
+/// The document at the start of a text, and its size in bytes.
 fn document(text: &[u8], at: usize, place: &str) -> (Document, usize) {
     let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
     let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
@@ -95,7 +95,7 @@ fn document(text: &[u8], at: usize, place: &str) -> (Document, usize) {
 #[derive(Deserialize)]
 struct BoxedState(Box<State>);
 
-/// Without the position, which counts from the beginning of the document.
+/// The reason without the position, which is relative to the start of the document.
 fn reason(e: &serde_json::Error) -> String {
     let text = e.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
@@ -147,7 +147,7 @@ mod tests {
         assert!(found(deep.as_bytes())[0].contains("damaged"));
     }
 
-    /// Each prefix and each changed byte of a document is a document or a message.
+    /// Each prefix of a document, and each document with a changed byte, yields a document or a message.
     #[test]
     fn nothing_panics() {
         let text = state("a");

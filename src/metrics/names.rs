@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Unit {
     /// The last word of a map's name, and the value of `unit=`.
     words: &'static [&'static str],
-    /// The base unit, as a name of a metric ends in it.
+    /// The base unit, as it appears at the end of a metric's name.
     pub base: &'static str,
-    /// The base unit has ten to this power of it.
+    /// The base unit is ten to this power times the unit.
     pub power: u32,
 }
 
@@ -24,7 +24,7 @@ const UNITS: &[Unit] = &[
     Unit { words: &["b", "bytes"], base: "bytes", power: 0 },
 ];
 
-/// What a script says of its maps.
+/// The names and units of a script's maps.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MetricNames {
     /// Labels by map, in the order of the key's parts.
@@ -37,7 +37,7 @@ pub struct MetricNames {
 struct MetricComment {
     name: Option<String>,
     help: Option<String>,
-    /// As it is written.
+    /// The unit as written.
     unit: Option<String>,
     labels: Vec<String>,
 }
@@ -45,16 +45,16 @@ struct MetricComment {
 /// The name of a metric, its help and its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Without the suffix of its type.
+    /// The name without the suffix of its type.
     pub name: String,
     /// From a comment.
     pub help: Option<String>,
-    /// None: as it is.
+    /// None: the values have no known unit.
     pub unit: Option<Unit>,
 }
 
 impl MetricNames {
-    /// Of the texts of a script.
+    /// From the texts of a script.
     pub fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let mut names = Self::default();
         for text in texts {
@@ -73,7 +73,7 @@ impl MetricNames {
             words.pop();
         }
         let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name);
-        // words that promtool takes for units and types
+        // words that promtool interprets as units and types
         words.retain(|word| self::unit(word).is_none() && !RESERVED.contains(&word.as_str()));
         let mut name = match given.and_then(|given| given.name.clone()) {
             Some(name) => snake(&name),
@@ -127,7 +127,7 @@ impl MetricNames {
         }
     }
 
-    /// The last name in each part of a key is that of its label: `args.dev`, `str(args.filename)`, `$x`.
+    /// The label of a key's part is the last name in it: `args.dev`, `str(args.filename)`, `$x`.
     fn keys(&mut self, text: &str) {
         let Ok(key) = Regex::new(r"(@[A-Za-z0-9_]*)\[") else { return };
         for found in key.captures_iter(text) {
@@ -139,14 +139,14 @@ impl MetricNames {
     }
 }
 
-/// Words of types, which are no part of a metric's name.
+/// Words for types, which are not part of a metric's name.
 const RESERVED: &[&str] = &["total", "count", "sum", "bucket", "created", "info", "gauge", "counter", "histogram", "summary", "untyped"];
 
 fn unit(word: &str) -> Option<Unit> {
     UNITS.iter().find(|unit| unit.words.contains(&word)).copied()
 }
 
-/// Letters, digits and underscores, in lower case.
+/// Letters, digits and underscores, in lowercase.
 fn snake(name: &str) -> String {
     let mut to = String::new();
     let mut before = ' ';
@@ -160,7 +160,7 @@ fn snake(name: &str) -> String {
     if to.starts_with(|c: char| c.is_ascii_digit()) { format!("_{to}") } else { to }
 }
 
-/// What stands between commas, up to the bracket that ends a key.
+/// The texts between commas, up to the bracket that ends a key.
 fn parts(text: &str) -> Vec<String> {
     let (mut parts, mut depth) = (vec![String::new()], 0);
     for c in text.chars() {
@@ -186,7 +186,7 @@ fn last_name(part: &str) -> String {
     words.rfind(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')).unwrap_or_default().to_string()
 }
 
-/// With strings and comments emptied.
+/// The text with empty strings and comments.
 fn without_comments(text: &str) -> String {
     match Regex::new(r#"(?s)//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*""#) {
         Ok(skipped) => skipped.replace_all(text, " ").into_owned(),

@@ -9,23 +9,23 @@ use crate::state::{AggregateState, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
 
-/// Makes the families of states; remembers which series it has shown.
+/// Converts states to families; remembers which series it has shown.
 pub struct Metrics {
     names: MetricNames,
-    /// Series of a map at most; the others are one.
+    /// Maximum number of series of a map; the others are combined into one.
     most: usize,
-    /// By map: the values of the labels.
+    /// The values of the labels, by map.
     known: BTreeMap<String, BTreeSet<Vec<String>>>,
 }
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It never goes back.
     Counter,
     /// The last value counts.
     Gauge,
-    /// A sum, where one is kept, a count and buckets.
+    /// A count, buckets, and a sum if one is known.
     Histogram,
     /// A sum and a count.
     Summary,
@@ -34,15 +34,15 @@ pub enum Kind {
 /// A metric with its series.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// Without the suffix of its type.
+    /// The name without the suffix of its type.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// One sentence.
     pub help: String,
-    /// The base unit, in which the values are after the division.
+    /// The base unit of the values after the division.
     pub unit: Option<&'static str>,
-    /// Values are to be divided by ten to this power.
+    /// Values must be divided by ten to this power.
     pub power: u32,
     /// Names of the labels.
     pub labels: Vec<String>,
@@ -55,29 +55,29 @@ pub struct Family {
 pub struct Series {
     /// Values of the labels, in the order of [`Family::labels`].
     pub values: Vec<String>,
-    /// It is the sum of all series that are not shown by themselves, and its one label says so.
+    /// It is the sum of all series that are not shown individually, which its only label says.
     pub other: bool,
-    /// What it shows.
+    /// Its data.
     pub point: Point,
 }
 
-/// What a series shows.
+/// The data of a series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// The value of a counter or a gauge.
     pub value: i128,
     /// The sum of a histogram or a summary.
     pub sum: Option<i128>,
-    /// How many values were counted.
+    /// The number of values.
     pub count: u64,
-    /// Upper bounds (inclusive) and how many are in the bucket; the bound of the last may be `i128::MAX`.
+    /// Upper bounds (inclusive) with the number of values in each bucket; the last bound may be `i128::MAX`.
     pub buckets: Vec<(i128, u64)>,
     /// One of the values was negative.
     pub negative: bool,
 }
 
 impl Point {
-    /// Adds a series to those that are shown as one.
+    /// Adds a series to the combined one.
     fn add(&mut self, other: &Point) {
         self.value = self.value.saturating_add(other.value);
         self.sum = self.sum.or(Some(0)).zip(other.sum).map(|(a, b)| a.saturating_add(b));
@@ -92,7 +92,7 @@ impl Point {
 }
 
 impl Family {
-    /// A family of rbt's own, without a unit.
+    /// A family of rbt's own counters, without a unit.
     fn own(name: &str, kind: Kind, help: &str, labels: &[&str], series: Vec<Series>) -> Self {
         let labels = labels.iter().map(ToString::to_string).collect();
         Self { name: name.into(), kind, help: help.into(), unit: None, power: 0, labels, series }
@@ -104,7 +104,8 @@ impl Family {
         Self::own(name, kind, help, labels, values.into_iter().map(series).collect())
     }
 
-    /// Puts a label before the others, in all series. One of that name is exported, as Prometheus calls it.
+    /// Inserts a label before the others, in all series. An existing label of that name gets the prefix `exported_`, as
+    /// in Prometheus.
     pub fn put_label(&mut self, name: &str, value: &str) {
         if self.name == SCRIPT_INFO {
             return;
@@ -124,7 +125,7 @@ impl Family {
 }
 
 impl Metrics {
-    /// Nothing was shown yet.
+    /// Creates it without any shown series.
     pub fn new(names: MetricNames, most: u64) -> Self {
         Self { names, most: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
     }
@@ -136,7 +137,7 @@ impl Metrics {
         let mut unshown = Vec::new();
         for map in &state.maps {
             let Some((mut family, folded)) = self.family(map, &state.script.name) else { continue };
-            // two maps may have names that are one to Prometheus
+            // two map names may be the same name in Prometheus
             while !taken.insert(family.name.clone()) {
                 family.name.push_str("_map");
             }
@@ -149,7 +150,7 @@ impl Metrics {
         families
     }
 
-    /// Gives the family of a map and how many series are not shown on their own.
+    /// The family of a map, and the number of series that are not shown individually.
     fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
         let kind = kind(map)?;
         let metric = self.names.metric(&map.name);
@@ -169,7 +170,7 @@ impl Metrics {
             }
         }
         series.sort_by(|a, b| a.values.cmp(&b.values));
-        // keys whose names are one are one series
+        // keys with the same labels form one series
         series.dedup_by(|b, a| {
             let same = a.values == b.values;
             if same {
@@ -195,7 +196,7 @@ fn key_parts<'a>(map: &Map, key: &'a Value) -> &'a [Value] {
     if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
 }
 
-/// What the values of a map are; none if they are no numbers.
+/// The type of a map's metric; none if its values are not numbers.
 fn kind(map: &Map) -> Option<Kind> {
     let Some(agg) = map.value.aggregation() else { return map.value.is_scalar().then_some(Kind::Gauge) };
     let (row, aggregate) = builtins::aggregate(&agg.function)?;
@@ -257,8 +258,8 @@ fn average(value: i128, count: Option<u64>) -> i128 {
     value / i128::from(count.unwrap_or(1)).max(1)
 }
 
-/// The buckets of a histogram, always the same ones, so that those of several machines add up: the buckets of a linear one, and
-/// for others each power of two, into which finer buckets are merged.
+/// The buckets of a histogram, which are always the same, so that those of several machines can be added: for a linear
+/// one its buckets, and for others each power of two, into which finer buckets are merged.
 fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
     let (_, row) = builtins::aggregate(&agg.function)?;
     let slot = builtins::slot(agg, row, counted).ok()?;
@@ -300,7 +301,7 @@ const LOSSES: &[Of] = &[
     ("rbt_lost_stacks", "Stacks that found no space.", |c| c.unkept),
 ];
 
-/// Names of the others of the run itself.
+/// Names of the other metrics of the run itself.
 const OWN: &[&str] = &[
     "rbt_unshown_series",
     "rbt_start_time_seconds",
@@ -314,10 +315,10 @@ const OWN: &[&str] = &[
     "rbt_script_failure_info",
     "rbt_script_starts",
 ];
-/// It has the script among its labels.
+/// The metric with the script as a label.
 const SCRIPT_INFO: &str = "rbt_script_info";
 
-/// What is known of the run itself.
+/// Adds the metrics of the run itself.
 fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
     let series = |values: &[&str], value: i128| {
         let point = Point { value, ..Point::default() };

@@ -162,7 +162,7 @@ impl Prompt {
         found.ok_or_else(|| Failure::new(format!("no entry `{word}` runs")).code("no-entry").help("`:list` shows what runs"))
     }
 
-    /// Numbers of entries; all if the text is empty.
+    /// Parses numbers of entries; all if the text is empty.
     fn numbers(&self, text: &str) -> Result<Vec<usize>, Failure> {
         if text.is_empty() || text == "all" {
             return Ok(self.running.iter().map(|r| r.number).collect());
@@ -206,7 +206,7 @@ impl Prompt {
     }
 }
 
-/// The number that is meant by `1` or `[1]`.
+/// Parses an entry's number: `1` or `[1]`.
 fn numbered(word: &str) -> Option<usize> {
     word.trim_matches(['[', ']']).parse().ok()
 }
@@ -215,7 +215,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',']).filter(|word| !word.is_empty())
 }
 
-/// Tells that an argument is missing.
+/// The failure for a missing argument.
 fn wanted(what: &str, example: &str) -> Failure {
     Failure::new(format!("{what} is missing")).code("usage").help(format!("for example {example}"))
 }
@@ -315,7 +315,7 @@ fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
     Ok(Next::Go)
 }
 
-/// A map and a number, as `:print` and `:top` take.
+/// Parses a map and a number, for `:print` and `:top`.
 fn map_and_top(prompt: &Prompt, text: &str) -> Result<(hir::Map, Option<u64>), Failure> {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let map = prompt.map(name)?;
@@ -371,11 +371,11 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Ok(Next::Go);
     }
     let since = Instant::now();
-    // what entries say meanwhile is for the screen that comes back
+    // output of entries in the meantime belongs to the screen that returns
     prompt.printer.wait_until_idle(Duration::from_millis(20));
     prompt.printer.hold(true);
     let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
-        // the head, a table's own, and the last line
+        // without the head, a table's head, and the last line
         let room = rows.saturating_sub(6).max(1) as u64;
         // a multi-line value is printed whole, and cut to the screen
         let plain = !map
@@ -394,7 +394,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     Ok(Next::Go)
 }
 
-/// What went wrong while a map was shown again and again.
+/// A failure while a map was shown repeatedly.
 struct TopError(Failure);
 
 impl From<Failure> for TopError {
@@ -471,7 +471,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     }
     interrupts::forget();
     let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
-    // it costs the kernel something to measure
+    // measuring costs the kernel something
     prompt.timed = None;
     prompt.say(&format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %"));
     for ((number, name, then), (_, _, now)) in before.iter().zip(&after) {
@@ -552,11 +552,12 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     Ok(Next::Go)
 }
 
-/// One script of several: of each the C part first, then settings, which a script has together, and imports.
+/// Combines several scripts into one: for each the C part first, then settings, which a script has in one block, and
+/// imports.
 fn script_of(sources: &[Source]) -> String {
     let (mut c_part, mut settings, mut imports, mut rest) = (String::new(), Vec::new(), String::new(), String::new());
     for source in sources {
-        // what runs has been parsed before; but for statements, which go into a block
+        // running entries were parsed before; statements, however, belong into a block
         let Ok(tree) = syntax::parse(source) else {
             rest.push_str(&format!("begin {{\n{}\n}}\n\n", source.text.trim()));
             continue;
@@ -564,7 +565,7 @@ fn script_of(sources: &[Source]) -> String {
         let piece = |span: Span| source.text.get(span.start as usize..span.end as usize).unwrap_or_default().trim();
         tree.c_part.iter().for_each(|item| c_part.push_str(&format!("{}\n\n", item.text.trim_end())));
         tree.config.iter().for_each(|item| {
-            // what came last holds
+            // the last value applies
             settings.retain(|(name, _)| *name != item.name.name);
             settings.push((item.name.name.clone(), piece(Span { start: item.name.span.start, ..item.value_span })));
         });

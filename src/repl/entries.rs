@@ -36,13 +36,13 @@ pub type NamedMaps = Vec<(String, Arc<OwnedFd>)>;
 
 /// An entry that was attached.
 pub struct Running {
-    /// What commands call it.
+    /// Its number in commands.
     pub number: usize,
     /// As it was typed.
     pub text: String,
-    /// Probes attached.
+    /// Number of attached probes.
     pub probes: u64,
-    /// Its programs do nothing at present.
+    /// Its programs are paused.
     pub paused: bool,
     /// Its descriptors.
     pub parts: Parts,
@@ -56,7 +56,7 @@ impl Running {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Has its `end` probes run, and detaches it.
+    /// Runs its `end` probes, and detaches it.
     pub fn end(&self) {
         self.remote.end();
     }
@@ -67,7 +67,7 @@ impl Running {
         self.remote.pause(paused);
     }
 
-    /// Waits until it has ended, `longest` at most.
+    /// Waits until it has ended, at most for `longest`.
     pub fn wait(&self, longest: Duration) {
         let end = Instant::now() + longest;
         while !self.is_over() && Instant::now() < end {
@@ -76,7 +76,7 @@ impl Running {
     }
 }
 
-/// Why an entry is not there.
+/// Why an entry does not exist.
 pub type EntryError = anyhow::Error;
 
 enum Progress {
@@ -105,21 +105,21 @@ pub fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::
     Ok((format.make)(&options))
 }
 
-/// What an entry is started with.
+/// The parameters of starting an entry.
 pub struct Start<'a> {
     /// Its number at the prompt.
     pub number: usize,
     /// As typed.
     pub text: String,
-    /// What was compiled.
+    /// The compiled entry.
     pub artifact: Artifact,
-    /// What it was compiled with.
+    /// The settings with which it was compiled.
     pub settings: Settings,
     /// Maps of earlier entries.
     pub maps: NamedMaps,
     /// Options of the command line.
     pub run: &'a Run,
-    /// Where its output is shown.
+    /// The printer of its output.
     pub printer: &'a Printer,
     /// The destination that replaces its output.
     pub file: Option<Arc<File>>,
@@ -127,7 +127,7 @@ pub struct Start<'a> {
     pub gone: String,
 }
 
-/// Loads and attaches an entry, and lets it run. `announce` is shown once it is attached, before its own output.
+/// Loads, attaches and runs an entry. The text of `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
@@ -148,7 +148,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         let (mut out, mut err) = (Lines::new(printer.clone(), file), Lines::new(printer, None));
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&settings.debug_dirs);
         let options = Options {
-            // for people, `announce` has it
+            // for people, `announce` prints it
             quiet: run.quiet || run.is_text(),
             managed_by: Some(theirs),
             waits: true,
@@ -162,7 +162,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
             session.run(&mut *renderer?, &mut out, &mut err)
         });
         drop((out, err));
-        // before the other end learns of a failure, so that a failed one is never taken for one that runs
+        // set before the other side learns of a failure, so that a failed entry never appears to run
         ended.store(true, Ordering::SeqCst);
         match ran {
             Ok(_) if !led.ended() => last.show(gone.into_bytes()),
@@ -199,7 +199,7 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         };
-        // without one, the work is as long as it is
+        // without a thread, the work cannot be interrupted
         let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, watch);
         let result = work();
         over.store(true, Ordering::SeqCst);

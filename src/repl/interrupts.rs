@@ -12,14 +12,14 @@ extern "C" fn note(signal: libc::c_int) {
     TAKEN.store(true, Ordering::Relaxed);
     if signal != libc::SIGINT {
         LEAVING.store(true, Ordering::Relaxed);
-        // the line editor wakes up for this one alone
+        // only this signal wakes the line editor
         // SAFETY: signal-safety(7) allows it
         unsafe { libc::raise(libc::SIGINT) };
     }
 }
 
-/// Notes SIGINT, SIGTERM and SIGHUP from now on, the last unless it is ignored, as nohup(1) has it. Programs that entries start
-/// have them as at login: handlers do not outlive exec.
+/// Records SIGINT, SIGTERM and SIGHUP from now on; SIGHUP stays ignored if it was, as by nohup(1). Programs that
+/// entries start get default handlers, because handlers do not survive exec.
 pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to atomics and raises a signal
@@ -36,17 +36,17 @@ pub fn catch() {
     }
 }
 
-/// Has one come since it was last forgotten?
+/// Has a signal arrived since the last reset?
 pub fn taken() -> bool {
     TAKEN.load(Ordering::Relaxed) || leaving()
 }
 
-/// Has one come that ends the prompt? That is not forgotten.
+/// Has a signal arrived that ends the prompt? It is not reset.
 pub fn leaving() -> bool {
     LEAVING.load(Ordering::Relaxed)
 }
 
-/// As if no Ctrl-C had come.
+/// Resets a recorded Ctrl-C.
 pub fn forget() {
     TAKEN.store(false, Ordering::Relaxed);
 }

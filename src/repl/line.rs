@@ -33,30 +33,30 @@ use anstyle::{AnsiColor, Style};
 /// Maximum number of candidates.
 const MOST: usize = 20_000;
 
-/// For the editor.
+/// The helper of the line editor.
 pub struct Line {
     world: Rc<Workspace>,
-    /// The line that was last drawn had something in it.
+    /// The last drawn line was not empty.
     typed: Cell<bool>,
-    /// The last members that were looked up, and the text up to their dot. They stay the same while a name is typed.
+    /// The members looked up last, and the text up to their dot. They stay the same while a name is typed.
     members: RefCell<(String, Vec<(String, Type)>)>,
-    /// Candidates have been listed below the line since it was last drawn.
+    /// Candidates were listed below the line since it was last drawn.
     listed: Cell<bool>,
 }
 
 impl Line {
-    /// Nothing is typed yet.
+    /// Creates the helper for an empty line.
     pub fn new(world: Rc<Workspace>) -> Self {
         Self { world, typed: Cell::new(false), members: RefCell::default(), listed: Cell::new(false) }
     }
 
-    /// Was there something in the line when it ended?
+    /// Was the line nonempty when it ended?
     pub fn was_typing(&self) -> bool {
         self.members.take();
         self.typed.replace(false)
     }
 
-    /// Candidates for what ends at the cursor: where they begin, and the names.
+    /// Candidates for the text before the cursor: the position where they begin, and the names.
     fn candidates(&self, text: &str) -> (usize, Vec<String>) {
         let place = scan::place(text);
         let starts = |from: usize| text.get(from..).unwrap_or_default().to_owned();
@@ -109,14 +109,14 @@ impl Line {
         names
     }
 
-    /// Probes' names as far as the next colon.
+    /// Names of probes up to the next colon.
     fn probes(&self, typed: &str, from: usize) -> (usize, Vec<String>) {
         let Some((first, rest)) = typed.split_once(':') else {
             let mut names: Vec<String> = Vec::new();
             for kind in KINDS.iter().filter(|k| k.name().starts_with(typed)) {
                 names.push(if kind.by_name_only() { kind.name().into() } else { format!("{}:", kind.name()) });
             }
-            // what else a line may begin with
+            // other words that a line may begin with
             if from == 0 && !typed.is_empty() {
                 names.extend(words(typed).into_iter().filter(|n| n.starts_with(typed)));
             }
@@ -133,7 +133,7 @@ impl Line {
             last.push('*');
         }
         let canonical = kind.name();
-        // a binary is listed by the path that its name leads to
+        // a binary is listed by the path to which its name resolves
         let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().contains(ContextFeatures::BINARY)) {
             Some((binary, within)) => (Some(binary), within),
             None => (None, rest),
@@ -155,7 +155,7 @@ impl Line {
         (from, found.into_iter().collect())
     }
 
-    /// Names of types: the kernel's, and those of this prompt.
+    /// Names of types of the kernel and of this prompt.
     fn types(&self, kind: TypeName) -> Vec<String> {
         let mut names = Vec::new();
         self.world.among(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
@@ -194,7 +194,7 @@ impl Line {
         printed_type(script).map(|ty| members_of(&ty, sys)).unwrap_or_default()
     }
 
-    /// What is known of what the cursor is on.
+    /// The hint for the word at the cursor.
     fn hint_of(&self, text: &str) -> Option<String> {
         if let Some(name) = text.trim_start().strip_prefix(':') {
             let command = commands::find(name.trim_end())?;
@@ -255,12 +255,12 @@ fn width(text: &str) -> usize {
     text.chars().map(|c| if u32::from(c) < 0x1100 { 1 } else { 2 }).sum()
 }
 
-/// A kind by its whole name: a single letter is rarely one that is meant.
+/// A kind by its full name: a single letter rarely means one.
 fn kind_named(word: &str) -> Option<&'static dyn ProbeKind> {
     probes::find(word).filter(|kind| kind.name() == word)
 }
 
-/// Files, with what follows their names, and folders whose path begins so.
+/// Files, with the text after their names, and directories whose paths begin with this.
 fn files(path: &str, after: &str) -> Vec<String> {
     let (folder, start) = path.rfind('/').map_or(("", path), |at| path.split_at(at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
@@ -274,7 +274,7 @@ fn files(path: &str, after: &str) -> Vec<String> {
     all
 }
 
-/// Names that a program may use: builtins and what the grammar has; constants, once a capital is typed.
+/// Names that a program may use: builtins and keywords; constants after a capital letter.
 fn words(typed: &str) -> Vec<String> {
     let capital = typed.starts_with(|c: char| c.is_ascii_uppercase());
     let constants = constants::all().map(|c| c.name).filter(|_| capital);
@@ -282,8 +282,7 @@ fn words(typed: &str) -> Vec<String> {
     builtins::all().map(|b| b.name).chain(keywords).chain(constants).map(str::to_owned).collect()
 }
 
-/// The text up to where the statement begins that is being typed, as the start of a block, and how many blocks are open
-/// then.
+/// The text up to the start of the current statement, turned into the start of a block, and the number of open blocks.
 fn statement_start(before: &str) -> (String, usize) {
     let all = scan::tokens(before);
     let sign = |(kind, range): &(Token, std::ops::Range<usize>)| match kind {
@@ -293,7 +292,7 @@ fn statement_start(before: &str) -> (String, usize) {
     let depth = |upto: usize| all.iter().take(upto).map(|t| i32::from(sign(t) == "{") - i32::from(sign(t) == "}")).sum::<i32>();
     let cut = all.iter().rposition(|t| [";", "{", "}"].contains(&sign(t)));
     if depth(all.len()) <= 0 {
-        // a predicate: what it is of is before its slash; else nothing is
+        // a predicate belongs to the probe before its slash; otherwise there is none
         let probe = before.rfind(" /").and_then(|at| before.get(..at));
         return match probe {
             Some(probe) => (format!("{probe} {{ "), 1),
@@ -331,11 +330,11 @@ impl Completer for Line {
 
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (from, names) = self.candidates(line.get(..pos).unwrap_or(line));
-        // in a list, the parts that all have in common are in the way
+        // in a list, the parts that all names share only take space
         let typed = line.get(from..pos).unwrap_or_default();
         let shown_from = typed.rfind([':', '/']).map_or(0, |at| at + 1);
         let pairs = names.into_iter().map(|name| {
-            // names come from files that others wrote
+            // names come from untrusted files
             let name = plain(&name);
             Pair { display: name.get(shown_from..).unwrap_or(&name).to_owned(), replacement: name }
         });
@@ -352,7 +351,7 @@ impl Hinter for Line {
             return None;
         }
         let hint = self.hint_of(line)?;
-        // a hint that would break the line is none
+        // omit a hint that would wrap the line
         let (_, columns) = terminal::size(std::io::stdout());
         let used = width(line.rsplit('\n').next().unwrap_or(line)) + 5;
         let room = columns.saturating_sub(used + 4);
@@ -368,7 +367,7 @@ impl Hinter for Line {
 
 impl Highlighter for Line {
     fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
-        // the editor goes as many rows up as it did before there was a list: these it may have
+        // the editor moves up as many rows as before the list was shown, so these rows may be overwritten
         if self.listed.take() {
             let rows = rows_above(line.get(..at).unwrap_or(line), terminal::size(std::io::stdout()).1);
             super::printer::plainly("\n".repeat(rows).as_bytes());

@@ -52,9 +52,9 @@ mod top;
 /// How long to wait for an entry that must end.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ASKS: &str = "rbt> ";
-/// Entries kept in the history file.
+/// Maximum number of entries in the history file.
 const REMEMBERED: usize = 10_000;
-/// Bytes of an entry that standard input may have.
+/// Maximum size in bytes of an entry on standard input.
 const MOST_ENTRY: usize = 1 << 20;
 
 /// The state that the line editor and the entries share.
@@ -62,9 +62,9 @@ struct Workspace {
     run: Run,
     sys: Live,
     maps: RefCell<Vec<SharedMap>>,
-    /// Where the stacks are that those maps name.
+    /// The maps with the stacks to which those maps refer.
     stacks: RefCell<NamedMaps>,
-    /// Entries that define and run nothing, and their numbers.
+    /// Entries that only define things, and their numbers.
     definitions: RefCell<Vec<(usize, Source)>>,
 }
 
@@ -73,7 +73,7 @@ impl Workspace {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
     }
 
-    /// The maps themselves, and those that belong to them.
+    /// The maps, and those that belong to them.
     fn named(&self) -> NamedMaps {
         let maps = self.maps.borrow();
         maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
@@ -89,22 +89,22 @@ impl Workspace {
     }
 }
 
-/// What to do after a line.
+/// The next action after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
     Leave,
 }
 
-/// The prompt and what runs.
+/// The prompt and its running entries.
 struct Prompt {
     world: Rc<Workspace>,
     printer: Printer,
     running: Vec<Running>,
     number: usize,
-    /// A person sits there.
+    /// Is a person using it?
     person: bool,
-    /// Something went wrong, where no person saw it.
+    /// An entry failed while no person was using it.
     failed: bool,
     /// `-o`
     file: Option<Arc<File>>,
@@ -112,10 +112,9 @@ struct Prompt {
     timed: Option<std::os::fd::OwnedFd>,
 }
 
-/// Runs the prompt, or the entries that standard input has, a line each. Gives the exit status: 1 where one of those was
-/// wrong.
+/// Runs the prompt, or the entries on standard input, one per line. Returns the exit status: 1 if one of those failed.
 ///
-/// Errors: standard input that has nothing, or cannot be read.
+/// Errors: standard input that is empty or cannot be read.
 pub fn prompt(run: &Run) -> Result<u8, Failure> {
     if let Some((_, option)) = for_scripts(run).into_iter().find(|(given, _)| *given) {
         return Err(Failure::new(format!("{option} needs a script")).help("give a FILE, or -e 'PROGRAM'"));
@@ -159,7 +158,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
-        // whether there are colours `Line` decides, which is to see each drawing
+        // `Line` decides about colors, because it must see each drawing
         .color_mode(ColorMode::Forced)
         .auto_add_history(true)
         .history_ignore_dups(true)
@@ -167,7 +166,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
         .map_err(cannot)?
         .build();
     let mut editor: Editor<Line, FileHistory> = Editor::with_config(config).map_err(cannot)?;
-    // the editor knows terminals that it cannot edit on (TERM=dumb)
+    // there are terminals on which the editor cannot edit (TERM=dumb)
     let Ok(mut above) = editor.create_external_printer() else { return by_lines(world, file, true) };
     editor.set_helper(Some(Line::new(world.clone())));
     let history = history_file().filter(|path| input::is_own(path));
@@ -183,7 +182,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     while !interrupts::leaving() {
         prompt.printer.wait_until_idle(Duration::from_millis(20));
         prompt.printer.editing(true);
-        // Ctrl-C while nothing was being typed, that nothing else took note of
+        // Ctrl-C while nothing was being typed, and nothing else handled it
         editor.helper().map(Line::was_typing);
         let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(ASKS) };
         interrupts::forget();
@@ -192,7 +191,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
         match line {
             Ok(text) => {
                 interrupted = false;
-                // now, so that it outlives whatever may happen
+                // saved immediately, so that it survives any failure
                 if let Some(path) = &history {
                     unkept = keep(&mut editor, path).err();
                 }
@@ -222,9 +221,9 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     Ok(0)
 }
 
-/// Reads the history. What is no text in it is replaced, lest the rest of it be lost.
+/// Reads the history. Invalid UTF-8 in it is replaced, so that the rest is not lost.
 fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
-    // there is none the first time
+    // it does not exist the first time
     let Ok(bytes) = input::read_regular(path, input::TEXT) else { return };
     if let Err(damaged) = String::from_utf8(bytes) {
         let _ = std::fs::write(path, String::from_utf8_lossy(damaged.as_bytes()).as_bytes());
@@ -232,7 +231,7 @@ fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
     let _ = editor.load_history(path);
 }
 
-/// Adds to the history file what is not there yet. Other prompts may add to it as well.
+/// Appends new entries to the history file. Other prompts may append to it as well.
 fn keep(editor: &mut Editor<Line, FileHistory>, path: &Path) -> Result<(), ReadlineError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -308,7 +307,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
         return Err(nothing_to_run());
     }
     prompt.take(text.trim());
-    // the end of the input is no end of what runs: that is exit(), or a signal
+    // running entries continue after the end of the input, until exit() or a signal
     while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -316,9 +315,9 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
     Ok(if prompt.printer.unread() { CLOSED_PIPE } else { u8::from(prompt.failed && !asks) })
 }
 
-/// What standard input has next.
+/// The next item from standard input.
 enum Input {
-    /// With its end, where it has one.
+    /// With its line break, if it has one.
     Line(Vec<u8>),
     End,
     /// A signal arrived first.
@@ -337,7 +336,7 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
                 return Ok(Input::Interrupted);
             }
         }
-        // what never ends need not pause either
+        // endless input has no pauses for checking
         if interrupts::taken() {
             return Ok(Input::Interrupted);
         }
@@ -379,7 +378,7 @@ impl Prompt {
         Self { world, printer, running: Vec::new(), number: 0, person, failed: false, file, timed: None }
     }
 
-    /// Says what may be typed, and what may not be done.
+    /// Prints what can be typed, and which privileges are missing.
     fn greet(&self) {
         if let Err(failure) = require_privileges() {
             report(&failure, self.world.run.color);
@@ -430,7 +429,7 @@ impl Prompt {
         self.running.retain(|running| !running.is_over());
     }
 
-    /// Compiles and runs an entry. `file`: where it is from.
+    /// Compiles and runs an entry. `file`: the file from which it comes.
     fn enter(&mut self, typed: &str, file: Option<&str>) -> Result<(), Failure> {
         let number = self.number + 1;
         let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
@@ -448,7 +447,7 @@ impl Prompt {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
                 Ok(()) => {
-                    // what reached the entry is not meant for the prompt
+                    // a signal that an entry received is not meant for the prompt
                     if self.person {
                         interrupts::forget();
                     }
@@ -507,7 +506,7 @@ impl Prompt {
         Ok(())
     }
 
-    /// Keeps the maps that an entry has made.
+    /// Keeps the maps that an entry created.
     fn keep(&self, entry: &Entry, parts: &mut Parts) {
         let mut maps = self.world.maps.borrow_mut();
         for (name, fd) in std::mem::take(&mut parts.maps) {
@@ -532,7 +531,7 @@ impl Prompt {
         while shown.last() == Some(&b'\n') {
             shown.pop();
         }
-        // for people alone
+        // only for people
         if ty.is_empty() || !self.world.run.is_text() {
             shown.push(b'\n');
             return shown;
@@ -549,7 +548,7 @@ impl Prompt {
         shown
     }
 
-    /// Takes a text for what it can be: probes or definitions, an expression, or statements.
+    /// Interprets a text as probes or definitions, as an expression, or as statements.
     fn read(&self, typed: &str, name: String) -> Result<(Entry, EntryKind), Failure> {
         let frame = |before, after| Text { before, typed: typed.to_owned(), after, name: name.clone() };
         let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
@@ -577,7 +576,7 @@ impl Prompt {
             };
             let unpaired = not_script.0.iter().any(|d| d.code == "unbalanced" || d.code.starts_with("unterminated"));
             let framed = |text: &Text| match among.parse(text) {
-                // brackets without partners have closed the frame's
+                // unbalanced brackets have closed those of the frame
                 Ok(tree) if tree.items.len() > 1 => Err(not_script.clone()),
                 parsed => parsed,
             };
@@ -588,7 +587,7 @@ impl Prompt {
             let as_statements = framed(&statements).map(|tree| among.check(&statements, tree));
             match (as_statements, as_value) {
                 (Ok(Ok(entry)), _) => Ok((entry, EntryKind::Probes)),
-                // its own words for what is wrong: an expression's unless it is none
+                // reports the error as that of an expression, if it is one
                 (Ok(Err(of_statements)), Ok(Err(of_value))) => {
                     let called = of_value.0.iter().any(|d| d.span.start == 0 && d.code == "type-mismatch");
                     Err(if called { fault(&statements, &of_statements) } else { fault(&value, &of_value) })
@@ -600,7 +599,7 @@ impl Prompt {
         })
     }
 
-    /// To whom has pressed Ctrl-C on an empty line: nothing ends by one.
+    /// Tells a user who pressed Ctrl-C on an empty line how to leave.
     fn tell_how_to_leave(&self) {
         self.say(&match self.running.len() {
             0 => "nothing runs; Ctrl-C again leaves\n".to_owned(),
@@ -625,12 +624,12 @@ impl Prompt {
     }
 }
 
-/// What other prompts are left by.
+/// Words that leave other prompts.
 const LEAVES: [&str; 4] = ["exit", "exit()", "exit();", "quit"];
 const PRINT: &str = "begin { print((";
 const PRINTED: &str = "\n)); }";
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryKind {
     Probes,

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::streams::Stdout;
 
-/// Bytes that may wait to be shown.
+/// Maximum number of bytes that wait to be shown.
 const MOST: usize = 1 << 20;
 
-/// Shows a text above the line that is being typed.
+/// Prints a text above the line that is being typed.
 pub type PrintAbove = Box<dyn FnMut(String) -> bool + Send>;
 
-/// A way to the terminal, or to a pipe.
+/// The connection to the terminal, or to a pipe.
 #[derive(Clone)]
 pub struct Printer(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -29,7 +29,7 @@ struct Queue {
     editing: bool,
     /// Something else uses the terminal.
     held: bool,
-    /// A text is on its way.
+    /// A text is being printed.
     busy: bool,
     /// No thread waits any longer.
     closing: bool,
@@ -85,7 +85,7 @@ impl Printer {
         }
     }
 
-    /// Shows whole lines. Waits while too much waits to be shown.
+    /// Prints whole lines. Waits while too many bytes are pending.
     pub fn show(&self, text: Vec<u8>) {
         if text.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Printer {
         self.0.1.notify_all();
     }
 
-    /// Waits until all is shown, `longest` at most.
+    /// Waits until everything is printed, at most for `longest`.
     pub fn wait_until_idle(&self, longest: Duration) {
         let end = Instant::now() + longest;
         let mut queue = self.queue();
@@ -135,21 +135,21 @@ impl Printer {
     }
 }
 
-/// To standard output. False where its reader has gone.
+/// Prints to standard output. Returns false if its reader has gone.
 pub fn plainly(text: &[u8]) -> bool {
     Stdout.write_all(text).is_ok()
 }
 
-/// An entry's output: a line that is not whole yet is held back until it is, or the entry ends.
+/// An entry's output: an incomplete line is held until it is complete, or the entry ends.
 pub struct Lines {
     printer: Printer,
-    /// `-o`: this in place of the printer.
+    /// `-o`: replaces the printer.
     file: Option<Arc<File>>,
     held: Vec<u8>,
 }
 
 impl Lines {
-    /// None yet.
+    /// Without any lines.
     pub fn new(printer: Printer, file: Option<Arc<File>>) -> Self {
         Self { printer, file, held: Vec::new() }
     }

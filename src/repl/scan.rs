@@ -9,7 +9,7 @@ pub enum Token {
     Word,
     /// A number.
     Number,
-    /// With its quotes; the last on a line may not have one yet.
+    /// With its quotes; the last one on a line may lack the closing quote.
     Text,
     /// `$x`
     Variable,
@@ -60,7 +60,7 @@ fn quoted(text: &str) -> usize {
     text.len()
 }
 
-/// Has a string its second quote?
+/// Does a string have its closing quote?
 fn closed(text: &str) -> bool {
     let mut escaped = false;
     let mut quotes = 0;
@@ -80,7 +80,7 @@ pub enum CompletionContext {
     Argument(String, usize),
     /// A probe's name, starting here.
     Probe(usize),
-    /// A member of the expression that begins and ends there; its name begins at the last.
+    /// A member of the expression in this range; its name begins at `name`.
     Member { expr: std::ops::Range<usize>, name: usize },
     /// `$x`, starting here.
     Variable(usize),
@@ -90,11 +90,11 @@ pub enum CompletionContext {
     Type(TypeName, usize),
     /// A word within a probe, starting here.
     Word(usize),
-    /// Nothing that has names.
+    /// A place without names.
     Nothing,
 }
 
-/// What the end of a text is on.
+/// The context at the end of a text.
 pub fn place(text: &str) -> CompletionContext {
     if let Some(command) = text.trim_start().strip_prefix(':') {
         let from = text.len() - command.len();
@@ -119,7 +119,7 @@ pub fn place(text: &str) -> CompletionContext {
     }
     let depth: i32 = all.iter().map(|(k, r)| if *k == Token::Sign { i32::from(is(r, "{")) - i32::from(is(r, "}")) } else { 0 }).sum();
     if depth <= 0 && !in_predicate(text, &all) {
-        // an attach point goes back to a blank, a comma or a block's end; its signs are its own
+        // an attach point starts after a blank, a comma or a block's end, and may contain any signs
         let from = text.rfind(|c: char| c.is_whitespace() || c == ',' || c == '}').map_or(0, |at| at + 1);
         let first = text.get(from..).unwrap_or_default();
         return match first.chars().next() {
@@ -131,14 +131,14 @@ pub fn place(text: &str) -> CompletionContext {
     within(text, &all)
 }
 
-/// Between the slashes after a probe?
+/// Is it between the slashes after a probe?
 fn in_predicate(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> bool {
     let last = all.iter().rposition(|(k, r)| *k == Token::Sign && ["}", ","].contains(&text.get(r.clone()).unwrap_or_default()));
     let mut before_blank = false;
     let mut slashes = 0;
     for (_, range) in all.iter().skip(last.map_or(0, |at| at + 1)) {
         let piece = text.get(range.clone()).unwrap_or_default();
-        // a path's slashes follow no blank
+        // the slashes of a path do not follow a blank
         slashes += usize::from(piece == "/" && (before_blank || slashes > 0));
         before_blank = piece.trim().is_empty();
     }
@@ -192,7 +192,7 @@ fn chain(text: &str, all: &[(Token, std::ops::Range<usize>)], end: usize) -> std
                     break;
                 }
             }
-            // what is called or indexed goes before
+            // the called or indexed expression precedes it
             let called = at
                 .checked_sub(1)
                 .and_then(|before| all.get(before))

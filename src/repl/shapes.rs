@@ -4,7 +4,7 @@ use crate::sema::hir::{self, CallArg, ExprKind, Node};
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
-/// The type of what the last `print` of a script shows, for people: a map's with its keys'.
+/// The type of the value that the last `print` of a script shows, for people: for a map, with its keys'.
 pub fn printed(script: &hir::Script) -> Option<String> {
     let mut map = None;
     let mut see = |node: Node| {
@@ -19,7 +19,7 @@ pub fn printed(script: &hir::Script) -> Option<String> {
     map.or_else(|| printed_type(script).map(|ty| ty.to_string()))
 }
 
-/// The type of what the last `print` of a script shows.
+/// The type of the value that the last `print` of a script shows.
 pub fn printed_type(script: &hir::Script) -> Option<Type> {
     let mut found = None;
     let mut see = |node: Node| {

@@ -9,7 +9,7 @@ pub fn text(families: &[Family], open: bool) -> String {
     let mut to = String::new();
     let mut before = None;
     for family in families {
-        // scripts that count the same are one family
+        // scripts with the same metric share a family
         if before.replace(&family.name) != Some(&family.name) {
             head(family, open, &mut to);
         }

@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Connections at a time. One more ends the oldest, which has not asked for anything yet, or does not read its answer.
+/// Connections at a time. A further one closes the oldest, which has not sent a request yet, or does not read its
+/// response.
 const CLIENTS: usize = 32;
-/// Bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 const HEAD: usize = 8 << 10;
-/// Headers of a request.
+/// Maximum number of headers in a request.
 const HEADERS: usize = 64;
-/// The time of a connection, from its beginning to its end.
+/// The timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A text is as old as this at most when it is used again.
+/// Maximum age of a text that is reused.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// What is served.
+/// The served pages.
 pub trait Pages: Send {
     /// The text of the metrics; if `open`, in the form of OpenMetrics. None: the run does not answer.
     fn metrics(&mut self, open: bool) -> Option<String>;
 
-    /// How it is: is all of it as it should be?
+    /// The health: is everything in order, and a description.
     fn health(&mut self) -> (bool, String);
 }
 
@@ -81,7 +82,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        // a flood of connections does not keep those from being served that are there
+        // a flood of new connections must not delay existing ones
         for _ in 0..CLIENTS {
             match self.listener.accept() {
                 Ok((stream, _)) => {
@@ -128,7 +129,7 @@ impl Server {
         }
     }
 
-    /// The answer, if the request is complete; none if the client is gone.
+    /// The response, if the request is complete; none if the client is gone.
     fn read(&mut self, client: &mut Client) -> Option<Option<Vec<u8>>> {
         let mut buffer = [0; 4096];
         loop {
@@ -209,7 +210,7 @@ impl Server {
     }
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in constant time, whatever the position of the first difference.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

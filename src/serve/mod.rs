@@ -21,39 +21,39 @@ use crate::runtime::Scrapes;
 use crate::streams::to_stderr;
 pub use http::Pages;
 
-/// Bytes of a token.
+/// Maximum size of a token in bytes.
 const TOKEN: u64 = 4096;
 
-/// What the options are called, for messages.
+/// The names of the options, for messages.
 #[derive(Debug)]
 pub struct FlagNames {
-    /// The one with the address.
+    /// That of the address.
     pub address: &'static str,
-    /// The one with the token's file.
+    /// That of the token's file.
     pub token: &'static str,
 }
 
-/// Those of a run.
+/// The options of a run.
 pub const FLAGS: FlagNames = FlagNames { address: "--serve", token: "--serve-token" };
 
-/// Where to serve, and for whom.
+/// The address, and the access control.
 #[derive(Debug)]
 pub struct Listen<'a> {
     /// Port 0 stands for any free port.
     pub address: SocketAddr,
-    /// A file with what clients must send.
+    /// A file with the token that clients must send.
     pub token: Option<&'a Path>,
-    /// What the user calls these.
+    /// The names of these options.
     pub said: &'static FlagNames,
     /// Do not print the address.
     pub quiet: bool,
 }
 
-/// A run, as it is served.
+/// A run that is served.
 pub struct Run {
-    /// Makes its metrics.
+    /// Creates its metrics.
     pub metrics: Metrics,
-    /// Asks it for its state.
+    /// Requests its state.
     pub scrapes: Arc<Scrapes>,
 }
 
@@ -67,7 +67,7 @@ impl Pages for Run {
     }
 }
 
-/// The address that `--serve` means: a port alone is one of this machine's own address.
+/// The address of `--serve`: a port alone means this machine's loopback address.
 ///
 /// # Errors
 /// It is neither.
@@ -82,7 +82,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// Starts to serve, and prints the address.
 ///
 /// # Errors
-/// The address cannot be used, or not without a token.
+/// The address is unusable, or requires a token.
 pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<(), Failure> {
     let Listen { address, said, .. } = *listen;
     let token = listen.token.map(|path| read_token(path, said)).transpose()?;

@@ -7,7 +7,7 @@ use super::{Pages, Run, exposition};
 use crate::diag;
 use crate::metrics::{Family, Kind};
 
-/// The label that tells the scripts apart.
+/// The label that distinguishes the scripts.
 const SCRIPT: &str = "script";
 
 /// The scripts by name.
@@ -21,7 +21,7 @@ struct Script {
     starts: u64,
 }
 
-/// How a script is.
+/// The status of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// It is being started.
@@ -29,9 +29,9 @@ pub enum Status {
     Starting,
     /// It runs.
     Running,
-    /// Its file cannot be run, for this reason; what was there before still runs.
+    /// Its file cannot be run, for this reason; the previous run continues.
     Outdated(String),
-    /// It does not run, for this reason.
+    /// It is not running, for this reason.
     Failed(String),
     /// It has ended with this status.
     Ended(u8),
@@ -66,7 +66,7 @@ impl ScriptRegistry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run of the script has begun, in place of any other of it.
+    /// A run of the script has begun, which replaces any other one.
     pub fn started(&self, name: &str, run: Run) {
         let mut scripts = self.lock();
         let script = scripts.entry(name.into()).or_default();
@@ -80,7 +80,7 @@ impl ScriptRegistry {
         self.lock().entry(name.into()).or_default().status = status;
     }
 
-    /// Its file cannot be run. Does what was there before still run?
+    /// Its file cannot be run. Returns true if the previous run continues.
     pub fn refused(&self, name: &str, why: String) -> bool {
         let mut scripts = self.lock();
         let script = scripts.entry(name.into()).or_default();
@@ -94,7 +94,7 @@ impl ScriptRegistry {
         self.lock().get(name).is_some_and(|script| matches!(script.status, Status::Failed(_)))
     }
 
-    /// Its file is what runs.
+    /// Its file is the one that is running.
     pub fn unchanged(&self, name: &str) {
         if let Some(script) = self.lock().get_mut(name).filter(|script| script.status.runs()) {
             script.status = Status::Running;
@@ -106,11 +106,11 @@ impl ScriptRegistry {
         self.lock().retain(|name, _| is_there(name));
     }
 
-    /// The families of all scripts; those of one name follow one another.
+    /// The families of all scripts, grouped by name.
     fn families(&self) -> Vec<Family> {
         let runs: Vec<(String, Arc<Mutex<Run>>)> =
             self.lock().iter().filter_map(|(name, script)| Some((name.clone(), script.run.clone()?))).collect();
-        // one that does not answer does not keep the others waiting
+        // a script that does not answer must not delay the others
         let asked: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
             let ask = |run: &Arc<Mutex<Run>>| {
                 let run = run.clone();
@@ -159,7 +159,7 @@ impl ScriptRegistry {
     }
 }
 
-/// Families by name, in the order of their first.
+/// Families by name, in the order of their first occurrence.
 #[derive(Default)]
 struct FamilyList(Vec<Vec<Family>>);
 
@@ -167,7 +167,7 @@ impl FamilyList {
     fn add(&mut self, script: &str, mut family: Family) {
         family.put_label(SCRIPT, script);
         let same = |a: &Family, b: &Family| (a.kind, a.unit, a.power) == (b.kind, b.unit, b.power);
-        // a name has one type
+        // each name has only one type
         let clash = |all: &[Vec<Family>], family: &Family| {
             all.iter().filter_map(|of| of.first()).any(|first| first.name == family.name && !same(first, family))
         };

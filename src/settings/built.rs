@@ -7,7 +7,7 @@ use super::{Mode, SETTINGS, Settings, UNDECIDED};
 /// Settings that a run of a compiled script needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Built {
-    /// Values of rows, by name.
+    /// Values of settings, by name.
     rows: Vec<(String, String)>,
     follow: bool,
     warning_level: u8,
@@ -21,7 +21,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// Of a script that has been compiled by these.
+    /// The settings of a compiled script.
     pub fn of(settings: &Settings) -> Self {
         let decided = SETTINGS.iter().map(|row| (row.name.to_string(), (row.get)(settings))).filter(|(_, value)| value != UNDECIDED);
         Self {
@@ -38,20 +38,20 @@ impl Built {
         }
     }
 
-    /// Have records the time at which they were made?
+    /// Do records contain their time?
     pub fn has_times(&self) -> bool {
         self.stamps || self.sends_origin
     }
 
-    /// Do records say where they come from?
+    /// Do records contain their origin?
     pub fn has_origins(&self) -> bool {
         self.sends_origin
     }
 
-    /// The settings of a run. `given` has the flags of the runner, and wins where a row allows it.
+    /// The settings of a run. `given` has the flags of the runner, which take precedence if a setting allows it.
     ///
     /// # Errors
-    /// A row or a value is not known.
+    /// An unknown setting or value.
     pub fn settings(&self, given: &Settings) -> Result<Settings, String> {
         let mut settings = given.clone();
         for (name, value) in &self.rows {
@@ -73,7 +73,7 @@ impl Built {
     }
 }
 
-/// Flags and variables that change nothing in a compiled script.
+/// Flags and environment variables that do not affect compiled scripts.
 impl Settings {
     /// Applies environment variables to a compiled script, whose code they can no longer change: warnings name those
     /// that have no effect.

@@ -22,7 +22,7 @@ mod rows;
 pub struct Overhead {
     /// In thousandths of a percent.
     pub millipercent: u32,
-    /// Of all CPUs together, not of one.
+    /// Is it of all CPUs together, rather than of one?
     pub of_machine: bool,
 }
 
@@ -37,23 +37,23 @@ pub enum MissingProbes {
     Ignore,
 }
 
-/// Whose symbols are kept while a run lasts.
+/// How user symbols are cached during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUserSymbols {
     /// By process.
     PerPid,
     /// By executable.
     PerProgram,
-    /// Not at all.
+    /// They are not cached.
     None,
 }
 
-/// How maps with keys are laid out as text.
+/// The text layout of maps with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapLayout {
     /// `@name[key]: value`, a line per entry.
     List,
-    /// In aligned columns.
+    /// Aligned columns.
     Table,
 }
 
@@ -62,13 +62,13 @@ pub enum MapLayout {
 pub enum Unstable {
     /// Use it.
     Enable,
-    /// Use it and say so.
+    /// Use it with a warning.
     Warn,
     /// Refuse it.
     Error,
 }
 
-/// Resolved settings: what flags, the environment and the `config` block decide.
+/// Resolved settings, from flags, the environment and the `config` block.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How user symbols are cached; none for the default, which caches them.
@@ -81,29 +81,29 @@ pub struct Settings {
     pub duration: Duration,
     /// The BPF object's license.
     pub license: String,
-    /// Bytes of the verifier's log.
+    /// Size of the verifier's log in bytes.
     pub log_size: u64,
-    /// Programs after wildcards.
+    /// Maximum number of programs after wildcard expansion.
     pub max_bpf_progs: u64,
     /// See [`MapLayout`].
     pub map_layout: MapLayout,
-    /// Bytes that `cat()` prints.
+    /// Maximum number of bytes that `cat()` prints.
     pub max_cat_bytes: u64,
-    /// Events per second; 0 for no limit.
+    /// Maximum number of events per second; 0 for no limit.
     pub max_events: u64,
-    /// Processor time that probes may take.
+    /// Maximum processor time of the probes.
     pub max_overhead: Option<Overhead>,
     /// Maximum number of keys of a map without a declaration.
     pub max_map_keys: u64,
-    /// Attach points after wildcards.
+    /// Maximum number of attach points after wildcard expansion.
     pub max_probes: u64,
-    /// Series of a map that `--serve` shows by themselves.
+    /// Maximum number of series of a map that `--serve` shows individually.
     pub max_series: u64,
     /// Number of stacks in a kernel table; 0 for the default.
     pub max_stacks: u64,
     /// Unwind user stacks by call frame information.
     pub unwind_tables: bool,
-    /// Bytes that unwind tables may take in the kernel.
+    /// Maximum size of unwind tables in the kernel, in bytes.
     pub unwind_memory: u64,
     /// Capacity of `str()` and `buf()`, bytes.
     pub max_strlen: u64,
@@ -115,13 +115,13 @@ pub struct Settings {
     pub perf_rb_pages: u64,
     /// Print all maps at the end.
     pub print_maps_on_exit: bool,
-    /// rbt's own process is not left out.
+    /// Include rbt's own process.
     pub trace_self: bool,
     /// Source lines and inlined frames in stacks.
     pub show_debug_info: bool,
     /// Format of stacks.
     pub stack_mode: StackMode,
-    /// Ends a string that was cut.
+    /// Appended to a string that was cut.
     pub str_trunc_trailer: String,
     /// `tseries()`.
     pub unstable_tseries: Unstable,
@@ -134,11 +134,11 @@ pub struct Settings {
 
     /// `-p`
     pub pid: Option<u32>,
-    /// `--follow`: only the process of `-c` or `-p`, and those that it starts.
+    /// `--follow`: trace only the process of `-c` or `-p`, and its descendants.
     pub follow: bool,
     /// `--unsafe`
     pub allow_unsafe: bool,
-    /// Helper failures to report: 0 none, 1 those that lose something, 2 all (`-k`).
+    /// Helper failures to report: 0 none, 1 those that lose data, 2 all (`-k`).
     pub warning_level: u8,
     /// `-I`
     pub include_dirs: Vec<std::path::PathBuf>,
@@ -146,36 +146,36 @@ pub struct Settings {
     pub verbose: bool,
     /// `--include`
     pub includes: Vec<String>,
-    /// `--debuginfo`: where to look for separate debug files.
+    /// `--debuginfo`: directories to search for separate debug files.
     pub debug_dirs: Vec<String>,
-    /// What is run.
+    /// The kind of probes to run.
     pub mode: Mode,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
-    /// What not to use (`--no-feature`).
+    /// Mechanisms to avoid (`--no-feature`).
     pub no_features: Vec<Mechanism>,
-    /// Rows of [`SETTINGS`] that flags have set, and the values: stronger than `config` block and environment.
+    /// Settings from flags, with their values: they take precedence over the `config` block and the environment.
     pub flags: Vec<(&'static str, String)>,
-    /// What is known of this run besides.
+    /// Further facts about this run.
     pub invocation: Invocation,
 }
 
-/// The facts of one run, which are not settings: what it runs with, and what was found out for it.
+/// The facts of one run, which are not settings: its parameters, and what was found out for it.
 #[derive(Clone, Debug, Default)]
 pub struct Invocation {
-    /// There is a `-c` command: `cpid` has a value.
+    /// There is a `-c` command, so `cpid` has a value.
     pub has_child: bool,
     /// Failed reads of memory are counted, because they affect expectations (`--expect`).
     pub counts_unread: bool,
-    /// Records have the time at which they were made.
+    /// Records contain their time.
     pub stamps: bool,
-    /// Records say where they come from (`--otlp`): time, thread, name of the thread, site of the probe.
+    /// Records contain their origin (`--otlp`): time, thread, name of the thread, site of the probe.
     pub sends_origin: bool,
     /// `$1` …
     pub params: Vec<String>,
     /// `--name=value` and `--name` after the script, for `getopt`; in order.
     pub options: Vec<(String, Option<String>)>,
-    /// The script's own folder, in which headers in quotes are looked up first.
+    /// The script's directory, which is searched first for headers in quotes.
     pub script_dir: std::path::PathBuf,
     /// The cgroup of `--cgroup` or `--container`: tasks in it and below are traced.
     pub cgroup: Option<CgroupFilter>,
@@ -188,7 +188,7 @@ pub struct Invocation {
 /// Mechanisms that rbt uses if the kernel supports them, unless `--no-feature` disables them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
-    /// The kernel's helper that makes a loop's turns.
+    /// The kernel's helper that iterates a loop.
     BpfLoop,
     /// A trampoline for `kprobe` and `kretprobe`.
     Fentry,
@@ -196,19 +196,19 @@ pub enum Mechanism {
     KprobeMulti,
     /// One program for a function's entry and its return.
     KprobeSession,
-    /// The instruction of a marker on which the kernel replaces the trap by a call.
+    /// The instruction of a marker for which the kernel replaces the trap by a call.
     OptimizedUprobe,
-    /// One program for all system calls' tracepoints.
+    /// One program for the tracepoints of all system calls.
     RawSyscalls,
     /// A raw tracepoint for `tracepoint`.
     RawTracepoint,
-    /// Copies of the body of `unroll`; it is a loop without them.
+    /// Copies of the body of `unroll`, which is otherwise a loop.
     Unroll,
     /// One link for many places of a binary.
     UprobeMulti,
 }
 
-/// As they are named.
+/// Their names.
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("bpf_loop", Mechanism::BpfLoop),
     ("fentry", Mechanism::Fentry),
@@ -222,7 +222,7 @@ pub const MECHANISMS: &[(&str, Mechanism)] = &[
 ];
 
 impl Settings {
-    /// Is this not to be used?
+    /// Is this mechanism disabled?
     pub fn refuses(&self, what: Mechanism) -> bool {
         self.no_features.contains(&what)
     }
@@ -291,18 +291,18 @@ impl Default for Settings {
     }
 }
 
-/// A cgroup to stay within.
+/// A cgroup that limits the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupFilter {
-    /// Its id.
+    /// Its ID.
     pub id: u64,
-    /// Its folder.
+    /// Its directory.
     pub path: std::path::PathBuf,
     /// Its depth; none if it is unknown.
     pub level: Option<u32>,
 }
 
-/// Which of a script's probes are run.
+/// The probes of a script to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Those that trace.
@@ -317,39 +317,39 @@ pub enum Mode {
 /// A flag that sets a row of [`SETTINGS`].
 #[derive(Clone, Copy, Debug)]
 pub struct SettingFlag {
-    /// After two dashes.
+    /// The name after two dashes.
     pub long: &'static str,
-    /// What its help calls the value.
+    /// The name of the value in the help.
     pub value: &'static str,
-    /// Its section of the help.
+    /// Its heading in the help.
     pub heading: &'static str,
 }
 
-/// A row: something that the environment and a `config` block may set.
+/// A row: a setting for the environment and `config` blocks.
 pub struct Setting {
-    /// As a `config` block writes it; the environment's name is `RBT_` and this in capitals.
+    /// The name in a `config` block; the environment variable is `RBT_` and the name in capitals.
     pub name: &'static str,
     /// The accepted values, for help texts.
     pub values: &'static str,
-    /// What it does: one sentence without its final stop.
+    /// Its effect: one sentence without its final period.
     pub doc: &'static str,
-    /// Its flag, if the command line may set it too.
+    /// Its flag, if the command line can set it, too.
     pub flag: Option<SettingFlag>,
     /// It does not affect the compiled script: users of a bundle may set it.
     pub at_run: bool,
     /// Parses a value; an error describes the accepted ones.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// The value as one would write it.
+    /// The value as users write it.
     pub get: fn(&Settings) -> String,
 }
 
 impl Setting {
-    /// The row, with a flag on the command line.
+    /// Adds a flag on the command line.
     const fn with_flag(self, long: &'static str, value: &'static str, heading: &'static str) -> Self {
         Self { flag: Some(SettingFlag { long, value, heading }), ..self }
     }
 
-    /// The row of a setting that does not affect the compiled script.
+    /// Marks a setting that does not affect the compiled script.
     const fn at_run(self) -> Self {
         Self { at_run: true, ..self }
     }
@@ -369,7 +369,7 @@ impl Setting {
 pub const SWITCH: &str = "true, false";
 /// The values of a setting that accepts any text.
 pub const TEXT: &str = "text";
-/// `max_strlen` where maps' keys have 512 bytes at most: two such strings and some numbers make a key.
+/// `max_strlen` on kernels that limit keys to 512 bytes: two such strings and some numbers fit into a key.
 const SHORT_STRLEN: u64 = 200;
 /// The value of a setting that the run chooses.
 pub const UNDECIDED: &str = "auto";
@@ -382,25 +382,25 @@ impl Settings {
         }
     }
 
-    /// May this part of the language be used that may still change? None: it is not such a part.
+    /// May this unstable feature be used? None: it is not an unstable feature.
     pub fn unstable(&self, feature: &str) -> Option<Unstable> {
         let row = SETTINGS.iter().find(|row| row.name.strip_prefix("unstable_") == Some(feature))?;
         parse_unstable(&(row.get)(self)).ok()
     }
 }
 
-/// The value of `RBT_<NAME>` or, failing that, of `BPFTRACE_<NAME>`.
+/// The value of `RBT_<NAME>`, or else of `BPFTRACE_<NAME>`.
 pub fn env_only(name: &str) -> Option<String> {
     let upper = name.to_ascii_uppercase();
     ["RBT_", "BPFTRACE_"].iter().find_map(|p| std::env::var(format!("{p}{upper}")).ok())
 }
 
-/// Applies variables of the environment: `RBT_<NAME>`, and `BPFTRACE_<NAME>` where the first is absent.
-/// Gives warnings; an error names the variable and what it would have accepted.
+/// Applies environment variables: `RBT_<NAME>`, or else `BPFTRACE_<NAME>`. Returns warnings; an error names the
+/// variable and the accepted values.
 pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String, String)>) -> Result<Vec<String>, String> {
     let mut found: Vec<(&str, String, String)> = Vec::new();
     let vars: Vec<(String, String)> = vars.into_iter().collect();
-    // Ours last, so that they win.
+    // rbt's own come last, so that they take precedence.
     for prefix in ["BPFTRACE_", "RBT_"] {
         for (var, value) in &vars {
             if let Some(name) = var.strip_prefix(prefix) {
@@ -420,7 +420,7 @@ pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String
             }
             Name::WithoutEffect => warnings.push(format!("{var} has no effect")),
             Name::EnvOnly => {}
-            // Other programs have such variables too: speak up only where one of ours was surely meant.
+            // Other programs have such variables, too: warn only if one of rbt's was certainly meant.
             Name::Unknown => {
                 if let Some(near) = nearest(&name, names()) {
                     warnings.push(format!("{var} is not known; did you mean RBT_{}?", near.to_ascii_uppercase()));
@@ -433,10 +433,10 @@ pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String
 }
 
 impl Settings {
-    /// Sets a row by its flag, over what the `config` block and the environment will say.
+    /// Sets a row by its flag, which takes precedence over the `config` block and the environment.
     ///
     /// # Errors
-    /// What the row would have accepted.
+    /// The accepted values.
     pub fn override_by_flag(&mut self, row: &'static Setting, value: &str) -> Result<(), String> {
         (row.set)(self, value)?;
         self.flags.push((row.name, value.to_string()));
@@ -453,16 +453,16 @@ impl Settings {
     }
 }
 
-/// `name = value` of a `config` block.
+/// `name = value` in a `config` block.
 #[derive(Clone, Copy, Debug)]
 pub struct Assignment<'a> {
-    /// As written.
+    /// The name as written.
     pub name: &'a str,
-    /// Of the name.
+    /// The place of the name.
     pub name_span: Span,
-    /// Without quotes.
+    /// The value without quotes.
     pub value: &'a str,
-    /// Of the value.
+    /// The place of the value.
     pub value_span: Span,
 }
 

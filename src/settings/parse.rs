@@ -18,7 +18,7 @@ pub(super) fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
     format!("expected one of {}", words.map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "))
 }
 
-/// `true` or `false` in any of the words that scripts know.
+/// Parses `true` or `false` in any of the words that scripts use.
 pub fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" => Ok(true),
@@ -27,7 +27,7 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A time: seconds, or a number with its unit, such as `1.5s` or `500ms`.
+/// Parses a time: seconds, or a number with its unit, such as `1.5s` or `500ms`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || "expected seconds (5, 0.5) or a time with a unit (200ms, 10s, 2m)".to_string();
     let plain = text.trim();
@@ -41,7 +41,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     ns.checked_add(part as u64).map(Duration::from_nanos).ok_or_else(wrong)
 }
 
-/// As [`parse_duration`] reads it.
+/// The inverse of [`parse_duration`].
 pub(super) fn write_duration(time: Duration) -> String {
     let ns = time.as_nanos();
     if ns == 0 {
@@ -51,10 +51,10 @@ pub(super) fn write_duration(time: Duration) -> String {
     unit.map_or_else(|| format!("{ns}ns"), |(name, factor)| format!("{}{name}", ns / u128::from(*factor)))
 }
 
-/// `1%`, `0.5%` or `2%machine`; `0` is no limit.
+/// Parses `1%`, `0.5%` or `2%machine`; `0` is no limit.
 ///
 /// # Errors
-/// It is none, or out of range.
+/// It is invalid, or out of range.
 pub fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
     let wrong = || "expected a percentage of one CPU or of the machine, such as 1%, 0.5% or 2%machine".to_string();
     if text.trim() == "0" {
@@ -75,7 +75,7 @@ pub fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
     Ok(Some(Overhead { millipercent: millipercent.round() as u32, of_machine }))
 }
 
-/// As [`parse_overhead`] reads it.
+/// The inverse of [`parse_overhead`].
 pub fn write_overhead(limit: Option<Overhead>) -> String {
     limit.map_or_else(|| "0".into(), |o| format!("{}%{}", f64::from(o.millipercent) / 1000.0, if o.of_machine { "machine" } else { "" }))
 }
@@ -83,7 +83,7 @@ pub fn write_overhead(limit: Option<Overhead>) -> String {
 /// Suffixes of sizes, in bytes.
 const SIZES: [([&str; 2], u64); 3] = [(["K", "KiB"], 1 << 10), (["M", "MiB"], 1 << 20), (["G", "GiB"], 1 << 30)];
 
-/// A non-negative integer in any form that scripts know (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
+/// Parses a nonnegative integer in any form that scripts use (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
 /// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
 pub fn parse_int(text: &str) -> Result<u64, String> {
     let wrong = || "expected a number such as 1024, 0x400, 64K or 1e6".to_string();

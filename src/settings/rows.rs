@@ -4,7 +4,7 @@ use super::parse::{name_of, one_of, parse_bool, parse_duration, parse_int, parse
 use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
 use crate::value::StackMode;
 
-/// Pages of 4 KiB in 1 GiB, the largest ring buffer.
+/// The size of the largest ring buffer, 1 GiB, in pages of 4 KiB.
 const MOST_RING_PAGES: u64 = 1 << 18;
 
 macro_rules! number {
@@ -70,7 +70,7 @@ macro_rules! unstable {
     };
 }
 
-/// All of them, in order of name.
+/// All settings, sorted by name.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_user_symbols",
@@ -208,16 +208,16 @@ pub const SETTINGS: &[Setting] = &[
     switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
 ];
 
-/// Former names: still accepted, with a warning.
+/// Former names, which are still accepted, with a warning.
 pub(super) const RENAMED: &[(&str, &str)] = &[
     ("strlen", "max_strlen"),
     ("cat_bytes_max", "max_cat_bytes"),
     ("map_keys_max", "max_map_keys"),
-    // Not inverted, strange as it is: scripts that set it rely on what it did.
+    // Not inverted despite its name: scripts that set it rely on this behavior.
     ("no_cpp_demangle", "cpp_demangle"),
 ];
 
-/// Accepted, with a warning that they do nothing.
+/// Accepted, with a warning that they have no effect.
 pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "symbol_source",
     "max_type_res_iterations",
@@ -228,7 +228,7 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "use_blazesym",
 ];
 
-/// What only the environment may say: it is needed before a script is read.
+/// Variables that only the environment can set, because they are needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "Raw BTF file to use in place of the kernel's"),
     ("cache", "Directory for compiled scripts, unwind tables and lists of kernel functions; if empty, rbt keeps none"),

@@ -4,9 +4,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::Failure;
 
-/// What is usual.
+/// The usual limit.
 const ENOUGH: u64 = 8 << 20;
-/// With less, the simplest script overflows it.
+/// With less, even a simple script overflows the stack.
 const LEAST: u64 = 1 << 20;
 
 /// Raises the limit of the stack to the usual size, as far as allowed: the kernel checks it when the stack grows, so it

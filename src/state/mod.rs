@@ -12,9 +12,9 @@ use crate::value::{Counts, Frame, ShowOptions, Value};
 
 pub mod text;
 
-/// The version of the form, [`State::rbt_state`].
+/// The version of the document format, [`State::rbt_state`].
 pub const VERSION: u32 = 1;
-/// What a document begins with.
+/// The start of a document.
 pub const BEGIN: &str = "{\"rbt_state\":";
 
 /// A document.
@@ -34,42 +34,42 @@ pub struct State {
     pub machine: String,
     /// When the machine was booted, in nanoseconds since 1970.
     pub boot_ns: u64,
-    /// When the run began.
+    /// The start of the run.
     pub start_ns: u64,
-    /// When it ended.
+    /// The end of the run.
     pub end_ns: u64,
-    /// What each probe did, and what it could not do.
+    /// The counters of each probe.
     pub probes: Vec<Counts>,
-    /// How long each program has run, if the state is read during the run.
+    /// The run time of each program, if the state is read during the run.
     #[serde(skip)]
     pub run_times: Vec<RunTime>,
     /// Probes that could not be attached.
     pub not_attached: Vec<String>,
     /// Maps that `end` printed, in order.
     pub printed: Vec<Printed>,
-    /// The other maps are printed when the run is over.
+    /// Are the other maps printed at the end of the run?
     pub prints_maps: bool,
-    /// In order of name.
+    /// The maps, sorted by name.
     pub maps: Vec<Map>,
 }
 
-/// How long a program has run.
+/// The run time of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
     /// As in [`Counts::probe`].
     pub probe: String,
     /// Nanoseconds.
     pub ns: u64,
-    /// How often.
+    /// Number of runs.
     pub runs: u64,
 }
 
-/// A script, by its text.
+/// A script, identified by its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     /// Its name, for messages.
     pub name: String,
-    /// SHA-256 of its text, then of what it imports.
+    /// SHA-256 of its text, followed by its imports.
     pub sha256: String,
 }
 
@@ -78,7 +78,7 @@ pub struct Script {
 pub struct Printed {
     /// With its `@`.
     pub map: String,
-    /// How.
+    /// The display options.
     pub show: ShowOptions,
 }
 
@@ -93,16 +93,16 @@ pub struct Map {
     pub value: Type,
     /// False for a scalar that was never set.
     pub set: bool,
-    /// How often it was emptied before the end: what is here came after the last time.
+    /// How often it was cleared before the end: it contains the data since the last time.
     pub emptied: u64,
-    /// `end` emptied it; what is here was there before.
+    /// `end` cleared it; it contains the data from before that.
     pub cleared: bool,
-    /// In any order.
+    /// The entries, in any order.
     pub entries: Vec<Entry>,
 }
 
 impl Map {
-    /// `hist(unsigned) by string[16]`: all that must be the same in maps that are added up.
+    /// `hist(unsigned) by string[16]`: everything that must be equal in maps that are added up.
     pub fn types(&self) -> String {
         let value = match self.value.aggregation() {
             Some(agg) => {
@@ -121,18 +121,18 @@ impl Map {
 pub struct Entry {
     /// [`Value::None`] for a scalar.
     pub key: Value,
-    /// Of a map of plain values.
+    /// The value in a map of plain values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// Of an aggregation.
+    /// The value of an aggregation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<AggregateState>,
 }
 
-/// What an aggregation has counted. Each function uses some of the fields.
+/// The state of an aggregation. Each function uses some of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AggregateState {
-    /// How many values.
+    /// The number of values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Their sum.
@@ -147,7 +147,7 @@ pub struct AggregateState {
     /// Counts of a histogram's buckets, by index, without zeros.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BTreeMap<u32, u64>>,
-    /// A series, by the number of the interval since 1970.
+    /// The intervals of a series, by their numbers since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intervals: Option<BTreeMap<u64, Interval>>,
     /// Buckets of the intervals of a heat map, by the number of the interval since 1970, then by index, without zeros.
@@ -160,16 +160,16 @@ pub struct AggregateState {
 pub struct Interval {
     /// The value, or the sum of an average.
     pub value: i128,
-    /// Values of an average.
+    /// The number of values of an average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// When the last value came, in nanoseconds since 1970.
+    /// The time of the last value, in nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ns: Option<u64>,
 }
 
 impl AggregateState {
-    /// The buckets that are not zero.
+    /// The nonzero buckets.
     pub fn sparse(counts: impl IntoIterator<Item = u64>) -> Option<BTreeMap<u32, u64>> {
         Some((0..).zip(counts).filter(|(_, n)| *n > 0).collect())
     }
@@ -187,7 +187,7 @@ impl AggregateState {
         Ok(counts)
     }
 
-    /// The sum as a word of 64 bits.
+    /// The sum as a 64-bit word.
     ///
     /// # Errors
     /// It is missing, or does not fit.
@@ -203,7 +203,7 @@ impl AggregateState {
         self.count.ok_or_else(|| lacks("count"))
     }
 
-    /// Did a number that became `sum` of this one and the other lose its highest bits?
+    /// Did the addition of this and the other state to `sum` overflow?
     pub fn overflowed(&self, other: &AggregateState, sum: &AggregateState) -> bool {
         let lost = |a: Option<i128>, b: Option<i128>, sum: Option<i128>| {
             a.or(b).is_some() && a.unwrap_or(0).checked_add(b.unwrap_or(0)).is_none_or(|exact| Some(exact) != sum)
@@ -214,7 +214,7 @@ impl AggregateState {
         let buckets = [self, other].iter().flat_map(|c| c.buckets.iter().flatten()).map(|(i, _)| *i).collect::<Vec<_>>();
         let at = |c: &'_ AggregateState, i: u64| c.intervals.as_ref().unwrap_or(&no_series).get(&i).copied();
         let series = sum.intervals.iter().flatten().any(|(i, found)| match (at(self, *i), at(other, *i)) {
-            // the function chose one of them, or added them up
+            // the function chose one of them, or added them
             (Some(a), Some(b)) => {
                 let one = found.value == a.value || found.value == b.value;
                 let counts = lost(wide(a.count), wide(b.count), wide(found.count));
@@ -236,7 +236,7 @@ impl AggregateState {
     }
 }
 
-/// A number of 64 bits.
+/// A number as a 64-bit word.
 ///
 /// # Errors
 /// It does not fit.
@@ -249,7 +249,7 @@ fn lacks(field: &str) -> String {
     format!("`{field}` is missing")
 }
 
-/// A key as it is on all machines: where the name of a frame is known, its address is left out, which differs.
+/// Makes a key equal on all machines: if the name of a frame is known, its address, which differs, is removed.
 pub fn portable(key: &mut Value) {
     match key {
         Value::Stack(stack) => stack.frames.iter_mut().for_each(|frame| {

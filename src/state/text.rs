@@ -7,7 +7,7 @@ use serde::{Deserializer, Serialize, Serializer};
 pub mod bytes {
     use super::*;
 
-    /// As `#[serde(with)]` has it.
+    /// For `#[serde(with)]`.
     pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(bytes) {
             Ok(text) => to.serialize_str(text),
@@ -15,7 +15,7 @@ pub mod bytes {
         }
     }
 
-    /// As `#[serde(with)]` has it.
+    /// For `#[serde(with)]`.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         from.deserialize_any(Bytes)
     }
@@ -47,12 +47,12 @@ impl<'de> Visitor<'de> for Bytes {
 pub mod float {
     use super::*;
 
-    /// As `#[serde(with)]` has it.
+    /// For `#[serde(with)]`.
     pub fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&format!("{value:?}"))
     }
 
-    /// As `#[serde(with)]` has it.
+    /// For `#[serde(with)]`.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
         let text: String = serde::Deserialize::deserialize(from)?;
         text.parse().map_err(|_| Error::custom(format!("`{text}` is not a number")))

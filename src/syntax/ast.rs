@@ -5,9 +5,9 @@ use crate::diag::Span;
 /// A name with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ident {
-    /// Without sigil (`$`, `@`) for variables and maps.
+    /// The name without the sigil (`$`, `@`) of variables and maps.
     pub name: String,
-    /// Sigil included.
+    /// The place, including the sigil.
     pub span: Span,
 }
 
@@ -34,20 +34,20 @@ pub const LIBRARY: u16 = u16::MAX;
 pub struct CItem {
     /// As written: a `#` line, or a whole definition.
     pub text: String,
-    /// Where.
+    /// Its place.
     pub span: Span,
-    /// A `#define` of an expression of the language: its body is that expression alone.
+    /// A `#define` of an expression of the language: its body is only that expression.
     pub define: Option<Macro>,
 }
 
 /// `name = value;` within `config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigItem {
-    /// As written.
+    /// The name as written.
     pub name: Ident,
     /// A string's contents, an integer's or bool's text, or a bare word.
     pub value: String,
-    /// Of the value.
+    /// The place of the value.
     pub value_span: Span,
 }
 
@@ -71,9 +71,9 @@ pub struct Probe {
     pub points: Vec<AttachPoint>,
     /// `/ … /`.
     pub predicate: Option<Expr>,
-    /// What it does.
+    /// Its statements.
     pub body: Block,
-    /// All of it.
+    /// The whole probe.
     pub span: Span,
 }
 
@@ -84,18 +84,18 @@ pub struct AttachPoint {
     pub name: Option<Ident>,
     /// Parts between colons, the provider first; positional parameters not yet expanded.
     pub segments: Vec<Segment>,
-    /// All of it.
+    /// The whole attach point.
     pub span: Span,
 }
 
 /// A part of an attach point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
-    /// Quotes removed, escapes resolved.
+    /// The text without quotes, with escapes resolved.
     pub text: String,
-    /// Was (partly) quoted: no wildcard, no positional parameter in it.
+    /// It was (partly) quoted, so it contains no wildcard and no positional parameter.
     pub quoted: bool,
-    /// Where.
+    /// Its place.
     pub span: Span,
 }
 
@@ -108,7 +108,7 @@ pub struct Macro {
     pub params: Vec<MacroParam>,
     /// An expression-valued block.
     pub body: Block,
-    /// All of it.
+    /// The whole definition.
     pub span: Span,
 }
 
@@ -130,11 +130,11 @@ pub struct Function {
     pub name: Ident,
     /// Names and types.
     pub params: Vec<(Ident, TypeExpr)>,
-    /// What it returns.
+    /// The result type.
     pub returns: TypeExpr,
     /// Its body.
     pub body: Block,
-    /// All of it.
+    /// The whole definition.
     pub span: Span,
 }
 
@@ -145,29 +145,29 @@ pub struct MapDecl {
     pub map: Ident,
     /// `hash`, `lruhash`, `percpuhash`, `percpulruhash`.
     pub kind: Ident,
-    /// Its argument.
+    /// The number of entries.
     pub entries: Expr,
-    /// All of it.
+    /// The whole declaration.
     pub span: Span,
 }
 
 /// `{ stmt; stmt; expr }`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// In order.
+    /// The statements, in order.
     pub stmts: Vec<Stmt>,
-    /// The block's value: a last expression without `;`. In a probe's body or a loop it is just evaluated.
+    /// The block's value: a last expression without `;`. In a probe's body or a loop it is only evaluated.
     pub value: Option<Box<Expr>>,
-    /// Braces included.
+    /// The place, including the braces.
     pub span: Span,
 }
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// Which.
+    /// Its kind.
     pub kind: StmtKind,
-    /// All of it.
+    /// The whole statement.
     pub span: Span,
 }
 
@@ -193,7 +193,7 @@ pub enum StmtKind {
         var: Ident,
         /// Its type.
         ty: Option<TypeExpr>,
-        /// Its first value.
+        /// Its initial value.
         value: Option<Expr>,
     },
     /// `while c { … }`
@@ -225,7 +225,7 @@ pub enum StmtKind {
     },
     /// `unroll(n) { … }`
     Unroll {
-        /// How often.
+        /// The number of repetitions.
         times: Expr,
         /// Body.
         body: Block,
@@ -243,18 +243,19 @@ pub enum StmtKind {
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// Which.
+    /// Its kind.
     pub kind: ExprKind,
-    /// All of it.
+    /// The whole expression.
     pub span: Span,
 }
 
 /// The kinds of expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
-    /// Decimal, octal, hex, exponent, with C or duration suffix already applied (durations are nanoseconds).
+    /// Decimal, octal, hexadecimal or with an exponent; C and duration suffixes are already applied (durations are
+    /// nanoseconds).
     Int(u64),
-    /// Escapes resolved; may hold any bytes but is kept as bytes.
+    /// A string with escapes resolved, which may contain any bytes.
     Str(Vec<u8>),
     /// `true`, `false`.
     Bool(bool),
@@ -268,37 +269,37 @@ pub enum ExprKind {
     Var(String),
     /// `@m` or `@m[k, …]`; `@` has the empty name.
     Map {
-        /// Without `@`.
+        /// The name without `@`.
         name: String,
-        /// None without brackets; several expressions are one tuple key.
+        /// None without brackets; several expressions form a tuple key.
         key: Option<Vec<Expr>>,
     },
     /// `f(a, b)`; an argument may be a type if the function expects one.
     Call {
         /// The function, with its place.
         name: Ident,
-        /// In order.
+        /// The arguments, in order.
         args: Vec<Arg>,
     },
     /// `base.name`, `base->name`
     Field {
-        /// Left of it.
+        /// The expression before the dot or arrow.
         base: Box<Expr>,
         /// The member.
         name: Ident,
     },
     /// `base.0`
     TupleIndex {
-        /// Left of it.
+        /// The expression before the dot.
         base: Box<Expr>,
-        /// From 0.
+        /// The index, from 0.
         index: u32,
     },
     /// `base[i]` on anything but a map.
     Index {
-        /// Left of it.
+        /// The expression before the brackets.
         base: Box<Expr>,
-        /// Within the brackets.
+        /// The expression within the brackets.
         index: Box<Expr>,
     },
     /// `!x`, `-x`, `~x`, `*x`, `&x`
@@ -309,7 +310,7 @@ pub enum ExprKind {
         target: Box<Expr>,
         /// `++` if true, otherwise `--`.
         up: bool,
-        /// The value is the one before the step.
+        /// Is the value that before the step?
         post: bool,
     },
     /// `a + b` …
@@ -318,9 +319,9 @@ pub enum ExprKind {
     Ternary {
         /// Condition.
         cond: Box<Expr>,
-        /// None: the condition's own value.
+        /// None: the value of the condition.
         then: Option<Box<Expr>>,
-        /// Otherwise.
+        /// The value if the condition is false.
         otherwise: Box<Expr>,
     },
     /// `if c { … } else { … }`: a statement if its value is not used.
@@ -352,7 +353,7 @@ pub enum ExprKind {
     Comptime(Box<Expr>),
 }
 
-/// An argument: an expression, or a type where only a type can have been meant (`struct x`, `uint8 *`).
+/// An argument: an expression, or a type if it can only be a type (`struct x`, `uint8 *`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
     /// An expression; a bare word is an `Ident` expression, which may turn out to name a type.
@@ -364,15 +365,15 @@ pub enum Arg {
 /// A type as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeExpr {
-    /// Before the suffixes.
+    /// The type before the suffixes.
     pub base: TypeBase,
     /// `*` and `[n]`, read left to right.
     pub suffixes: Vec<TypeSuffix>,
-    /// All of it.
+    /// The whole type.
     pub span: Span,
 }
 
-/// What a type starts with.
+/// The base of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeBase {
     /// `uint8`, `string`, a typedef.
@@ -389,7 +390,7 @@ pub enum TypeBase {
     Tuple(Vec<TypeExpr>),
 }
 
-/// What follows a type's base.
+/// A suffix of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeSuffix {
     /// `*`
@@ -460,12 +461,12 @@ impl BinOp {
         BinOp::Or,
     ];
 
-    /// The one that is so written.
+    /// The operator with this symbol.
     pub fn of(symbol: &str) -> Option<BinOp> {
         BinOp::ALL.into_iter().find(|op| op.symbol() == symbol)
     }
 
-    /// The higher, the tighter it binds.
+    /// The precedence: operators with a higher level bind tighter.
     pub fn level(self) -> u8 {
         match self {
             BinOp::Mul | BinOp::Div | BinOp::Mod => 10,
@@ -481,7 +482,7 @@ impl BinOp {
         }
     }
 
-    /// As written.
+    /// The symbol.
     pub fn symbol(self) -> &'static str {
         match self {
             BinOp::Mul => "*",

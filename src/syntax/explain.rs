@@ -1,6 +1,6 @@
 //! Explains pest's errors in terms of the script.
 
-#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+#![allow(clippy::wildcard_enum_match_arm)] // the rules in grammar.pest determine which others they contain
 
 use std::ops::Range;
 
@@ -39,12 +39,12 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     }
 }
 
-/// What is known about the place of an error.
+/// The context of an error.
 struct ErrorSite<'a> {
     before: &'a str,
     rest: &'a str,
     positives: &'a [Rule],
-    /// The word or operator before.
+    /// The word or operator before the error.
     last: &'a str,
     /// The one that does not fit; empty at the end.
     next: &'a str,
@@ -57,7 +57,7 @@ struct Explanation {
     place: PestPosition,
 }
 
-/// What a message is about.
+/// The word that a message is about.
 #[derive(Default)]
 enum PestPosition {
     /// The word that does not fit.
@@ -233,7 +233,7 @@ impl ErrorSite<'_> {
     }
 }
 
-/// What may follow an operand within the innermost open bracket; nothing within a block.
+/// The tokens that may follow an operand within the innermost open bracket; none within a block.
 fn enclosing(text: &str) -> &'static [&'static str] {
     let (mut depth, mut quoted) = (0usize, false);
     for c in text.chars().rev() {
@@ -311,7 +311,7 @@ fn last_word(text: &str) -> &str {
     text.get(start..).unwrap_or(text)
 }
 
-/// How far through the order of a script's parts we are.
+/// The position in the required order of a script's parts.
 #[derive(Default)]
 pub struct Order {
     stage: u8,

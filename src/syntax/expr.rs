@@ -1,13 +1,13 @@
 //! Expressions and types: builds a tree from a flat sequence of operands and operators, by precedence.
 
-#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+#![allow(clippy::wildcard_enum_match_arm)] // the rules in grammar.pest determine which others they contain
 
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
 use super::{Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
-/// A binary operator and its level: the higher binds the tighter.
+/// A binary operator and its precedence.
 fn binary(text: &str) -> Option<(BinOp, u8)> {
     BinOp::of(text).map(|op| (op, op.level()))
 }
@@ -33,11 +33,11 @@ fn prefix(text: &str) -> Prefix {
     }
 }
 
-/// A run of operands and operators, and how far it has been read.
+/// A sequence of operands and operators, and the current position in it.
 struct Run<'s> {
     pairs: Vec<Pair<'s>>,
     at: usize,
-    /// All of it, for want of a better place.
+    /// The whole sequence, for errors without a better place.
     span: Span,
 }
 
@@ -65,7 +65,7 @@ enum ParenContents {
 }
 
 impl Reader {
-    /// Of [`Rule::expr`].
+    /// Converts [`Rule::expr`].
     pub fn expr(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let parts: Vec<Pair> = pair.into_inner().collect();
@@ -103,7 +103,7 @@ impl Reader {
     fn chain(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let mut run = Run { pairs: pair.into_inner().collect(), at: 0, span };
-        // Operators, members and casts each add a step.
+        // Operators, members and casts each add a level.
         let steps = run.pairs.iter().filter(|p| !is_operand(p.as_rule()) || p.as_rule() == Rule::parens).count();
         if !self.raise(steps, span) {
             self.lower(steps);
@@ -200,7 +200,7 @@ impl Reader {
         Expr { kind, span }
     }
 
-    /// A value in parentheses, or the type that they cast what follows to.
+    /// A value in parentheses, or the type of a cast.
     fn parens(&mut self, pair: Pair, run: &Run) -> Result<Expr, TypeExpr> {
         let span = self.span(&pair);
         let mut inside = Vec::new();
@@ -261,7 +261,7 @@ impl Reader {
         ExprKind::Record(members)
     }
 
-    /// Does an operand follow, so that parentheses just read may be a cast?
+    /// Does an operand follow, so that the preceding parentheses may be a cast?
     fn before_operand(&self, run: &Run) -> bool {
         match run.peek().map(|p| (p.as_rule(), p.as_str())) {
             Some((Rule::binary_op, text)) => matches!(text, "-" | "*" | "&"),
@@ -272,7 +272,7 @@ impl Reader {
         }
     }
 
-    /// An expression that can as well be a type.
+    /// Converts an expression that can also be a type.
     fn as_type(&mut self, e: Expr) -> Result<TypeExpr, Expr> {
         let span = e.span;
         let of = |base, suffixes| TypeExpr { base, suffixes, span };
@@ -365,7 +365,7 @@ impl Reader {
         (ExprKind::Call { name, args }, span)
     }
 
-    /// `sizeof` and its kin.
+    /// `sizeof` and similar operators.
     fn of_type(&mut self, rule: Rule, pair: Pair) -> (ExprKind, Span) {
         let whole = self.span(&pair);
         if rule == Rule::typeof_atom {
@@ -396,7 +396,7 @@ impl Reader {
         if pair.as_rule() == Rule::certain_type { Arg::Type(self.type_name(pair)) } else { Arg::Expr(self.expr(pair)) }
     }
 
-    /// An argument where a type is the likelier: `uint8[4]` is one there, and not an index.
+    /// An argument that is more likely a type: `uint8[4]` is a type here, not an index.
     fn type_argument(&mut self, pair: Pair) -> Arg {
         match self.argument(pair) {
             Arg::Expr(e) if matches!(e.kind, ExprKind::Index { .. } | ExprKind::Typeof(_)) => match self.as_type(e) {
@@ -407,7 +407,7 @@ impl Reader {
         }
     }
 
-    /// Of [`Rule::if_expr`].
+    /// Converts [`Rule::if_expr`].
     pub fn if_expr(&mut self, pair: Pair) -> Expr {
         let mut span = self.span(&pair);
         let mut branches = Vec::new();
@@ -462,7 +462,7 @@ impl Reader {
         }
     }
 
-    /// Of [`Rule::type_name`], [`Rule::certain_type`] or [`Rule::typeof_atom`].
+    /// Converts [`Rule::type_name`], [`Rule::certain_type`] or [`Rule::typeof_atom`].
     pub fn type_name(&mut self, pair: Pair) -> TypeExpr {
         let whole = self.span(&pair);
         let mut span = Span { end: whole.start, ..whole };
@@ -518,7 +518,7 @@ fn tagged(pair: Pair) -> TypeBase {
     }
 }
 
-/// What a type is nested in: each one adds a level to it.
+/// Is it a suffix, each of which adds a level to a type?
 fn is_suffix(rule: Rule) -> bool {
     matches!(rule, Rule::star | Rule::array | Rule::flat_array | Rule::empty_array)
 }

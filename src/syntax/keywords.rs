@@ -3,24 +3,24 @@
 /// A row.
 #[derive(Debug)]
 pub struct Keyword {
-    /// As scripts write it.
+    /// The name in scripts.
     pub name: &'static str,
     /// Other words with the same row.
     pub also: &'static [&'static str],
-    /// Where it occurs.
+    /// The place where it occurs.
     pub role: Role,
-    /// How it is used.
+    /// The form of its use.
     pub form: &'static str,
-    /// Sentences.
+    /// Its documentation.
     pub doc: &'static str,
-    /// A whole script.
+    /// A whole script that uses it.
     pub example: &'static str,
 }
 
-/// Where a word occurs.
+/// The place where a word occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It begins a statement, a part of one, or a definition: no value starts with it.
+    /// It begins a statement, a part of one, or a definition: no value begins with it.
     Statement,
     /// In an expression.
     Expression,
@@ -221,7 +221,7 @@ pub const KEYWORDS: &[Keyword] = &[
     .of(Role::Map),
 ];
 
-/// Is it a word with which no value starts?
+/// Is it a word with which no value begins?
 pub fn starts_no_value(word: &str) -> bool {
     KEYWORDS.iter().any(|k| k.role == Role::Statement && k.name != "config" && k.names().any(|n| n == word))
 }

@@ -62,7 +62,8 @@ fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
     Ok(value)
 }
 
-/// The bytes of a quoted string; `span` is the literal's, quotes included. A bad escape is reported at its own place and left out.
+/// The bytes of a quoted string; `span` is that of the literal, including the quotes. An invalid escape is reported at
+/// its place and dropped.
 pub fn unescape(quoted: &str, span: Span, diags: &mut Vec<Diagnostic>) -> Vec<u8> {
     let body = quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).unwrap_or(quoted).as_bytes();
     let mut out = Vec::with_capacity(body.len());

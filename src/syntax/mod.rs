@@ -39,7 +39,8 @@ use grammar::{Grammar, Rule};
 /// Maximum nesting of brackets, `if`s and `?`s. It limits the stack of the parser.
 pub const MAX_NESTING: usize = 100;
 
-/// The height of an expression's tree: a sum of as many terms is one. Bounds the stack of all who walk the tree.
+/// Maximum height of an expression's tree: a sum of this many terms reaches it. It limits the stack of recursive
+/// functions over the tree.
 pub const MAX_HEIGHT: usize = 500;
 
 /// Is a text the beginning of a script, with an open bracket or comment at its end, or a list of probes that continues?
@@ -48,18 +49,18 @@ pub fn unfinished(text: &str) -> bool {
     scan.unfinished || (scan.faults.is_empty() && scan.too_deep.is_none() && text.trim_end().ends_with(','))
 }
 
-/// Reads a script. Every error found is reported; codes: `syntax`, `bad-escape`, `bad-number`, `unterminated-string`,
+/// Parses a script. Every error found is reported; codes: `syntax`, `bad-escape`, `bad-number`, `unterminated-string`,
 /// `unterminated-comment`, `unbalanced`, `too-deep`, `order`, `not-assignable`.
 pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
     parse_as(source, 0)
 }
 
-/// Like [`parse`], for the source at `index` (an imported script): its spans say so.
+/// Like [`parse`], for the source at `index` (an imported script), which its spans contain.
 pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics> {
     parse_both(source, index).map(|(script, _, _)| script)
 }
 
-/// Like [`parse`], and the script's [`shape`] too.
+/// Like [`parse`], and also returns the script's [`shape`].
 pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::Node>), Diagnostics> {
     let (script, pair, casts) = parse_both(source, 0)?;
     Ok((script, pair.map(|p| shape::shape(p, &casts))))
@@ -135,7 +136,7 @@ fn library(mut wanted: BTreeSet<&'static str>) -> Vec<ast::Macro> {
     found
 }
 
-/// Why a script does not parse: what the scan found, and the first error of each piece that the scan finds whole.
+/// Why a script does not parse: the errors of the scan, and the first error of each complete piece.
 fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::Error<Rule>) -> Vec<Diagnostic> {
     let text = source.text.as_str();
     let mut found = scan.faults;
@@ -144,7 +145,7 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
         if found.iter().any(|d| piece.contains(&(d.span.start as usize))) || found.len() >= scan::MAX_FAULTS {
             continue;
         }
-        // What the end lacks may have been missed long before.
+        // An error at the end of a piece may be caused by an earlier omission.
         let open_ended = found.iter().any(|d| d.span.start as usize == piece.end);
         let Some(part) = text.get(piece.clone()) else { continue };
         match Grammar::parse(Rule::piece, part) {

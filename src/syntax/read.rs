@@ -2,7 +2,7 @@
 //!
 //! The span of a pair may include blanks after it, so spans are computed from those of words and brackets.
 
-#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+#![allow(clippy::wildcard_enum_match_arm)] // the rules in grammar.pest determine which others they contain
 
 use std::collections::BTreeSet;
 
@@ -15,30 +15,30 @@ use crate::diag::{Diagnostic, Span};
 /// A shape found by the grammar.
 pub type Pair<'s> = pest::iterators::Pair<'s, Rule>;
 
-/// What reading gathers. It always makes a tree; where `diags` is not empty the tree is not to be used.
+/// Converts pairs to a tree. There is always a tree; it must not be used if `diags` is not empty.
 pub struct Reader {
     source: u16,
     base: usize,
-    /// What is wrong.
+    /// Errors so far.
     pub diags: Vec<Diagnostic>,
-    /// How high the tree above the current place may be.
+    /// The remaining height of the tree at the current place.
     pub height: usize,
     /// Names that the script defines as values.
     values: BTreeSet<String>,
-    /// Where the parentheses of casts begin.
+    /// The starts of the parentheses of casts.
     pub casts: BTreeSet<u32>,
-    /// Builtins it names that are macros.
+    /// The builtins in the script that are macros.
     pub library: BTreeSet<&'static str>,
 }
 
 impl Reader {
-    /// For the source at `source`; the pairs' positions count from its byte `base`.
+    /// Converts the source at `source`; positions of pairs are relative to its byte `base`.
     pub fn new(source: u16, base: usize) -> Self {
         let (values, casts, library) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         Self { source, base, diags: Vec::new(), height: 0, values, casts, library }
     }
 
-    /// Of [`Rule::script`] or [`Rule::piece`].
+    /// Converts [`Rule::script`] or [`Rule::piece`].
     pub fn script(&mut self, pair: Pair) -> Script {
         let mut script = Script::default();
         for pair in pair.into_inner() {
@@ -71,10 +71,10 @@ impl Reader {
         script
     }
 
-    /// `#define NAME expression`, `#define NAME(a, b) expression`. None where it is no expression, which need not be a fault:
-    /// the name may serve the preprocessor alone.
+    /// `#define NAME expression`, `#define NAME(a, b) expression`. None if it is not an expression, which need not be
+    /// an error: only the preprocessor may use the name.
     fn define(&self, line: &str, span: Span) -> Option<Macro> {
-        // Of the same length, so that places stay right.
+        // The replacement has the same length, so that places stay correct.
         let line = line.replace("\\\r\n", "   ").replace("\\\n", "  ");
         let after = |text: &str| line.len() - text.len();
         let word = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
@@ -140,7 +140,7 @@ impl Reader {
         false
     }
 
-    /// The other end of [`Reader::raise`].
+    /// Undoes [`Reader::raise`].
     pub fn lower(&mut self, by: usize) {
         self.height -= by;
     }
@@ -277,7 +277,7 @@ impl Reader {
         AttachPoint { name, segments, span }
     }
 
-    /// Of [`Rule::block`].
+    /// Converts [`Rule::block`].
     pub fn block(&mut self, pair: Pair) -> Block {
         let span = self.span(&pair);
         let mut block = empty(span);
@@ -410,7 +410,7 @@ impl Reader {
         (StmtKind::Assign { target, op, value }, span)
     }
 
-    /// Only variables and maps can change.
+    /// Checks that the target is a variable or a map.
     pub fn check_target(&mut self, target: &Expr, what: &str) {
         if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map { .. }) {
             let help = "only `$variable`, `@map` and `@map[key]` can";
@@ -423,7 +423,7 @@ impl Reader {
     }
 }
 
-/// A placeholder where the grammar guarantees something; users never see it.
+/// A placeholder for a case that the grammar excludes; users never see it.
 pub fn zero(span: Span) -> Expr {
     Expr { kind: ExprKind::Int(0), span }
 }

@@ -8,16 +8,16 @@ use std::ops::Range;
 use super::MAX_NESTING;
 use crate::diag::{Diagnostic, Span};
 
-/// What the scan found.
+/// The result of the scan.
 #[derive(Default)]
 pub struct Scan {
     /// Nested beyond [`MAX_NESTING`].
     pub too_deep: Option<Diagnostic>,
-    /// Strings and comments without end, brackets without partner.
+    /// Unterminated strings and comments, and brackets without partners.
     pub faults: Vec<Diagnostic>,
-    /// The things of the top level.
+    /// The pieces at the top level.
     pub pieces: Vec<Range<usize>>,
-    /// All that is missing is the end.
+    /// Is only the end missing?
     pub unfinished: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn scan(text: &str, source: u16) -> Scan {
     scanner.found
 }
 
-/// What a piece is, as far as its end depends on it.
+/// The kind of a piece, as far as its end depends on it.
 #[derive(PartialEq)]
 enum Kind {
     /// A definition in C.
@@ -50,12 +50,12 @@ struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     source: u16,
-    /// Brackets, `?` and (as `i`) `if` that wait for their other end.
+    /// Open brackets, `?` and (as `i`) `if`.
     open: Vec<(u8, usize)>,
-    /// Of the piece.
+    /// The start of the piece.
     start: Option<usize>,
     kind: Kind,
-    /// Before this byte nothing is reported: it may be text of a string that does not end.
+    /// Nothing is reported before this byte, which may be in an unterminated string.
     quiet: usize,
     found: Scan,
 }
@@ -124,7 +124,7 @@ impl Scanner<'_> {
         };
     }
 
-    /// Skips an attach point with its colons, in which neither slashes nor brackets mean anything.
+    /// Skips an attach point with its colons, in which slashes and brackets have no meaning.
     fn attach_text(&mut self) -> bool {
         let mut at = self.at;
         let mut colons = 0;
@@ -162,7 +162,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A `#` line, with its continuations and comments.
+    /// Skips a `#` line, with its continuations and comments.
     fn define(&mut self) {
         while self.at < self.bytes.len() && self.peek(0) != b'\n' {
             match (self.peek(0), self.peek(1)) {
@@ -188,14 +188,14 @@ impl Scanner<'_> {
                 let fault = Diagnostic::error("unterminated-comment", self.span(start, start + 2), message);
                 self.report(fault.help("close it with `*/`"));
                 self.at = self.bytes.len();
-                // Brackets open here may well be closed within it.
+                // Brackets that are open here may be closed in it.
                 self.open.clear();
                 self.end_piece();
             }
         }
     }
 
-    /// One past the closing quote.
+    /// The position after the closing quote.
     fn string_end(&self, start: usize) -> Option<usize> {
         let mut at = start + 1;
         loop {
@@ -218,7 +218,7 @@ impl Scanner<'_> {
         let length = self.text.get(start..self.at).map_or(1, |s| s.trim_end().len());
         let fault = Diagnostic::error("unterminated-string", self.span(start, start + length), "this string does not end on its line");
         self.report(fault.help(r#"close it with `"`; a line break within a string is written \n"#));
-        // The brackets after the quote are most likely meant as such.
+        // The brackets after the quote are most likely not part of a string.
         self.quiet = self.at;
         self.at = start + 1;
     }
@@ -248,7 +248,7 @@ impl Scanner<'_> {
             let message = format!("nested too deeply: more than {MAX_NESTING} levels");
             let help = "put parts of it in variables or macros";
             self.found.too_deep = Some(Diagnostic::error("too-deep", self.span(self.at, self.at + 1), message).help(help));
-            // The verdict is final.
+            // The result is final.
             self.at = self.bytes.len();
             return;
         }
@@ -315,7 +315,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// After a bracket of the top level: is the piece at its end?
+    /// Called after a bracket at the top level: is this the end of the piece?
     fn closed(&mut self, byte: u8) {
         let rest = self.text.get(self.at..).unwrap_or("");
         let next = rest.trim_start();
@@ -329,12 +329,12 @@ impl Scanner<'_> {
         }
     }
 
-    /// Has this piece had its braces?
+    /// Does this piece contain its braces?
     fn text_has_brace(&self) -> bool {
         self.start.and_then(|s| self.bytes.get(s..self.at)).is_some_and(|b| b.contains(&b'}'))
     }
 
-    /// A bracket opened at `place` has no partner at `at`.
+    /// Reports a bracket opened at `place` that has no partner at `at`.
     fn missing(&mut self, open: u8, place: usize, at: usize, found: &str) {
         if at < self.quiet || self.found.faults.len() >= MAX_FAULTS {
             return;
@@ -360,7 +360,7 @@ impl Scanner<'_> {
     fn finish(&mut self) {
         self.at = self.bytes.len();
         let sound = self.found.faults.is_empty() && self.found.too_deep.is_none();
-        // an `if` waits for its block, a `?` may be an expression's whole end
+        // an `if` requires its block, but `?` may be at the end of an expression
         self.found.unfinished |= sound && self.open.iter().any(|(open, _)| *open != b'?');
         self.pop_loose();
         if let Some((open, place)) = self.open.last().copied() {

@@ -8,7 +8,7 @@ pub fn is_value_word(word: &str) -> bool {
     builtins::find(word).is_some_and(|b| b.params.iter().all(|p| p.optional))
 }
 
-/// The builtin of this name that is done in the language itself.
+/// The builtin of this name that is implemented by macros.
 pub fn library_word(word: &str) -> Option<&'static str> {
     builtins::find(word).filter(|b| matches!(b.lower, Lower::Source(_))).map(|b| b.name)
 }

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 
 /// Emphasis: the subject of a line.
 pub const BOLD: Style = Style::new().bold();
-/// What may be skipped: comments, hints, skipped cells.
+/// Secondary text: comments, hints, skipped cells.
 pub const DIM: Style = Style::new().dimmed();
 /// Errors and failed cells.
 pub const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -18,28 +18,28 @@ pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 pub const NOTE: Style = AnsiColor::Cyan.on_default().bold();
 /// Remedies.
 pub const HELP: Style = AnsiColor::Green.on_default().bold();
-/// Cells about which nothing is known.
+/// Unknown cells.
 pub const UNKNOWN: Style = AnsiColor::Magenta.on_default().bold();
-/// What passed.
+/// Passed.
 pub const OK: Style = AnsiColor::Green.on_default();
-/// What did not pass.
+/// Failed.
 pub const FAILED: Style = AnsiColor::Red.on_default();
 /// The name of a thing, in a list.
 pub const NAME: Style = AnsiColor::Cyan.on_default();
 
-/// The text in a style, or as it is where there is no color.
+/// The text in a style, or unchanged without color.
 pub fn paint(text: &str, style: Style, color: bool) -> String {
     if color { format!("{style}{text}{style:#}") } else { text.to_string() }
 }
 
-/// What pictures are drawn with.
+/// The capabilities for drawing pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canvas {
-    /// Columns of a line.
+    /// Number of columns in a line.
     pub columns: usize,
-    /// Characters beyond ASCII are shown as such.
+    /// Are characters beyond ASCII displayed?
     pub utf8: bool,
-    /// There are 256 colors.
+    /// Are there 256 colors?
     pub colors: bool,
 }
 
@@ -49,12 +49,12 @@ impl Default for Canvas {
     }
 }
 
-/// Of a terminal that does not tell its size, and of output elsewhere.
+/// For a terminal of unknown size, and for output elsewhere.
 const USUAL_COLUMNS: usize = 80;
 const USUAL_ROWS: usize = 24;
 
 impl Canvas {
-    /// That of `out`. `color`: colors are wanted where there are any.
+    /// The canvas of `out`. `color`: use colors if supported.
     pub fn of(out: impl AsFd, color: bool) -> Self {
         let named = |name: &str| std::env::var(name).unwrap_or_default();
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().map(named).find(|value| !value.is_empty()).unwrap_or_default();

@@ -11,11 +11,11 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 
 use crate::diag::visible;
 
-/// The alternate screen, no cursor, and lines that are cut and not wrapped.
+/// The alternate screen, without a cursor, and with lines that are cut instead of wrapped.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The modes of standard input before there was a screen, for [`abandon`].
+/// The modes of standard input before the screen was set up, for [`abandon`].
 static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
 /// While it lives, typed keys are not echoed and can be read one by one. Keys typed while no reader waits, including
@@ -25,7 +25,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of standard input. `interrupts`: Ctrl-C is a signal.
+    /// Takes standard input. `interrupts`: Ctrl-C is a signal.
     pub fn take(interrupts: bool) -> io::Result<Self> {
         Self::taken(interrupts, true)
     }
@@ -49,22 +49,23 @@ impl Drop for Keys {
     }
 }
 
-/// Another screen, until it is dropped.
+/// The alternate screen, until it is dropped.
 pub struct Screen {
     keys: Option<Keys>,
 }
 
 impl Screen {
-    /// On standard output. Without a terminal on standard input there are no keys. `interrupts` as for [`Keys::take`].
+    /// Takes standard output. Without a terminal on standard input there are no keys. `interrupts` as for
+    /// [`Keys::take`].
     pub fn take(interrupts: bool) -> io::Result<Self> {
         let mut modes = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: fills the place it is given, or fails
+        // SAFETY: fills the given memory, or fails
         if unsafe { libc::tcgetattr(libc::STDIN_FILENO, modes.as_mut_ptr()) } == 0 {
-            // SAFETY: it was filled
+            // SAFETY: the call above filled it
             let modes = Box::into_raw(Box::new(unsafe { modes.assume_init() }));
             BEFORE.store(modes, Ordering::SeqCst);
         }
-        // a stopped process would leave the terminal as it is
+        // a stopped process would not restore the terminal
         let keys = Keys::taken(interrupts, false).ok();
         let mut out = io::stdout();
         out.write_all(ENTER).and_then(|()| out.flush())?;
@@ -76,9 +77,9 @@ impl Screen {
         self.keys.is_some()
     }
 
-    /// Shows lines from the top, in place of what was there: all at once, so that nothing flickers.
+    /// Shows lines from the top, replacing the previous ones: all at once, so that nothing flickers.
     pub fn show<'l>(&self, lines: impl Iterator<Item = &'l str>, columns: usize) -> io::Result<()> {
-        // terminals that know of it draw what is between in one step
+        // terminals that support it draw the enclosed output in one step
         let mut page = b"\x1b[?2026h\x1b[H".to_vec();
         for line in lines {
             page.extend(fitted(line, columns));
@@ -103,7 +104,7 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back in a signal handler that ends the process. Only what signal-safety(7) allows.
+/// Restores the terminal in a signal handler that ends the process. Makes only calls of signal-safety(7).
 pub fn abandon() {
     let modes = BEFORE.swap(ptr::null_mut(), Ordering::SeqCst);
     if !modes.is_null() {
@@ -115,8 +116,8 @@ pub fn abandon() {
     }
 }
 
-/// The beginning of a line that fits. Colors and emphasis stay (`ESC [ … m`) and take no column; other control characters are
-/// spelled.
+/// The start of a line that fits. Colors and emphasis stay (`ESC [ … m`) and have no width; other control characters
+/// are escaped.
 fn fitted(line: &str, columns: usize) -> Vec<u8> {
     let (mut to, mut rest, mut taken, mut styled) = (Vec::new(), line, 0, false);
     while let Some(c) = rest.chars().next() {
@@ -145,7 +146,7 @@ fn fitted(line: &str, columns: usize) -> Vec<u8> {
     to
 }
 
-/// The sequence that a text begins with, if it only changes colors and emphasis (ECMA-48, SGR).
+/// The sequence at the start of a text, if it only changes colors and emphasis (ECMA-48, SGR).
 fn style_at(text: &str) -> Option<&str> {
     let parameters = text.strip_prefix("\x1b[")?;
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
@@ -170,7 +171,7 @@ pub fn shares(needs: &[usize], room: usize) -> Vec<usize> {
     given
 }
 
-/// The key that was pressed, within this time: its first byte. None if there was none; at the end of standard input, 0.
+/// The key that was pressed within this time: its first byte. None if there was none; 0 at the end of standard input.
 pub fn key(within: Duration) -> Option<u8> {
     if !readable(within) {
         return None;
@@ -178,7 +179,7 @@ pub fn key(within: Duration) -> Option<u8> {
     // a single byte: what is typed after it is left for the next reader
     let (mut first, mut more) = ([0u8; 1], [0u8; 16]);
     let read = rustix::io::read(io::stdin(), &mut first);
-    // an arrow is several
+    // an arrow key sends several bytes
     if first == [b'\x1b'] && readable(Duration::from_millis(10)) {
         let _ = rustix::io::read(io::stdin(), &mut more);
     }
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(text("a\u{1b}[2Jb\r\u{7}", 80), "a\\x1b[2Jb\\r\\x07");
         assert_eq!(text("\u{1b}]0;title\u{7}", 80), "\\x1b]0;title\\x07");
         assert_eq!(text("\u{1b}[1", 80), "\\x1b[1");
-        // a spelling that would be cut is left out
+        // an escape that would be cut is omitted
         assert_eq!(text("ab\u{1b}c", 4), "ab");
     }
 

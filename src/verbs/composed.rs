@@ -6,19 +6,19 @@ use crate::syntax;
 /// A script and the words in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComposedScript {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// The script.
     pub text: String,
     pub(super) words: Vec<Word>,
-    /// In order of place.
+    /// The parts, in order of position.
     pub(super) parts: Vec<Part>,
 }
 
-/// What a user typed.
+/// A word that the user typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// What messages call it: `PROBE`, `--if`.
+    /// Its name in messages: `PROBE`, `--if`.
     pub name: String,
     pub text: String,
 }
@@ -26,13 +26,13 @@ pub(super) struct Word {
 /// The position of a part of a word in the script, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// In the script.
+    /// Offset in the script.
     pub at: u32,
     pub len: u32,
     pub word: usize,
-    /// In the word.
+    /// Offset in the word.
     pub from: u32,
-    /// It is an expression, or several.
+    /// It consists of one or more expressions.
     pub expression: bool,
 }
 
@@ -91,10 +91,10 @@ impl ComposedScript {
             Some((ComposedScript { parts: vec![part], ..ComposedScript::default() }, diags))
         });
         let (made, mut diags) = alone?;
-        // one that is noticed after the expression is about its end
+        // an error after the expression concerns its end
         let end = made.parts.first().map_or(0, |p| p.at + p.len);
         for d in &mut diags.0 {
-            // what stands after it is not the user's
+            // the text after it is not the user's
             d.message = d.message.replace(", found `]`", ", found its end");
             d.span = Span { start: d.span.start.min(end.saturating_sub(1)), end: d.span.end.min(end), ..d.span };
         }

@@ -214,7 +214,7 @@ impl Verb {
         OPTIONS.iter().filter(|o| self.options.contains(&o.name))
     }
 
-    /// What follows the options in its help.
+    /// The text after the options in its help.
     pub fn after_help(&self) -> String {
         let width = self.examples.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
         let lines: Vec<String> = self.examples.iter().map(|(line, why)| format!("  {line:width$}  {why}")).collect();
@@ -224,8 +224,8 @@ impl Verb {
     /// The script.
     ///
     /// # Errors
-    /// Too few words or too many, and values of options that mean nothing. What is wrong with an expression is seen when the script is
-    /// read.
+    /// Too few or too many words, and invalid values of options. Errors in an expression are found when the
+    /// script is parsed.
     pub fn script(&'static self, asked: VerbArgs) -> Result<ComposedScript, Failure> {
         let wrong = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
         if asked.words.len() < self.least {
@@ -250,13 +250,13 @@ impl Verb {
     }
 }
 
-/// Options whose values are the language's.
+/// Options whose values are expressions of the language.
 const EXPRESSIONS: &[&str] = &["if", "by"];
 
 /// A user's request to a verb.
 #[derive(Debug)]
 pub struct VerbArgs {
-    /// Words that belong to no option.
+    /// Words that do not belong to an option.
     pub words: Vec<String>,
     /// Names of the given [`OPTIONS`], with their values.
     pub options: BTreeMap<&'static str, String>,
@@ -277,7 +277,7 @@ impl VerbArgs {
         }
     }
 
-    /// A time as probes write it: `s:5`, `ms:500`.
+    /// A time in the form for probes: `s:5`, `ms:500`.
     fn time(&self, name: &str) -> Result<Option<String>, Failure> {
         let Some(text) = self.options.get(name) else { return Ok(None) };
         let (number, ms) = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
@@ -286,7 +286,7 @@ impl VerbArgs {
             n if text.ends_with('s') || n == text => (n, 1000.0),
             _ => ("", 0.0),
         };
-        // a year, which the kernel's clock takes
+        // a year, which the kernel's clock supports
         match number.parse::<f64>().map(|n| (n * ms).round()) {
             Ok(ms) if (1.0..=3.2e10).contains(&ms) && ms % 1000.0 == 0.0 => Ok(Some(format!("s:{}", ms / 1000.0))),
             Ok(ms) if (1.0..=3.2e10).contains(&ms) => Ok(Some(format!("ms:{ms}"))),

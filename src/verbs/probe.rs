@@ -10,14 +10,14 @@ pub type Category = fn(&str) -> bool;
 /// The attach point for a part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is put before the part.
+    /// The text to insert before the part.
     pub prefix: String,
-    /// The part, in bytes of the word.
+    /// The start of the part, in bytes of the word.
     pub from: usize,
     pub to: usize,
     /// The kind's canonical name; empty if the kind is unknown.
     pub kind: &'static str,
-    /// What follows the kind.
+    /// The text after the kind.
     pub rest: String,
 }
 
@@ -25,9 +25,9 @@ pub struct Probe {
 const PAIRS: &[(&str, &str)] = &[("kprobe", "kretprobe"), ("uprobe", "uretprobe"), ("fentry", "fexit")];
 const SYSCALL: (&str, &str) = ("sys_enter_", "sys_exit_");
 
-/// The attach points of a word: several have commas between them.
+/// The attach points of a word, separated by commas.
 pub fn probes(word: &str, category: Category) -> Vec<Probe> {
-    // in a C++ signature they mean something else
+    // in a C++ signature, commas have another meaning
     let cut: &[char] = if word.contains(['(', '"', '<']) { &[] } else { &[','] };
     let mut from = 0;
     let mut found = Vec::new();
@@ -50,7 +50,7 @@ fn probe(text: &str, at: usize, category: Category) -> Probe {
     Probe { kind, rest: rest.into(), prefix: prefix.into(), from: at + skip, to: at + text.len() }
 }
 
-/// What is put before a probe, and how many of its bytes are left out.
+/// The text to insert before a probe, and the number of its bytes to drop.
 fn prefix(text: &str, category: Category) -> (&'static str, usize) {
     let Some((first, rest)) = text.split_once(':') else {
         return if find(text).is_some_and(|k| k.by_name_only()) { ("", 0) } else { ("kprobe:", 0) };
@@ -68,7 +68,7 @@ fn prefix(text: &str, category: Category) -> (&'static str, usize) {
     if one && !first.contains('/') && category(first) {
         return ("tracepoint:", 0);
     }
-    // `kprob:vfs_read` is no function of a binary `kprob`
+    // `kprob:vfs_read` is not a function of a binary `kprob`
     let misspelt =
         first.len() > 3 && nearest(first, KINDS.iter().flat_map(|k| k.names().iter().copied()).filter(|n| n.len() > 3)).is_some();
     if !misspelt && (one || first.contains('/') || rest.starts_with("cpp:")) { ("uprobe:", 0) } else { ("", 0) }
@@ -86,12 +86,12 @@ impl Probe {
         call || ["uprobe", "uretprobe", "usdt"].contains(&self.kind)
     }
 
-    /// Does it sample whatever is run?
+    /// Does it sample everything that runs?
     pub fn samples(&self) -> bool {
         ["profile", "software", "hardware"].contains(&self.kind)
     }
 
-    /// Where what begins here ends.
+    /// The probe at the end of what this probe begins.
     pub fn end(&self, verb: &str) -> Result<Probe, Failure> {
         if let Some((_, end)) = PAIRS.iter().find(|(start, _)| *start == self.kind) {
             return Ok(Probe { prefix: format!("{end}:"), from: self.to - self.rest.len(), ..self.clone() });

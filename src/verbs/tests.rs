@@ -4,7 +4,7 @@ use super::*;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::syntax;
 
-/// Of a command line after `rbt`; words without a dash or an option's value are the verb's.
+/// The script of a command line after `rbt`; words without a dash that are not an option's value are the verb's.
 fn script(line: &str) -> Result<ComposedScript, Failure> {
     let words = shlex::split(line).unwrap();
     let verb = find(&words[0]).unwrap();
@@ -15,7 +15,7 @@ fn script(line: &str) -> Result<ComposedScript, Failure> {
         let named = |o: &&VerbOption| word == &format!("--{}", o.name) || o.short.is_some_and(|c| word == &format!("-{c}"));
         match verb.own_options().find(named) {
             Some(o) => drop(asked.options.insert(o.name, if o.value.is_some() { rest.next().unwrap().clone() } else { String::new() })),
-            // rbt's own take a value
+            // rbt's own options take a value
             None if word.starts_with('-') => drop(rest.next()),
             None => asked.words.push(word.clone()),
         }
@@ -108,9 +108,9 @@ fn formats_may_be_quoted_or_bare() {
     assert!(text("trace x pid 'arg0 + 1'").contains("print((strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, pid, arg0 + 1));"));
     assert!(text("trace x").contains("comm, probe);"));
     assert!(text("trace 'vfs_*' '%d' pid").contains("%s  %d\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe, pid);"));
-    // what is not closed is the parser's to tell
+    // the parser reports an unclosed literal
     assert!(text("trace x '\"%d' pid").contains("%d\\n\""));
-    // and so is how wide a star is
+    // and also the width of a star
     assert!(text("trace x '%*d' pid").contains("%*d"));
     for (line, part) in [
         ("trace x '%s'", "`%s` has 1 conversion, and no EXPR is given"),

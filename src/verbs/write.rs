@@ -29,7 +29,7 @@ impl Script {
         self.0.text.push_str(text);
     }
 
-    /// A whole word that is an expression. A comma at its end parted it from the next.
+    /// A whole word that is an expression. A comma at its end, which separates it from the next, is dropped.
     fn expression(&mut self, word: usize) {
         let Some(text) = self.0.words.get(word).map(|w| w.text.as_str()) else { return };
         let to = text.trim_end().trim_end_matches(',').len();
@@ -74,14 +74,14 @@ impl Script {
         true
     }
 
-    /// Settings, where what is printed at the end is not simply every map.
+    /// Adds settings if the end does not simply print every map.
     fn own_end(&mut self, wanted: bool) {
         if wanted {
             self.put("config = {\n  print_maps_on_exit = false;\n}\n\n");
         }
     }
 
-    /// What is done every so often and at the end.
+    /// Adds the periodic output and that at the end.
     fn ends(&mut self, asked: &VerbArgs, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
         let top = asked.number("top")?;
         if let (Some(n), false) = (top, keyed) {
@@ -205,7 +205,7 @@ fn agree(format: &str, values: usize) -> Result<(), Failure> {
     while let Some(c) = chars.next() {
         match (c, chars.peek()) {
             ('%', Some('%')) => _ = chars.next(),
-            // how wide it is stands in a value, or what it means is for the check to say
+            // the width is in a value, or the checker determines the meaning
             ('%', Some('*') | None) => return Ok(()),
             ('%', Some(_)) => conversions += 1,
             _ => {}
@@ -227,7 +227,7 @@ fn counted(n: usize, what: &str) -> String {
     }
 }
 
-/// A line of values as they are, or of the probe alone.
+/// Prints values unchanged in a line, or only the probe.
 fn values(asked: &VerbArgs, each: bool, script: &mut Script) -> Result<(), Failure> {
     if asked.words.len() == 1 {
         script.put("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
@@ -252,7 +252,7 @@ fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, us
         let text = if followed { text.strip_suffix(',').unwrap_or(text) } else { text };
         let to = bare(text);
         if word.contains(['"', '\n']) {
-            // not the same bytes as the word's
+            // the bytes differ from those of the word
             let text = word.get(..to).unwrap_or("").replace('"', "\\\"").replace('\n', "\\n");
             script.put(&text);
         } else {
@@ -275,7 +275,7 @@ fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, us
     (from < to).then_some((from, to))
 }
 
-/// What the kernel's clock is divided by.
+/// The divisor of the kernel's clock.
 const UNITS: &[(&str, &str)] = &[("ns", ""), ("us", " / 1000"), ("ms", " / 1000000")];
 
 pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
@@ -315,7 +315,7 @@ const SCHEDULING: &str = "sched";
 
 type WriteFn = fn(&mut Script);
 
-/// What the words of `rbt timeline` that are no probes stand for.
+/// The words of `rbt timeline` that are not probes, and their scripts.
 const TIMELINES: &[(&str, WriteFn)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
 pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
@@ -330,7 +330,7 @@ pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Fail
         }
         for start in probes(text, asked.category) {
             let end = start.end("timeline")?;
-            // a system call is called as its tracepoint is, which has no function
+            // a system call is called like its tracepoint, and has no function
             let name = match start.rest.rsplit_once("sys_enter_") {
                 Some((_, call)) if start.kind == "tracepoint" && start.is_pattern() => format!("({call:?}, args.__syscall_nr)"),
                 Some((_, call)) if start.kind == "tracepoint" => format!("{call:?}"),
@@ -353,11 +353,11 @@ fn system_calls(script: &mut Script) {
         script.put("/");
     }
     script.put(" {\n  span(syscall_name(args.id));\n}\n\n");
-    // when rt_sigreturn returns, the number of the call is gone
+    // when rt_sigreturn returns, the number of the call is lost
     script.put("tracepoint:raw_syscalls:sys_exit {\n  if (args.id < 0) {\n    span_end(\"rt_sigreturn\");\n  } else {\n    span_end(syscall_name(args.id), args.ret);\n  }\n}\n\n");
 }
 
-/// On tracks of their own: states do not begin and end within function calls.
+/// Uses separate tracks, because states do not begin and end within function calls.
 fn scheduling(script: &mut Script) {
     script.put(
         "tracepoint:sched:sched_switch {

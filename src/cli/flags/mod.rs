@@ -88,7 +88,7 @@ enum FlagValue {
     Word(&'static str, fn() -> Vec<&'static str>, fn(&mut ArgsBuilder, &str) -> Result<(), Failure>),
     /// A value that need not be UTF-8.
     Path(&'static str, fn(&mut ArgsBuilder, PathBuf) -> Result<(), Failure>),
-    /// A number that may be left out, and what it is then: `--name` or `--name=NUMBER`.
+    /// An optional number, and its value if it is omitted: `--name` or `--name=NUMBER`.
     Number(&'static str, &'static str, fn(&mut ArgsBuilder, &str) -> Result<(), Failure>),
     /// The value of a setting.
     Setting(&'static Setting),
@@ -145,8 +145,8 @@ fn mirror(row: &'static Setting) -> Flag {
     Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: FlagValue::Setting(row), at_run: row.at_run, ..FLAG }
 }
 
-/// The flags of [`GROUPS`] that a compiled script takes, with their headings, copied at compile time: a program that refers to no other
-/// flags does not contain what these do.
+/// The flags of [`GROUPS`] that a compiled script takes, with their headings, copied at compile time: a program that
+/// refers to no other flags does not contain their code.
 static AT_RUN: [(&str, Flag); AT_RUN_COUNT] = flags_at_run();
 
 const AT_RUN_COUNT: usize = {
@@ -207,7 +207,7 @@ pub(super) fn long(name: &str) -> Option<Flag> {
     find(name).filter(|flag| flag.long().is_some())
 }
 
-/// [`long`], of a flag that a compiled script takes.
+/// The same as [`long`], for a flag that a compiled script takes.
 pub(super) fn long_at_run(name: &str) -> Option<Flag> {
     at_run().map(|(_, flag)| flag).find(|flag| flag.name == name && flag.long().is_some())
 }
@@ -232,7 +232,7 @@ pub(super) fn offered() -> impl Iterator<Item = Arg> {
     all().filter(|(heading, _)| !heading.is_empty()).map(|(heading, flag)| flag.offered(heading))
 }
 
-/// The flags of a run that a subcommand takes too, by name: in the order of the table, without its headings.
+/// The flags of a run that a subcommand also takes, by name: in the order of the table, without its headings.
 pub(super) fn of_subcommand(names: &'static [&'static str]) -> impl Iterator<Item = Arg> {
     if let Some(unknown) = names.iter().find(|name| all().all(|(_, flag)| flag.name != **name)) {
         crate::bug!("no flag is named {unknown}");
@@ -360,10 +360,10 @@ pub(super) fn read(found: &ArgMatches) -> Result<ArgsBuilder, Failure> {
     read_of(found, all())
 }
 
-/// [`read`], of flags that a compiled script takes.
+/// The same as [`read`], for flags that a compiled script takes.
 ///
 /// # Errors
-/// See there.
+/// As for [`read`].
 pub(super) fn read_at_run(found: &ArgMatches) -> Result<ArgsBuilder, Failure> {
     read_of(found, at_run())
 }

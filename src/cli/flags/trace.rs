@@ -73,7 +73,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             help: "Attach only to probes whose full name matches this regular expression",
             takes: FlagValue::Text("REGEX", |d, text| {
                 let wrong = |e: regex::Error| {
-                    // its last line says what is wrong; the others show where, below each other
+                    // its last line has the error; the others show the place, below one another
                     let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                     Failure::new(format!("--probe-filter: `{text}` is not a regular expression: {why}"))
                 };

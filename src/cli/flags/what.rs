@@ -73,7 +73,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
     ],
 };
 
-/// `--mode`: a word for what other flags say, and for what has no other flag.
+/// `--mode`: a common flag for modes, some of which have flags of their own.
 pub(super) const MODE: Flag = Flag {
     name: "mode",
     help: "`codegen` compiles the script and exits; `format`, `test` and `bench` are --fmt, --test and --bench",

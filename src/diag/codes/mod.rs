@@ -13,15 +13,15 @@ use serde::Serialize;
 
 pub use findings::FINDINGS;
 
-/// How bad a report is.
+/// The severity of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// No reason to fail.
+    /// It never fails.
     Note,
-    /// Fails where warnings are denied.
+    /// It fails if warnings are denied.
     Warning,
-    /// Fails.
+    /// It fails.
     Error,
 }
 
@@ -39,15 +39,15 @@ impl Level {
 /// A row.
 #[derive(Debug)]
 pub struct Code {
-    /// Stable, kebab-case.
+    /// A stable name in kebab-case.
     pub name: &'static str,
-    /// How bad it is, unless the place that reports it knows better.
+    /// Its severity, unless the place that reports it sets another one.
     pub level: Level,
-    /// What it means, without a capital or a final stop.
+    /// The meaning, without a capital and a final period.
     pub doc: &'static str,
-    /// What to do about it in general. A report that knows better brings its own.
+    /// A general remedy. A report may have a more specific one.
     pub remedy: Option<&'static str>,
-    /// What is reported so, and the same mended. None where it takes a certain kernel, machine or program.
+    /// An example that is reported, and its correction. None if it requires a particular kernel, machine or program.
     pub example: Option<Example>,
     /// Exit status of a run that does not start because of it.
     pub status: u8,
@@ -56,25 +56,25 @@ pub struct Code {
 /// Two scripts or commands, for a test and for `rbt help CODE`.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
-    /// They are commands of a shell, in an empty directory. Otherwise they are scripts, which are compiled.
+    /// Are they shell commands, run in an empty directory? Otherwise they are scripts, which are compiled.
     pub commands: bool,
-    /// It is reported under the code.
+    /// An example that is reported under the code.
     pub wrong: &'static str,
-    /// It is not.
+    /// One that is not.
     pub right: &'static str,
 }
 
-/// A row for a script that does not run.
+/// The row of an error, which prevents the script from running.
 const fn error(name: &'static str, doc: &'static str) -> Code {
     Code { name, level: Level::Error, doc, remedy: None, example: None, status: 1 }
 }
 
-/// A row for a script that may not do what is meant.
+/// The row of a warning about a script that may not do what its author intended.
 const fn warning(name: &'static str, doc: &'static str) -> Code {
     Code { level: Level::Warning, ..error(name, doc) }
 }
 
-/// A row for what is worth knowing.
+/// The row of a note.
 const fn note(name: &'static str, doc: &'static str) -> Code {
     Code { level: Level::Note, ..error(name, doc) }
 }
@@ -84,7 +84,7 @@ impl Code {
         Self { remedy: Some(text), ..self }
     }
 
-    /// With another exit status than 1, as in bpftrace.
+    /// Sets an exit status other than 1, as in bpftrace.
     const fn status(self, status: u8) -> Self {
         Self { status, ..self }
     }
@@ -94,7 +94,7 @@ impl Code {
         sentence(self.doc)
     }
 
-    /// All of the row, as `rbt help CODE` prints it.
+    /// The text of the row, as `rbt help CODE` prints it.
     pub fn text(&self) -> String {
         let mut text = format!("{}[{}]\n\n{}\n", self.level.word(), self.name, self.sentence());
         if let Some(Example { wrong, right, .. }) = self.example {
@@ -110,7 +110,7 @@ impl Code {
         Self { example: Some(Example { commands: false, wrong, right }), ..self }
     }
 
-    /// As [`Code::example`], where a script alone does not bring it about.
+    /// Sets [`Code::example`] to commands, if a script alone does not cause the report.
     const fn command(self, wrong: &'static str, right: &'static str) -> Self {
         Self { example: Some(Example { commands: true, wrong, right }), ..self }
     }
@@ -188,7 +188,7 @@ mod tests {
         assert!(idle.is_empty(), "nothing reports {idle:?}");
     }
 
-    /// The codes that the source gives to what makes diagnostics, failures and findings.
+    /// The codes in the source that diagnostics, failures and findings are created with.
     fn used() -> BTreeSet<String> {
         let makes = [
             r#"(?:Diagnostic|diag)::(?:error|warning)\(\s*"([a-z-]+)""#,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A script and what is said of it.
+/// A script and its errors.
 const FAULTS: &[(&str, &[&str])] = &[
     ("begin { 1 + ; }", &["syntax 1:13 expected an expression after `+`, found `;`"]),
     (r#"begin { printf("x") print(1) }"#, &["syntax 1:19 expected `;` or an operator before `print`"]),

@@ -10,7 +10,7 @@ fn code(text: &str) -> &'static str {
     }
 }
 
-/// Opens and closes around a seed.
+/// Nests a seed in pairs of texts.
 fn nest(open: &str, seed: &str, close: &str, times: usize) -> String {
     format!("begin {{ {}{seed}{} }}", open.repeat(times), close.repeat(times))
 }

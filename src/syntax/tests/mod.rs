@@ -14,7 +14,7 @@ fn script(text: &str) -> Script {
     }
 }
 
-/// Codes, places as `line:col` and messages.
+/// Codes, places as `line:col`, and messages.
 fn errors(text: &str) -> Vec<String> {
     let source = source(text);
     let Err(diags) = parse(&source) else { panic!("accepted: {text}") };
