@@ -143,7 +143,7 @@
 //! # The binary
 //!
 //! The binary, which contains LLVM, is linked statically, including the C library, so that one file runs on every Linux
-//! (`build.rs`). `begin { exit() }`, the same code linked in different ways, medians of 150 runs in turn:
+//! (`build.rs`). `begin { exit() }`, the same code linked in different ways, medians of 150 alternating runs:
 //!
 //! | linked | size | processor time | peak memory |
 //! |---|---|---|---|

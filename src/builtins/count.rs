@@ -229,7 +229,7 @@ fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand
     });
 }
 
-/// Makes a word the larger of itself and `n`.
+/// Raises a word to `n` if that is larger.
 pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntValue<'c>) {
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);

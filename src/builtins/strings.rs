@@ -122,7 +122,7 @@ fn keep_place(f: &CallInfo) -> bool {
     place.is_some()
 }
 
-/// The address and the length of such a struct's text, at the location that [`keep_place`] kept.
+/// The address and the length of such a struct's text, at the location that [`keep_place`] found.
 fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
     let place = TextPlace::from_numbers(&u.consts)?;
     let (addr, length) = match (data.repr, &data.ty) {

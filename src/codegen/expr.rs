@@ -205,7 +205,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let i = self.e.opaque(i);
         let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
-        // An index out of bounds gives 0, and for an object in memory the first element. Strings have no fixed end, so
+        // An index out of bounds yields 0, or the first element for an object in memory. Strings have no fixed end, so
         // only arrays are reported.
         let told = matches!(array.ty, Type::Array(..));
         let found = self.located(whole.span, |g| {
@@ -587,7 +587,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             Lower::Event(event) => {
                 self.event(call, event);
-                // one that has a result gives 0; the lost record is reported elsewhere
+                // a call that has a result yields 0; the lost record is reported elsewhere
                 if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
             Lower::Context(which) => self.context(which, &call.ty),

@@ -124,7 +124,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         if matches!(run.program, Program::Tool(_)) {
             return to_stdout(|out| out.write_all(text.as_bytes()));
         }
-        // As in bpftrace, whose callers recognize by it that nothing ran. bpftrace has no tools of its own.
+        // As in bpftrace, whose callers recognize by this status that nothing ran. bpftrace has no built-in tools.
         to_stderr(&text);
         return Ok(1);
     }

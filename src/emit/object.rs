@@ -166,7 +166,7 @@ impl<'c> CodegenCx<'c> {
         }
     }
 
-    /// Finishes the module: optimizes it and makes the object.
+    /// Finishes the module: optimizes it and creates the object.
     pub fn build(mut self, dumps: Dumps) -> Result<BuiltObject, EmitError> {
         let lacking = self.lacking.take();
         if !lacking.is_empty() {

@@ -211,7 +211,7 @@ pub(super) fn attach(
                 }
                 return Ok(());
             }
-            // the kernel does not say which: one by one
+            // the kernel does not say which failed, so try them one by one
             Err(_) => {}
         }
     }

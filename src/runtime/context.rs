@@ -90,7 +90,7 @@ pub(super) struct RunContext<'a> {
     pub(super) printed: Vec<Printed>,
     /// All output of the script has been printed.
     pub(super) silent: bool,
-    /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
+    /// Maps that were cleared after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
     /// If the state is exported: open while the kernel measures run times, and when they were last requested.

@@ -169,7 +169,7 @@ pub(super) fn load(
         };
         let known = left_out.len();
         let mut targets = unloadable::targets(&why, &said, manifest);
-        // such a program can use another mechanism: the script is compiled again. If policy forbids a program on a
+        // the program can use another mechanism, so the script is compiled again. If policy forbids a program on a
         // kernel function, it forbids the other mechanisms too.
         if !unloadable::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();

@@ -259,7 +259,7 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
         Some(why) => Err(super::NotWritten(why).into()),
         None => {
             let lost = u8::from(strict && context.incomplete);
-            // as in bpftrace, the status that `end` gives counts
+            // as in bpftrace, the status from `end` takes precedence
             let status = context.exit.or(status).unwrap_or(0);
             Ok(Exit { status: if status == 0 { lost } else { status }, child })
         }

@@ -154,7 +154,7 @@ impl Signals {
                             std::thread::park();
                         }
                     };
-                    // without a thread, the run takes as long as it takes
+                    // without a thread, the run cannot be interrupted
                     let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, wait);
                     let before = other.is_ok().then(|| block(&CAUGHT));
                     let result = run();

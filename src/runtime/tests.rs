@@ -252,7 +252,7 @@ fn every_mechanism_counts_and_leaves() {
     let artifact = Artifact { elf, manifest };
 
     let before = links();
-    // The run's own attach, while a thread makes the calls.
+    // The run's own attach, while another thread makes the calls.
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let caller = std::thread::spawn({
         let stop = stop.clone();

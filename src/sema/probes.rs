@@ -165,7 +165,7 @@ fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
     let forgivable = !matches!(d.code, "unknown-probe" | "unsupported");
     match settings.missing_probes {
         MissingProbes::Warn if forgivable => Some(Diagnostic { severity: Severity::Warning, ..d }),
-        // a verbose run says which, and what to use instead
+        // a verbose run names them, with the alternatives
         MissingProbes::Ignore if forgivable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
         MissingProbes::Ignore if forgivable => None,
         MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),

@@ -356,7 +356,7 @@ pub enum ExprKind {
 /// An argument: an expression, or a type if it can only be a type (`struct x`, `uint8 *`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// An expression; a bare word is an `Ident` expression, which may turn out to name a type.
+    /// An expression; a bare word is an `Ident` expression, which may be the name of a type.
     Expr(Expr),
     /// Certainly a type.
     Type(TypeExpr),

@@ -30,8 +30,8 @@ struct Skeleton {
     compiled_in: String,
 }
 
-/// Loads the files of split units, and tells which are absent. `own` has the skeletons, `path` is the binary, `file` the file with
-/// the skeletons, `dirs` are those of `--debuginfo`.
+/// Loads the files of split units, and returns the absent ones. `own` has the skeletons, `path` is the binary, `file`
+/// the file with the skeletons, `dirs` are those of `--debuginfo`.
 pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<MissingUnit>) {
     let mut split = Vec::new();
     let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
