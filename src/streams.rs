@@ -45,8 +45,13 @@ pub fn to_stderr(text: &str) {
 
 /// Prints a failure to standard error.
 pub fn report(failure: &Failure, color: bool) {
+    to_stderr(&message(failure, color));
+}
+
+/// The text of [`report`]; empty if somebody has reported it.
+pub fn message(failure: &Failure, color: bool) -> String {
     if failure.is_reported() {
-        return;
+        return String::new();
     }
     let help =
         failure.help.as_ref().map(|h| format!("{} {}\n", paint("help:", terminal::BOLD, color), diag::plain_lines(h))).unwrap_or_default();
@@ -54,7 +59,7 @@ pub fn report(failure: &Failure, color: bool) {
     let (word, style) = if failure.status == 0 { ("warning", terminal::WARNING) } else { ("error", terminal::ERROR) };
     let head = paint(&format!("{word}[{}]:", failure.code), style, color);
     let excerpt = failure.excerpt.as_ref().map(|lines| format!("{}\n", diag::plain_lines(lines))).unwrap_or_default();
-    to_stderr(&format!("{head} {}\n{excerpt}{help}", diag::plain(failure.message.trim_end())));
+    format!("{head} {}\n{excerpt}{help}", diag::plain(failure.message.trim_end()))
 }
 
 /// Prints to standard output, whose reader may have gone.

@@ -307,7 +307,10 @@ impl Preprocessor<'_> {
                         }
                     }
                     let plain = name.trim_matches(['<', '>', '"']);
-                    !matches!(self.search.find(plain, None, 0), HeaderLookup::NotFound)
+                    // as in an `#include`
+                    let here = self.files.get(place.file as usize).filter(|_| name.starts_with('"'));
+                    let beside = here.and_then(|file| file.path.parent());
+                    !matches!(self.search.find(plain, beside, 0), HeaderLookup::NotFound)
                 }
                 _ => {
                     flat.push(token);

@@ -8,7 +8,7 @@ use clap::{Arg, value_parser};
 
 use super::{Command, Run, flags};
 use crate::failure::Failure;
-use crate::render;
+use crate::render::{self, Shared};
 
 /// A request to serve the scripts of a directory.
 #[derive(Clone, Debug)]
@@ -95,9 +95,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Err(help) => return Ok(Command::Say(help)),
     };
     let run = flags::read(&found)?.run;
-    if let Some(format) = run.format.as_deref().and_then(render::find).filter(|format| format.document || format.state) {
-        let message = format!("rbt serve writes no output in the format {}, which has one document for a run", format.name);
-        return Err(Failure::new(message).help("`-f json` writes one line for each output"));
+    if let Some(format) = run.format.as_deref().and_then(render::find).filter(|format| format.shared == Shared::No) {
+        let message = format!("rbt serve writes no output in the format {}, which cannot tell scripts apart", format.name);
+        return Err(Failure::new(message).help("`-f json` writes one line for each output, with the name of the script"));
     }
     let address = found.get_one::<String>("address").map_or(ADDRESS, String::as_str);
     Ok(Command::Serve(Serve {

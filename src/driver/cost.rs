@@ -64,6 +64,11 @@ fn outcome(bound: &Bound, costs: &Costs) -> Outcome {
 fn text(costs: &Costs, limit: Overhead) -> String {
     let Costs { seconds, cpus, .. } = *costs;
     let mut to = String::new();
+    if costs.probes.is_empty() {
+        to.push_str("No probe was measured: begin and end run once, and no event starts them.\n\n");
+        memory(costs, &mut to);
+        return to;
+    }
     let _ = writeln!(to, "{:>12} {:>8} {:>9} {:>8} {:>8}  PROBE", "RUNS/S", "NS/RUN", "NS/ENTRY", "CPU %", "PEAK %");
     for probe in &costs.probes {
         let each = if probe.runs > 0 { probe.ns as f64 / probe.runs as f64 } else { 0.0 };
@@ -80,11 +85,8 @@ fn text(costs: &Costs, limit: Overhead) -> String {
         costs.peak() * 100.0,
         share / cpus as f64
     );
-    let _ = writeln!(to, "{:>12}  MAP", "BYTES");
-    for (name, bytes) in &costs.maps {
-        let _ = writeln!(to, "{bytes:>12}  {}", plain(name));
-    }
-    let _ = writeln!(to, "{:>12}  all maps, with those that rbt needs\n", costs.bytes);
+    memory(costs, &mut to);
+    to.push('\n');
     let of = write_overhead(Some(limit));
     if costs.steps.is_empty() {
         let _ = writeln!(to, "--max-overhead {of} would not have restrained any probe");
@@ -96,6 +98,14 @@ fn text(costs: &Costs, limit: Overhead) -> String {
         };
     }
     to
+}
+
+fn memory(costs: &Costs, to: &mut String) {
+    let _ = writeln!(to, "{:>12}  MAP", "BYTES");
+    for (name, bytes) in &costs.maps {
+        let _ = writeln!(to, "{bytes:>12}  {}", plain(name));
+    }
+    let _ = writeln!(to, "{:>12}  all maps, with those that rbt needs", costs.bytes);
 }
 
 fn json(costs: &Costs, limit: Overhead) -> String {

@@ -3,12 +3,16 @@
 //! Each run has a thread, which takes its script through all stages. The main thread waits for signals, and starts one
 //! script at a time: it waits until the script is attached. A script that replaces another one ends it when its own
 //! probes are attached but do not count yet. So each event counts once, and the old script continues if the new one
-//! cannot be attached.
+//! cannot be attached. Other scripts start while that one ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,8 +30,8 @@ use crate::runtime::{ProcessSignals, Remote, Scrapes};
 use crate::serve::registry::{ScriptRegistry, Status};
 use crate::serve::{self, FlagNames, Listen};
 use crate::state::State;
-use crate::streams::{report, to_stderr};
-use crate::system::machine::live::Live;
+use crate::streams::{message, report, to_stderr};
+use crate::system::machine::live::{Headers, Live};
 
 /// The names of the options of `rbt serve`.
 const SAID: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
@@ -52,12 +56,16 @@ pub(super) fn serve(asked: &Serve) -> Result<u8, Failure> {
     }
     let board = Arc::new(ScriptRegistry::default());
     let listen = Listen { address: asked.address, token: asked.token.as_deref(), said: &SAID, quiet: asked.run.quiet };
-    serve::start(&listen, board.clone())?;
-    let mut folder = Folder { asked, board, running: BTreeMap::new() };
+    let token = serve::start(&listen, board.clone())?;
+    let mut folder = Folder { asked, board, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));
+        folder.signal(signals.user());
         if signals.reloads() && !signals.ended() {
+            if let Err(failure) = token.reload(&listen) {
+                report(&failure, asked.run.color);
+            }
             folder.load(&signals);
         }
     }
@@ -71,7 +79,7 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name_of(path.file_name().unwrap_or_default());
         // Kubernetes mounts the files of a ConfigMap as symbolic links
         if path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.') && path.is_file() {
             found.insert(name, path);
@@ -80,16 +88,32 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(found)
 }
 
+/// The name of a file; bytes that are not UTF-8 are escaped, so that two files have two names.
+fn name_of(file: &OsStr) -> String {
+    let mut name = String::new();
+    for chunk in file.as_bytes().utf8_chunks() {
+        name.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| {
+            let _ = write!(name, "\\x{byte:02x}");
+        });
+    }
+    name
+}
+
 struct Folder<'a> {
     asked: &'a Serve,
     board: Arc<ScriptRegistry>,
     running: BTreeMap<String, Arc<Running>>,
+    /// What was said of a script when it could not be started.
+    reported: BTreeMap<String, String>,
 }
 
 /// A run that was attached.
 struct Running {
     /// The digest of its texts.
     digest: String,
+    /// That it includes.
+    headers: Headers,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
     over: EndFlag,
@@ -117,10 +141,14 @@ impl EndFlag {
 }
 
 impl Running {
-    /// Ends the run, and returns its counts.
+    /// Ends the run, and returns its counts, if it ends in time.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
-        let until = Instant::now() + PATIENCE;
+        self.last(Instant::now() + PATIENCE)
+    }
+
+    /// Waits for what a run has counted that was asked to end.
+    fn last(&self, until: Instant) -> Option<Box<State>> {
         // after its last state it counts nothing; what follows, such as the last export, may take longer
         while self.scrapes.last().is_none() && !self.over.wait(LOOK) && Instant::now() < until {}
         self.scrapes.last()
@@ -129,10 +157,22 @@ impl Running {
 
 /// The result of starting a script.
 enum Outcome {
+    /// It is attached, and the run from before is asked to end.
+    Replaces,
     Attached(Arc<Running>),
     /// Its texts are those of the current run.
     Unchanged,
-    Failed(String),
+    /// Why, and what is to be reported of it.
+    Failed(String, String),
+}
+
+/// A script that is not attached yet.
+struct Starting {
+    name: String,
+    remote: Arc<Remote>,
+    /// It replaces another one.
+    replaces: bool,
+    said: Receiver<Outcome>,
 }
 
 impl Folder<'_> {
@@ -143,26 +183,39 @@ impl Folder<'_> {
             // running scripts continue
             Err(failure) => return report(&failure, self.asked.run.color),
         };
-        let gone: BTreeSet<String> = self.running.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
-        for name in gone {
-            if let Some(running) = self.running.remove(&name) {
-                running.end();
-                self.say(&name, "ended: its file is gone");
-            }
-        }
+        let gone: Vec<String> = self.running.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
+        let gone: Vec<_> = gone.into_iter().filter_map(|name| self.running.remove(&name).map(|running| (name, running))).collect();
+        gone.iter().for_each(|(_, running)| running.remote.end());
         self.board.retain(|name| found.contains_key(name));
+        self.reported.retain(|name, _| found.contains_key(name));
+        let mut replacing = Vec::new();
         for (name, path) in found {
             if signals.ended() {
                 return;
             }
-            self.start(signals, name, path);
+            if let Some(starting) = self.start(name, path)
+                && let Some(starting) = self.wait(signals, starting)
+            {
+                replacing.push(starting);
+            }
+        }
+        for starting in replacing {
+            self.wait(signals, starting);
+        }
+        let until = Instant::now() + PATIENCE;
+        for (name, running) in gone {
+            let ended = running.last(until).is_some();
+            self.say(&name, if ended { "ended: its file is gone" } else { "its file is gone, and it has not ended yet" });
         }
     }
 
-    fn start(&mut self, signals: &ProcessSignals, name: String, path: PathBuf) {
+    fn start(&mut self, name: String, path: PathBuf) -> Option<Starting> {
         let remote = match Remote::new() {
             Ok(remote) => Arc::new(remote),
-            Err(e) => return self.failed(&name, reason(&e)),
+            Err(e) => {
+                self.failed(&name, reason(&e), String::new());
+                return None;
+            }
         };
         let (say, said) = mpsc::channel();
         let before = self.running.get(&name).cloned();
@@ -171,34 +224,59 @@ impl Folder<'_> {
         run.quiet = true;
         run.serve = Some(self.asked.address);
         run.settings.print_maps_on_exit = false;
-        let script = Script { name: name.clone(), run, before: before.clone(), remote: remote.clone(), board: self.board.clone(), say };
+        let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), said };
+        let script = Script { name: name.clone(), run, before, remote, board: self.board.clone(), say };
         let thread = std::thread::Builder::new().name("rbt".into()).stack_size(STACK);
         if let Err(e) = thread.spawn(move || script.run()) {
-            return self.failed(&name, reason(&e));
+            self.failed(&name, reason(&e), String::new());
+            return None;
         }
+        Some(starting)
+    }
+
+    /// Waits until a script is attached, or has only to wait for the one that it replaces; then gives it back.
+    fn wait(&mut self, signals: &ProcessSignals, starting: Starting) -> Option<Starting> {
         let outcome = loop {
-            match said.recv_timeout(NAP) {
+            match starting.said.recv_timeout(NAP) {
                 Ok(outcome) => break outcome,
-                Err(RecvTimeoutError::Disconnected) => break Outcome::Failed("it ended before it was attached".into()),
+                Err(RecvTimeoutError::Disconnected) => break Outcome::Failed("it ended before it was attached".into(), String::new()),
                 Err(RecvTimeoutError::Timeout) if signals.ended() => {
-                    remote.end();
-                    return;
+                    starting.remote.end();
+                    return None;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
+        let name = &starting.name;
         match outcome {
+            Outcome::Replaces => return Some(starting),
             Outcome::Attached(running) => {
-                self.say(&name, if before.is_some() { "replaced" } else { "started" });
-                self.running.insert(name, running);
+                self.say(name, if starting.replaces { "replaced" } else { "started" });
+                self.reported.remove(name);
+                self.running.insert(name.clone(), running);
             }
-            Outcome::Unchanged => self.board.unchanged(&name),
-            Outcome::Failed(why) => self.failed(&name, why),
+            Outcome::Unchanged => self.board.unchanged(name),
+            Outcome::Failed(why, report) => self.failed(name, why, report),
+        }
+        None
+    }
+
+    /// Says why a script was not started, unless that was said before.
+    fn failed(&mut self, name: &str, why: String, report: String) {
+        let report = if report.is_empty() { why.clone() } else { report };
+        let told = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
+        let goes_on = self.board.refused(name, why.clone());
+        if !told {
+            to_stderr(&if report == why { format!("{}: {}\n", plain(name), plain(&why)) } else { report });
+            self.say(name, if goes_on { "not replaced: the run from before goes on" } else { "not started" });
         }
     }
 
-    fn failed(&self, name: &str, why: String) {
-        self.say(name, if self.board.refused(name, why) { "not replaced: the run from before goes on" } else { "not started" });
+    /// Runs the probes of SIGUSR1, this many times.
+    fn signal(&self, times: u32) {
+        if times > 0 {
+            self.running.values().for_each(|running| running.remote.signal(times));
+        }
     }
 
     fn say(&self, name: &str, text: &str) {
@@ -210,8 +288,9 @@ impl Folder<'_> {
     /// Ends all runs.
     fn end(self) {
         self.running.values().for_each(|running| running.remote.end());
+        let until = Instant::now() + PATIENCE;
         self.running.values().for_each(|running| {
-            running.over.wait(PATIENCE);
+            running.over.wait(until.saturating_duration_since(Instant::now()));
         });
     }
 }
@@ -230,10 +309,12 @@ struct Script {
 impl Script {
     fn run(self) {
         let attached = Arc::new(Mutex::new(None));
-        let result = self.run_to_end(&attached);
+        let messages = Rc::new(RefCell::new(String::new()));
+        let result = self.run_to_end(&attached, &messages);
         let running: Option<Arc<Running>> = attached.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut said = messages.take();
         if let Err(failure) = &result {
-            report(failure, self.run.color);
+            said += &message(failure, self.run.color);
         }
         let why = |failure: &Failure| {
             let said = failure.message.trim_end();
@@ -241,6 +322,7 @@ impl Script {
         };
         match (running, result) {
             (Some(running), result) => {
+                to_stderr(&said);
                 // if it was ended from outside, its status is that of another run
                 if !self.remote.ended() {
                     self.board.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
@@ -252,21 +334,22 @@ impl Script {
                 let _ = self.say.send(Outcome::Unchanged);
             }
             (None, Err(failure)) => {
-                let _ = self.say.send(Outcome::Failed(why(&failure)));
+                let _ = self.say.send(Outcome::Failed(why(&failure), said));
             }
         }
     }
 
     /// Takes the script through all stages, and stores the attached run in `attached`.
-    fn run_to_end(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>) -> Result<u8, Failure> {
+    fn run_to_end(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>, messages: &Rc<RefCell<String>>) -> Result<u8, Failure> {
         let run = &self.run;
-        let mut front = Frontend::new(run);
+        let mut front = Frontend { messages: Some(messages.clone()), ..Frontend::new(run) };
         front.read(&run.program)?;
         let tree = front.parse()?;
         check_script_args(run, &front, &tree)?;
         let digest = start::digest(&front, None);
         // a failed script is tried again
-        if self.before.as_ref().is_some_and(|before| before.digest == digest) && !self.board.has_failed(&self.name) {
+        let same = |before: &Arc<Running>| before.digest == digest && before.headers.are_unchanged();
+        if self.before.as_ref().is_some_and(same) && !self.board.has_failed(&self.name) {
             return Ok(0);
         }
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
@@ -279,10 +362,24 @@ impl Script {
             let (before, board, say, attached) = (self.before.clone(), self.board.clone(), self.say.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
             let (names, most) = (described.metrics.clone(), checked.settings.max_series);
+            let (headers, messages, warns) = (sys.headers(), messages.clone(), run.warnings);
             move || {
-                let earlier = before.as_ref().and_then(|before| before.end());
-                let (digest, over) = (digest.clone(), EndFlag::default());
-                let running = Arc::new(Running { digest, remote: remote.clone(), scrapes: scrapes.clone(), over });
+                // warnings of the script, from before it runs
+                to_stderr(&messages.take());
+                let earlier = before.as_ref().and_then(|before| {
+                    let _ = say.send(Outcome::Replaces);
+                    let earlier = before.end();
+                    if earlier.is_none() {
+                        board.reset(&name);
+                        if warns {
+                            let why = if before.over.wait(Duration::ZERO) { "ended without its counts" } else { "does not end" };
+                            to_stderr(&format!("{}: the run from before {why}: all series begin anew\n", plain(&name)));
+                        }
+                    }
+                    earlier
+                });
+                let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
+                let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
                 board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), most), scrapes: scrapes.clone() });
                 let _ = say.send(Outcome::Attached(running));

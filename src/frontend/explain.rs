@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::launch::explain::{Explainer, span_at};
 use crate::runtime::{AttachRefused, NotPermitted, VerifierError};
 use crate::settings::Mechanism;
-use crate::streams::to_stderr;
 use crate::system::{Feature, TargetInfo};
 
 pub(crate) use crate::launch::explain::{REFUSED, place};
@@ -72,7 +71,7 @@ pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics
 }
 
 pub(crate) fn report_not_compiled(error: &EmitError, front: &Frontend) -> Failure {
-    to_stderr(&diag::render(&not_compiled(error, &front.sources), &front.sources, front.run.color));
+    front.say(&diag::render(&not_compiled(error, &front.sources), &front.sources, front.run.color));
     Failure::reported(2)
 }
 

@@ -1,7 +1,9 @@
 //! The stages up to a checked script, shared by the command line, the prompt and `rbt check`: read, parse, import, apply the
 //! settings, check. It also explains errors of later stages at their places in the script.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::cli::{self, Program, Run};
@@ -104,11 +106,13 @@ pub(crate) struct Frontend<'a> {
     pub(crate) sources: Vec<Source>,
     /// Durations of the stages.
     pub(crate) clock: Clock,
+    /// Gets its messages; none: standard error does.
+    pub(crate) messages: Option<Rc<RefCell<String>>>,
 }
 
 impl<'a> Frontend<'a> {
     pub(crate) fn new(run: &'a Run) -> Self {
-        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose) }
+        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose), messages: None }
     }
 
     pub(crate) fn read(&mut self, program: &Program) -> Result<(), Failure> {
@@ -167,7 +171,7 @@ impl<'a> Frontend<'a> {
         }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
-            to_stderr(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
+            self.say(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
             dump("hir", &sema::dump::dump(&checked.script))?;
@@ -207,7 +211,7 @@ impl<'a> Frontend<'a> {
         let diagnostics = self.in_words(diagnostics);
         let first = diagnostics.0.iter().find(|d| d.severity == diag::Severity::Error);
         let message = first.map(|d| d.in_one_line(&self.sources)).unwrap_or_default();
-        to_stderr(&diag::render(&diagnostics, &self.sources, self.run.color));
+        self.say(&diag::render(&diagnostics, &self.sources, self.run.color));
         Failure { message, ..Failure::reported(status) }
     }
 
@@ -219,9 +223,17 @@ impl<'a> Frontend<'a> {
         }
     }
 
+    /// A message of its own.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.messages {
+            Some(messages) => messages.borrow_mut().push_str(text),
+            None => to_stderr(text),
+        }
+    }
+
     pub(crate) fn warn(&self, text: &str) {
         if self.run.warnings {
-            to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, self.run.color), diag::plain(text)));
+            self.say(&format!("{} {}\n", paint("warning:", terminal::WARNING, self.run.color), diag::plain(text)));
         }
     }
 }

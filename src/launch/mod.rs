@@ -16,7 +16,7 @@ use crate::failure::{Failure, reason};
 use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
-use crate::render::{self, Base, RenderOptions};
+use crate::render::{self, Base, RenderOptions, Shared};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, WatchView};
 use crate::serve;
@@ -25,8 +25,10 @@ use crate::state::{self, State};
 use crate::streams::to_stderr;
 use crate::system::TargetInfo;
 use crate::types::Type;
+use prefix_writer::PrefixWriter;
 
 pub(crate) mod explain;
+mod prefix_writer;
 
 /// The information about a script besides its compiled form.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -176,6 +178,7 @@ pub(crate) fn child(command: &str) -> Result<Child, Failure> {
 pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Child>) -> Result<RunResult, RunError> {
     let (run, LaunchInput { artifact, settings, sys, on_end, loaded }) = (launch.run, given);
     let to = Destinations::of(run)?;
+    let shared = to.format.shared;
     let with_state = to.formats().any(|format| format.state);
     let render = RenderOptions {
         trunc_trailer: settings.str_trunc_trailer.clone(),
@@ -185,11 +188,16 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         key_parts: artifact.manifest.maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
         base: launch.base.clone(),
         about: Arc::new(output_files::about(launch.script.shown.clone(), launch.script.text.clone())),
+        script: launch.managed.as_ref().map(|managed| managed.name.clone()),
         ..RenderOptions::default()
     };
     let to_file = to.file.is_some();
     let mut renderer = to.open(&render)?;
-    let mut out = renderer.take_file()?;
+    let file = renderer.take_file()?;
+    let mut out: Box<dyn Write> = match &launch.managed {
+        Some(managed) => Box::new(PrefixWriter::new(if shared == Shared::Prefix { &managed.name } else { "" }, file)),
+        None => Box::new(file),
+    };
     let shows = |stage: &str| run.dumps.contains(&stage);
     let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
     // The messages of libbpf are too many for `-v`.
@@ -230,7 +238,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     loaded();
 
     let mut err: Box<dyn Write> = match &launch.managed {
-        Some(managed) => Box::new(PrefixWriter { name: managed.name.clone(), to: io::stderr() }),
+        Some(managed) => Box::new(PrefixWriter::new(&managed.name, io::stderr())),
         None => Box::new(io::stderr()),
     };
     let exit = match settings.mode {
@@ -248,28 +256,6 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         _ => exit.status,
     };
     Ok(RunResult { status, child: exit.child })
-}
-
-/// A writer that writes a name before each line.
-struct PrefixWriter<W> {
-    name: String,
-    to: W,
-}
-
-impl<W: Write> Write for PrefixWriter<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut text = Vec::new();
-        for line in bytes.split_inclusive(|b| *b == b'\n') {
-            text.extend_from_slice(format!("{}: ", diag::plain(&self.name)).as_bytes());
-            text.extend_from_slice(line);
-        }
-        self.to.write_all(&text)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
-    }
 }
 
 impl Described {

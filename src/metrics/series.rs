@@ -169,6 +169,12 @@ impl Metrics {
                 other.get_or_insert_with(Point::default).add(&point);
             }
         }
+        if let Some(of) = &map.other
+            && let Some(point) = point(map, kind, None, Some(&of.counted))
+        {
+            folded += of.keys;
+            other.get_or_insert_with(Point::default).add(&point);
+        }
         series.sort_by(|a, b| a.values.cmp(&b.values));
         // keys with the same labels form one series
         series.dedup_by(|b, a| {
@@ -314,6 +320,7 @@ const OWN: &[&str] = &[
     "rbt_script_answers",
     "rbt_script_failure_info",
     "rbt_script_starts",
+    "rbt_script_resets",
 ];
 /// The metric with the script as a label.
 const SCRIPT_INFO: &str = "rbt_script_info";

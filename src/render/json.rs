@@ -27,6 +27,26 @@ struct JsonRenderer {
 
 impl Renderer for JsonRenderer {
     fn render(&mut self, output: &Output, rendered: &mut Rendered) {
+        let before = rendered.out.len();
+        self.object(output, rendered);
+        if let Some(script) = self.options.script.as_ref().filter(|_| rendered.out.len() > before)
+            && rendered.out.ends_with(b"}\n")
+        {
+            rendered.out.truncate(rendered.out.len() - 2);
+            field("script", &mut rendered.out, |to| string(script.as_bytes(), to));
+            rendered.out.extend_from_slice(b"}\n");
+        }
+    }
+
+    fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
+        // Escaped as in JSON, when the whole text is printed.
+        value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
+    }
+}
+
+impl JsonRenderer {
+    /// A line, if there is one of the output.
+    fn object(&self, output: &Output, rendered: &mut Rendered) {
         let trailer = self.options.trunc_trailer.as_bytes();
         let to = &mut rendered.out;
         match output {
@@ -62,11 +82,6 @@ impl Renderer for JsonRenderer {
             Output::Span(span) => record("span", to, |to| of_span(span, trailer, to)),
             Output::Test(event) => test(event, to),
         }
-    }
-
-    fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
-        // Escaped as in JSON, when the whole text is printed.
-        value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
     }
 }
 

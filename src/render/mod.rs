@@ -134,6 +134,8 @@ pub struct RenderOptions {
     pub base: Option<Arc<Base>>,
     /// Information about the run.
     pub about: Arc<RunInfo>,
+    /// The name of the script, if the output of others is beside its own.
+    pub script: Option<String>,
 }
 
 /// The base for comparing flame graphs.
@@ -189,6 +191,7 @@ impl Default for RenderOptions {
             key_parts: 1,
             base: None,
             about: Arc::default(),
+            script: None,
         }
     }
 }
@@ -210,13 +213,35 @@ pub struct Format {
     pub document: bool,
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
+    /// How several runs share one output.
+    pub shared: Shared,
     /// Creates the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
+/// How the lines of several runs are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// Not at all.
+    No,
+    /// The name of the script precedes each.
+    Prefix,
+    /// Each has it ([`RenderOptions::script`]).
+    Field,
+}
+
 /// A document.
-const DOCUMENT: Format =
-    Format { name: "", endings: &[], doc: "", state: false, timed: false, document: true, compares: false, make: text::make };
+const DOCUMENT: Format = Format {
+    name: "",
+    endings: &[],
+    doc: "",
+    state: false,
+    timed: false,
+    document: true,
+    compares: false,
+    shared: Shared::No,
+    make: text::make,
+};
 
 /// A stream: everything written so far is readable.
 const STREAM: Format = Format { document: false, ..DOCUMENT };
@@ -226,11 +251,19 @@ pub const TEXT: &str = "text";
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: TEXT, endings: &[".txt"], doc: "Text; messages about the run go to standard error.", make: text::make, ..STREAM },
+    Format {
+        name: TEXT,
+        endings: &[".txt"],
+        doc: "Text; messages about the run go to standard error.",
+        shared: Shared::Prefix,
+        make: text::make,
+        ..STREAM
+    },
     Format {
         name: "json",
         endings: &[".ndjson", ".json", ".jsonl"],
         doc: "One JSON object per line, including messages about the run.",
+        shared: Shared::Field,
         make: json::make,
         ..STREAM
     },

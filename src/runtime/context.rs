@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::time::{ClockId, DynamicClockId};
 
+use super::cleared_totals::ClearedTotals;
 use super::events::Events;
-use super::final_maps::{ClearedTotals, FinalMaps};
+use super::final_maps::FinalMaps;
 use super::load::{Loaded, MapFd};
 use super::poll::MAX_WAIT;
 use super::problems::Problems;
@@ -80,7 +81,7 @@ pub(super) struct RunContext<'a> {
     /// The same without loss, for a state.
     pub(super) saved: FinalMaps<state::Map>,
     /// The values of maps when they were cleared, if the state is exported.
-    pub(super) past: Option<ClearedTotals>,
+    pub(super) cleared: Option<ClearedTotals>,
     /// The screen on which the maps are shown; it shows all other output as well.
     pub(super) watch: Option<Watch>,
     pub(super) spans: Spans,
@@ -138,7 +139,7 @@ impl<'a> RunContext<'a> {
             notes: Vec::new(),
             kept: FinalMaps::default(),
             saved: FinalMaps::default(),
-            past: None,
+            cleared: None,
             watch: None,
             spans: Spans::default(),
             in_end: false,

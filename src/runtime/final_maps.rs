@@ -1,14 +1,8 @@
 //! Keeps the contents of maps for expectations and for a state, even if the script clears the maps at the end.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context;
 
 use crate::codegen::artifact::Manifest;
-use crate::state::Entry;
-
-/// The values of maps when they were cleared, by map and key, so that counters do not go back.
-pub(super) type ClearedTotals = BTreeMap<usize, BTreeMap<String, Entry>>;
 
 /// The contents that are kept of each map.
 pub(super) struct FinalMaps<T> {

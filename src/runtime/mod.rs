@@ -45,6 +45,7 @@ use crate::types::{Deferred, Type};
 mod attach;
 mod background_detach;
 pub mod child;
+mod cleared_totals;
 mod collect;
 mod context;
 pub mod cost;

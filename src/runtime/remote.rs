@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Session;
@@ -18,6 +18,8 @@ pub struct Remote {
     end: AtomicBool,
     /// One of the three below.
     pause: AtomicU8,
+    /// SIGUSR1 signals that the run has not handled.
+    signals: AtomicU32,
     /// The flags of the program that is running on behalf of the run.
     flags: Mutex<Option<Flags>>,
 }
@@ -29,7 +31,13 @@ const GO: u8 = 2;
 impl Remote {
     /// Makes no request yet.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { wake: poll::eventfd()?, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), flags: Mutex::new(None) })
+        Ok(Self {
+            wake: poll::eventfd()?,
+            end: AtomicBool::new(false),
+            pause: AtomicU8::new(AS_BEFORE),
+            signals: AtomicU32::new(0),
+            flags: Mutex::new(None),
+        })
     }
 
     /// Ends the run as SIGINT would.
@@ -44,6 +52,12 @@ impl Remote {
     /// Pauses its programs, or resumes them.
     pub fn pause(&self, paused: bool) {
         self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// Runs its probes of SIGUSR1, this many times.
+    pub fn signal(&self, times: u32) {
+        self.signals.fetch_add(times, Ordering::SeqCst);
         self.rouse();
     }
 
@@ -63,6 +77,11 @@ impl Remote {
     /// Has the end been requested?
     pub fn ended(&self) -> bool {
         self.end.load(Ordering::SeqCst)
+    }
+
+    /// SIGUSR1 signals since the last call.
+    pub(super) fn signals(&self) -> u32 {
+        self.signals.swap(0, Ordering::SeqCst)
     }
 
     /// Requests since the last call.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::attach::Links;
+use super::cleared_totals::ClearedTotals;
 use super::context::RunContext;
 use super::final_maps::FinalMaps;
 use super::meter::Meter;
@@ -217,7 +218,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
         let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
         context.saved = FinalMaps::new(context.manifest, &names);
     }
-    context.past = options.scrapes.is_some().then(Default::default);
+    context.cleared = options.scrapes.is_some().then(|| ClearedTotals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);
     }

@@ -1,6 +1,5 @@
 //! The state of a run in progress, for a thread that requests it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +9,7 @@ use std::time::{Duration, Instant};
 use super::context::RunContext;
 use super::load::MapFd;
 use super::{cost, meter, poll};
-use crate::builtins;
-use crate::state::{Entry, Map, RunTime, State};
-use crate::types::Type;
+use crate::state::{RunTime, State};
 
 /// How long a run may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -129,10 +126,8 @@ impl RunContext<'_> {
         for map in 0..self.manifest.maps.len() {
             let (_, at) = self.map_at(map)?;
             let mut now = self.saved_at(map, at)?;
-            if let Some(past) = self.past.as_ref().and_then(|past| past.get(&map)) {
-                let mut all = past.clone();
-                now.entries.into_iter().for_each(|entry| add(&now.value, entry, &mut all));
-                now.entries = all.into_values().collect();
+            if let Some(cleared) = &mut self.cleared {
+                cleared.add_to(map, &mut now);
             }
             maps.push(now);
         }
@@ -161,35 +156,23 @@ impl RunContext<'_> {
                 self.warn(&format!("the series of {} begin anew: its type was {old}, and is {new}", before.name));
                 continue;
             }
-            self.keep_past(map, &before.value, before.entries);
+            if let Some(cleared) = &mut self.cleared {
+                cleared.keep(map, before);
+            }
         }
         self.flush(true);
         Ok(())
     }
 
-    fn keep_past(&mut self, map: usize, value: &Type, entries: Vec<Entry>) {
-        let adds = value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.saved.adds);
-        if let (true, Some(past)) = (adds, &mut self.past) {
-            let all = past.entry(map).or_default();
-            entries.into_iter().for_each(|entry| add(value, entry, all));
-        }
-    }
-
     /// Called before a map is cleared.
     pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
-        if self.past.is_none() || self.in_end {
+        if self.cleared.is_none() || self.in_end {
             return Ok(());
         }
-        let Map { value, entries, .. } = self.saved_at(map, at)?;
-        self.keep_past(map, &value, entries);
+        let contents = self.saved_at(map, at)?;
+        if let Some(cleared) = &mut self.cleared {
+            cleared.keep(map, contents);
+        }
         Ok(())
     }
-}
-
-/// A sum that does not fit is reset, as Prometheus expects of a counter.
-fn add(value: &Type, entry: Entry, to: &mut BTreeMap<String, Entry>) {
-    let id = serde_json::to_string(&entry.key).unwrap_or_default();
-    let sum = to.get(&id).and_then(|known| builtins::add(value.aggregation()?, known.counted.as_ref()?, entry.counted.as_ref()?).ok());
-    let counted = sum.or(entry.counted);
-    to.insert(id, Entry { counted, ..entry });
 }

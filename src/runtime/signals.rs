@@ -218,7 +218,10 @@ impl Signals {
     /// Resets [`Signals::fd`], and returns the number of SIGUSR1 signals since the last call.
     pub fn acknowledge(&self) -> u32 {
         poll::clear(self.wake());
-        if let From::Managed(_) = self.from { 0 } else { USER.swap(0, Ordering::Relaxed) }
+        match &self.from {
+            From::SignalHandlers(_) => USER.swap(0, Ordering::Relaxed),
+            From::Managed(remote) => remote.signals(),
+        }
     }
 }
 
@@ -282,6 +285,11 @@ impl ProcessSignals {
     /// Has SIGINT or SIGTERM arrived?
     pub fn ended(&self) -> bool {
         ENDS.load(Ordering::Relaxed) > 0
+    }
+
+    /// The number of SIGUSR1 signals since the last call.
+    pub fn user(&self) -> u32 {
+        USER.swap(0, Ordering::Relaxed)
     }
 
     /// Has SIGHUP arrived since the last call?

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::Token;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Connections at a time. A further one closes the oldest, which has not sent a request yet, or does not read its
@@ -30,7 +31,7 @@ pub trait Pages: Send {
 
 pub struct Server {
     listener: TcpListener,
-    token: Option<String>,
+    token: Token,
     pages: Box<dyn Pages>,
     clients: Vec<Client>,
     /// The latest text of each form.
@@ -52,7 +53,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Server {
-    pub fn new(listener: TcpListener, token: Option<String>, pages: Box<dyn Pages>) -> Self {
+    pub fn new(listener: TcpListener, token: Token, pages: Box<dyn Pages>) -> Self {
         Self { listener, token, pages, clients: Vec::new(), made: [None, None] }
     }
 
@@ -176,9 +177,7 @@ impl Server {
         if !matches!(request.method, Some("GET" | "HEAD")) {
             return ("405 Method Not Allowed", TEXT, "only GET is supported\n".into());
         }
-        if let Some(token) = &self.token
-            && !header("authorization").is_some_and(|given| same(given, format!("Bearer {token}").as_bytes()))
-        {
+        if !self.token.accepts(header("authorization")) {
             return ("401 Unauthorized", TEXT, "a token is needed\n".into());
         }
         match path {
@@ -208,9 +207,4 @@ impl Server {
         *made = Some((Instant::now(), text.clone()));
         Some(text)
     }
-}
-
-/// Compares in constant time, whatever the position of the first difference.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

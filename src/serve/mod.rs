@@ -12,7 +12,7 @@ pub mod registry;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::failure::{Failure, reason};
 use crate::input;
@@ -49,6 +49,35 @@ pub struct Listen<'a> {
     pub quiet: bool,
 }
 
+/// What clients must send, if anything.
+#[derive(Clone, Debug)]
+pub struct Token(Arc<RwLock<Option<String>>>);
+
+impl Token {
+    /// Reads its file again. If that fails, the token stays as it was.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not contain a token.
+    pub fn reload(&self, listen: &Listen) -> Result<(), Failure> {
+        if let Some(path) = listen.token {
+            let token = read_token(path, listen.said)?;
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        }
+        Ok(())
+    }
+
+    /// May somebody who sends this header be served?
+    fn accepts(&self, authorization: Option<&[u8]>) -> bool {
+        let token = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        token.as_ref().is_none_or(|token| authorization.is_some_and(|given| same(given, format!("Bearer {token}").as_bytes())))
+    }
+}
+
+/// Compares in constant time, whatever the position of the first difference.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
 /// A run that is served.
 pub struct Run {
     /// Creates its metrics.
@@ -83,7 +112,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// The address is unusable, or requires a token.
-pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<(), Failure> {
+pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Token, Failure> {
     let Listen { address, said, .. } = *listen;
     let token = listen.token.map(|path| read_token(path, said)).transpose()?;
     if token.is_none() && !address.ip().is_loopback() {
@@ -94,12 +123,13 @@ pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<(), Failure
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let server = http::Server::new(listener, token, Box::new(pages));
+    let token = Token(Arc::new(RwLock::new(token)));
+    let server = http::Server::new(listener, token.clone(), Box::new(pages));
     std::thread::Builder::new().name("rbt-serve".into()).spawn(move || server.run()).map_err(failed)?;
     if !listen.quiet {
         to_stderr(&format!("Serving http://{bound}/metrics\n"));
     }
-    Ok(())
+    Ok(token)
 }
 
 fn read_token(path: &Path, said: &FlagNames) -> Result<String, Failure> {

@@ -19,6 +19,7 @@ struct Script {
     run: Option<Arc<Mutex<Run>>>,
     status: Status,
     starts: u64,
+    resets: u64,
 }
 
 /// The status of a script.
@@ -73,6 +74,11 @@ impl ScriptRegistry {
         script.run = Some(Arc::new(Mutex::new(run)));
         script.status = Status::Running;
         script.starts += 1;
+    }
+
+    /// Its series begin anew, because the run that had counted them did not end in time.
+    pub fn reset(&self, name: &str) {
+        self.lock().entry(name.into()).or_default().resets += 1;
     }
 
     /// Its status has changed.
@@ -142,6 +148,7 @@ impl ScriptRegistry {
             Family::of_values(name, Kind::Gauge, help, &[SCRIPT], all)
         };
         let starts = scripts.iter().map(|(name, script)| (vec![name.clone()], script.starts.into()));
+        let resets = scripts.iter().map(|(name, script)| (vec![name.clone()], script.resets.into()));
         let failed = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone(), script.status.reason()?], 1)));
         vec![
             gauge("rbt_script_up", "Is the script running?", &|_, script| Some(script.status.runs().into())),
@@ -155,6 +162,13 @@ impl ScriptRegistry {
                 failed,
             ),
             Family::of_values("rbt_script_starts", Kind::Counter, "How often the script was started.", &[SCRIPT], starts),
+            Family::of_values(
+                "rbt_script_resets",
+                Kind::Counter,
+                "How often its series began anew, because the run before did not end in time.",
+                &[SCRIPT],
+                resets,
+            ),
         ]
     }
 }

@@ -99,6 +99,18 @@ pub struct Map {
     pub cleared: bool,
     /// The entries, in any order.
     pub entries: Vec<Entry>,
+    /// Keys beyond `max_series` in the state of a run that goes on. No document has them.
+    #[serde(skip)]
+    pub other: Option<Other>,
+}
+
+/// Keys whose values are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// The sum of their values.
+    pub counted: AggregateState,
+    /// How many of them the map has now.
+    pub keys: u64,
 }
 
 impl Map {
@@ -305,7 +317,8 @@ mod tests {
             Value::Uint(u64::MAX),
         ];
         let entries = keys.into_iter().zip([i128::from(i64::MIN), u64::MAX.into(), 0]).map(|(key, sum)| entry(key, sum)).collect();
-        let map = Map { name: "@".into(), key: Some(Type::U64), value: Type::U64, set: true, emptied: 0, cleared: false, entries };
+        let map =
+            Map { name: "@".into(), key: Some(Type::U64), value: Type::U64, set: true, emptied: 0, cleared: false, entries, other: None };
         let state = State { rbt_state: VERSION, maps: vec![map], ..State::default() };
         let text = serde_json::to_string(&state).unwrap();
         assert!(text.starts_with(BEGIN) && !text.contains('\n'), "{text}");

@@ -21,6 +21,7 @@ use crate::system::kernel::features::Features;
 use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
+use crate::system::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
     Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
@@ -73,6 +74,18 @@ pub struct Live {
     may_ask: OnceCell<bool>,
     /// The types of binaries, in the order of opening, which determines their IDs.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
+    headers: RefCell<Headers>,
+}
+
+/// C headers that were asked for, with digests of their texts; none where there was no such file.
+#[derive(Clone, Debug, Default)]
+pub struct Headers(BTreeMap<PathBuf, Option<u128>>);
+
+impl Headers {
+    /// Are they as they were?
+    pub fn are_unchanged(&self) -> bool {
+        self.0.iter().all(|(path, known)| headers::text(path).map(|text| digest(&text)) == *known)
+    }
 }
 
 impl Live {
@@ -99,6 +112,11 @@ impl Live {
     /// Searches these directories for separate debug files before the usual ones: see `debug_files`.
     pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
         Self { debug_dirs: dirs.to_vec(), ..self }
+    }
+
+    /// The headers that it was asked for.
+    pub fn headers(&self) -> Headers {
+        self.headers.borrow().clone()
     }
 
     /// Infers BPF features from types and symbols if they cannot be tested, for callers that do not run programs.
@@ -285,7 +303,9 @@ impl TargetInfo for Live {
     }
 
     fn file(&self, path: &Path) -> Option<String> {
-        headers::text(path)
+        let text = headers::text(path);
+        self.headers.borrow_mut().0.insert(path.to_owned(), text.as_ref().map(digest));
+        text
     }
 
     fn file_unread(&self, path: &Path) -> Option<String> {

@@ -1,0 +1,133 @@
+//! What maps had counted when they were cleared, so that their counters do not go back while somebody asks for them.
+//!
+//! A script may clear a map whose keys never come again. So each map has a limit: the first `max_series` keys are kept by
+//! themselves, and the values of all others are one sum. Which keys these are is decided once, because a counter that moves into the
+//! sum would go back.
+
+use std::collections::BTreeMap;
+
+use crate::builtins;
+use crate::state::{AggregateState, Entry, Map, Other};
+use crate::types::{Agg, Type};
+
+/// By map.
+pub(super) struct ClearedTotals {
+    /// Keys of a map that are kept by themselves.
+    most: usize,
+    maps: BTreeMap<usize, Sums>,
+}
+
+#[derive(Default)]
+struct Sums {
+    /// By key; none where the map was not emptied since the key was seen.
+    own: BTreeMap<String, Option<Entry>>,
+    /// The sum of all others.
+    other: Option<AggregateState>,
+}
+
+impl ClearedTotals {
+    pub fn new(max_series: u64) -> Self {
+        Self { most: usize::try_from(max_series).unwrap_or(usize::MAX), maps: BTreeMap::new() }
+    }
+
+    /// Keeps the contents of a map that is about to be emptied.
+    pub fn keep(&mut self, map: usize, contents: Map) {
+        let Some(agg) = adds(&contents.value) else { return };
+        let sums = self.maps.entry(map).or_default();
+        for entry in contents.entries {
+            match sums.find(&entry, self.most) {
+                Some(own) => *own = Some(sum(agg, own.take(), entry)),
+                None => sums.other = added(agg, sums.other.take(), entry.counted),
+            }
+        }
+        sums.other = added(agg, sums.other.take(), contents.other.map(|other| other.counted));
+    }
+
+    /// Adds to the contents of a map what was in it before.
+    pub fn add_to(&mut self, map: usize, contents: &mut Map) {
+        let Map { value, entries, .. } = contents;
+        let Some(agg) = adds(value) else { return };
+        let sums = self.maps.entry(map).or_default();
+        let (mut other, mut keys) = (sums.other.clone(), 0);
+        let mut seen: BTreeMap<String, Entry> = BTreeMap::new();
+        for entry in std::mem::take(entries) {
+            if let Some(own) = sums.find(&entry, self.most) {
+                let own = sum(agg, own.clone(), entry);
+                seen.insert(id(&own), own);
+            } else {
+                (other, keys) = (added(agg, other, entry.counted), keys + 1);
+            }
+        }
+        let absent = sums.own.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, own)| own.clone());
+        *entries = absent.collect();
+        entries.extend(seen.into_values());
+        contents.other = other.map(|counted| Other { counted, keys });
+    }
+}
+
+impl Sums {
+    /// The place of a key that is kept by itself.
+    fn find(&mut self, entry: &Entry, most: usize) -> Option<&mut Option<Entry>> {
+        let (id, room) = (id(entry), self.own.len() < most);
+        if room { Some(self.own.entry(id).or_default()) } else { self.own.get_mut(&id) }
+    }
+}
+
+fn id(entry: &Entry) -> String {
+    serde_json::to_string(&entry.key).unwrap_or_default()
+}
+
+/// The aggregation of a map whose values are sums.
+fn adds(value: &Type) -> Option<&Agg> {
+    let agg = value.aggregation()?;
+    builtins::aggregate(&agg.function).is_some_and(|(_, row)| row.saved.adds).then_some(agg)
+}
+
+fn sum(agg: &Agg, known: Option<Entry>, entry: Entry) -> Entry {
+    let counted = added(agg, known.and_then(|known| known.counted), entry.counted);
+    Entry { counted, ..entry }
+}
+
+/// A sum that does not fit is begun anew, as Prometheus expects of a counter.
+fn added(agg: &Agg, known: Option<AggregateState>, counted: Option<AggregateState>) -> Option<AggregateState> {
+    match (known, counted) {
+        (Some(known), Some(counted)) => Some(builtins::add(agg, &known, &counted).unwrap_or(counted)),
+        (known, counted) => known.or(counted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    fn map(keys: std::ops::Range<u64>) -> Map {
+        let agg = Agg { function: "count".into(), signed: false, params: Vec::new(), size: 8 };
+        let counted = || Some(AggregateState { count: Some(1), ..AggregateState::default() });
+        let entries = keys.map(|key| Entry { key: Value::Uint(key), value: None, counted: counted() }).collect();
+        let value = Type::Agg(agg.into());
+        Map { name: "@".into(), key: Some(Type::U64), value, set: true, emptied: 0, cleared: false, entries, other: None }
+    }
+
+    fn shown(cleared: &mut ClearedTotals, keys: std::ops::Range<u64>) -> (Vec<(Value, Option<u64>)>, Option<(Option<u64>, u64)>) {
+        let mut now = map(keys);
+        cleared.add_to(0, &mut now);
+        let own = now.entries.into_iter().map(|entry| (entry.key, entry.counted.and_then(|counted| counted.count)));
+        (own.collect(), now.other.map(|other| (other.counted.count, other.keys)))
+    }
+
+    #[test]
+    fn keys_that_were_seen_first_stay_by_themselves() {
+        let mut cleared = ClearedTotals::new(2);
+        let one = |key, n| (Value::Uint(key), Some(n));
+        // 7 is seen before the map is emptied
+        assert_eq!(shown(&mut cleared, 7..8), (vec![one(7, 1)], None));
+        cleared.keep(0, map(0..5));
+        assert_eq!(shown(&mut cleared, 0..0), (vec![one(0, 1)], Some((Some(4), 0))));
+        cleared.keep(0, map(100..1100));
+        assert_eq!(shown(&mut cleared, 7..9), (vec![one(0, 1), one(7, 1)], Some((Some(1005), 1))));
+        cleared.keep(0, map(7..9));
+        assert_eq!(shown(&mut cleared, 0..0), (vec![one(0, 1), one(7, 1)], Some((Some(1005), 0))));
+        assert_eq!(cleared.maps[&0].own.len(), 2);
+    }
+}
