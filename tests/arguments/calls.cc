@@ -53,6 +53,14 @@ KEPT long many(std::string a, int b, int c, int d, int e, int f, std::string g, 
     sink += b + c + d + e + f + h;
     return a.size() + g.size();
 }
+template <typename T> class Box {
+public:
+    explicit Box(T of) : of(std::move(of)) {}
+    KEPT long with(T other, int n) { of = std::move(other); return sizeof(T) + n + sink; }
+    template <typename F, typename... Rest> KEPT long each(F f, int n, Rest... rest) const { return (f(rest) + ... + n) + sink; }
+private:
+    T of;
+};
 namespace inner { KEPT int twice(int n) { sink += n; return n * 2; } }
 
 int main()
@@ -67,6 +75,8 @@ int main()
         n += returned(i, "text").size() + filled(i, 7).size() + view("view", i) + small({i, 2}, {}, i);
         n += dead(i, "dead", i + 50) + part({i, 9}, i + 60) + larger(i, 2) + (long)larger(2.5, 1.0 * i);
         n += many("a", i, i + 1, i + 2, i + 3, i + 4, "g", i + 5) + inner::twice(i);
+        n += Box<int>(i).with(i + 1, i + 80) + Box<std::string>("box").with("other", i + 90);
+        n += Box<char>('c').each([](long v) { return v * 2; }, i + 100, i, 3L) + Box<Point>({1, i}).each([n](int v) { return v + n; }, i, 'x');
         auto each = [&](int a, long b) { return a + b + n; };
         n += each(i, i + 70);
     }

@@ -57,6 +57,34 @@ func dynamic(h handler, code int) int { return h.handle(code, "/dynamic") }
 //go:noinline
 func results(a int, b string) (string, int, error) { return b + "!", a, nil }
 
+type pair[T any] struct {
+	first T
+	n     int
+}
+
+// A generic function takes a dictionary of its type arguments besides what it declares.
+//
+//go:noinline
+func larger[T int | string](a, b T, n int) T {
+	if a > b && n > 0 {
+		return a
+	}
+	return b
+}
+
+//go:noinline
+func (p *pair[T]) with(first T, by int) int { p.first = first; p.n += by; return p.n }
+
+//go:noinline
+func each[K comparable, V any](m map[K]V, with func(K, V) int, n int) int {
+	for k, v := range m {
+		n += with(k, v)
+	}
+	return n
+}
+
+func closureOf(n int) func(string, int) int { return func(k string, v int) int { return len(k) + v + n } }
+
 func main() {
 	sum := 0
 	for i := 1; i < 4; i++ {
@@ -67,8 +95,11 @@ func main() {
 		sum += arrays([1]int{i}, [3]int{1, 2, 3}, i) + variadic(i, 1, 2) + unused(i, i+1, "u", i+2) + changed(i, i+5)
 		t, n, _ := results(i, "r")
 		sum += len(t) + n
-		each := func(a int, b string) int { return a + len(b) + sum }
-		sum += each(i, "each")
+		closure := func(a int, b string) int { return a + len(b) + sum }
+		sum += closure(i, "each")
+		sum += larger(i, 2, i+3) + len(larger("a", "bb", i))
+		sum += (&pair[string]{}).with("text", i) + (&pair[point]{n: i}).with(point{i, 3}, i+4)
+		sum += each(map[string]int{"k": i}, closureOf(i), i+5)
 	}
 	words := strings.Fields("some words to be sorted here")
 	sort.Strings(words)

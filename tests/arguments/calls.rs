@@ -104,6 +104,36 @@ fn changed(mut n: u64, mut m: u64) -> u64 {
     black_box(n * 2 + m)
 }
 
+struct Wrap<T> {
+    of: T,
+    n: u16,
+}
+
+impl<T: Copy + Into<u64>> Wrap<T> {
+    #[inline(never)]
+    fn with(&mut self, of: T, by: u16) -> u64 {
+        self.of = of;
+        self.n += by;
+        black_box(self.of.into() + u64::from(self.n))
+    }
+    #[inline(never)]
+    fn folded<U: AsRef<str>>(&self, texts: &[U], step: impl Fn(u64, &str) -> u64, from: u32) -> u64 {
+        black_box(texts.iter().fold(u64::from(from) + self.of.into(), |n, t| step(n, t.as_ref())))
+    }
+}
+
+impl<T: Copy + Into<u64>> Handler for Wrap<T> {
+    #[inline(never)]
+    fn handle(&mut self, code: u32, path: &str) -> u64 {
+        black_box(u64::from(code) + path.len() as u64 + self.of.into())
+    }
+}
+
+#[inline(never)]
+fn array<T: Copy + Into<u64>, const N: usize>(a: [T; N], n: u8) -> u64 {
+    black_box(a.iter().map(|t| (*t).into()).sum::<u64>() + u64::from(n))
+}
+
 fn main() {
     let mut sum = 0;
     for i in 1..4u64 {
@@ -116,6 +146,10 @@ fn main() {
         sum += large(Large([i; 9]), PathBuf::from("/tmp"), i) + unused(i, i + 1, "unused", i + 2);
         sum += wide(1 << 70 | u128::from(i), i as u32) as u64 + generic(i as u32, i) + generic(i as u8, i + 1);
         sum += tuple((i as u32, i), &[1, 2, 3], [1, 2, 3, i as u8]) + changed(i, i + 7);
+        let (mut small, mut big) = (Wrap { of: i as u8, n: 1 }, Wrap { of: i, n: 2 });
+        sum += small.with(i as u8 + 9, 3) + big.with(i + 10, 4) + dynamic(&mut small, i as u32) + dynamic(&mut big, 7);
+        sum += small.folded(&["a", "bc"], |n, t| n + t.len() as u64, 5) + big.folded(&["d".to_string()], |n, t| n * i + t.len() as u64, 6);
+        sum += array([i as u8; 3], 1) + array([i, 2], 2);
         sum += server.named("!".to_string(), i as usize).len() as u64;
     }
     println!("{sum}");
