@@ -268,7 +268,7 @@ impl Folder<'_> {
         let goes_on = self.board.refused(name, why.clone());
         if !told {
             to_stderr(&if report == why { format!("{}: {}\n", plain(name), plain(&why)) } else { report });
-            self.say(name, if goes_on { "not replaced: the run from before goes on" } else { "not started" });
+            self.say(name, if goes_on { "not replaced: the previous run continues" } else { "not started" });
         }
     }
 
@@ -373,7 +373,7 @@ impl Script {
                         board.reset(&name);
                         if warns {
                             let why = if before.over.wait(Duration::ZERO) { "ended without its counts" } else { "does not end" };
-                            to_stderr(&format!("{}: the run from before {why}: all series begin anew\n", plain(&name)));
+                            to_stderr(&format!("{}: the previous run {why}: all series start again\n", plain(&name)));
                         }
                     }
                     earlier

@@ -1,10 +1,11 @@
-// Passes that LLVM's pipelines name and that never change a script's code, without their code: 3 MB of the binary, and the
-// options that they set up at each start.
+// Empty definitions of passes that LLVM's pipelines refer to, but that never change a script's code. This saves 3 MB of the
+// binary, and the setup of the passes' options at each start.
 //
-// The linker takes a member of LLVM's archives for what it defines and nothing else does. What is defined here it does not
-// look for there. If a newer LLVM refers to more of a member than this, linking fails for a symbol defined twice.
+// The linker extracts a member of LLVM's archives only for symbols that are otherwise undefined, so the definitions here
+// keep it from extracting these passes. If a newer LLVM refers to further symbols of a member, linking fails because of
+// duplicate symbols.
 //
-// Code from a build with LLVM's shared library, which has all of them, must be the same byte by byte.
+// The generated code must be identical to that of a build with LLVM's shared library, which contains all of these passes.
 
 #include "llvm/IR/Module.h"
 #include "llvm/Support/VirtualFileSystem.h"
@@ -46,7 +47,7 @@ LoopVectorizePass::LoopVectorizePass(LoopVectorizeOptions) {}
 AnalysisKey ShouldRunExtraVectorPasses::Key;
 OF_FUNCTIONS(SLPVectorizerPass)
 
-// rbt makes neither coroutines nor OpenMP's directives, nor loops marked for distribution
+// rbt generates neither coroutines nor OpenMP directives, nor loops marked for distribution
 OF_MODULES(CoroEarlyPass)
 OF_MODULES(CoroCleanupPass)
 OF_FUNCTIONS(CoroElidePass)
@@ -56,7 +57,7 @@ OF_MODULES(OpenMPOptPass)
 OF_CALLS(OpenMPOptCGSCCPass)
 OF_FUNCTIONS(LoopDistributePass)
 
-// in a pipeline only if an option or a profile asks for them
+// in a pipeline only if an option or a profile requires them
 OF_MODULES(AttributorPass)
 OF_CALLS(AttributorCGSCCPass)
 OF_MODULES(AttributorLightPass)
@@ -77,5 +78,5 @@ SampleProfileLoaderPass::SampleProfileLoaderPass(std::string, std::string, ThinO
                                                  IntrusiveRefCntPtr<vfs::FileSystem>)
     : LTOPhase(phase) {}
 
-// The linker is told to look for it, and finds this object.
+// A linker option requires this symbol, so that the linker includes this object.
 extern "C" void rbt_idle_passes() {}

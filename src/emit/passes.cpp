@@ -1,8 +1,8 @@
 // Runs LLVM's passes over a module.
 //
-// LLVMRunPasses, which the C API has for this, takes the names of passes as text. So it refers to every pass that LLVM has,
-// and a static binary has all of them: 3 MB of sanitizers, printers and passes for other machines. The passes here are
-// those that are named here, and what they use.
+// The function of the C API for this, LLVMRunPasses, takes the names of passes as text. It therefore refers to every pass of
+// LLVM, and a static binary would contain all of them: 3 MB of sanitizers, printers and passes for other machines. This file
+// refers only to the passes that it names, and to those that they use.
 
 #include "llvm-c/Core.h"
 #include "llvm-c/TargetMachine.h"
@@ -17,7 +17,7 @@
 
 using namespace llvm;
 
-// The pipeline called `function(sroa,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg,adce),globaldce`.
+// The pipeline `function(sroa,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg,adce),globaldce`.
 static ModulePassManager lean() {
   FunctionPassManager function;
   function.addPass(SROAPass(SROAOptions::ModifyCFG));
@@ -31,7 +31,7 @@ static ModulePassManager lean() {
   return module;
 }
 
-// The passes of `default<O2>`, or those that make no value live longer than it did.
+// Runs the passes of `default<O2>`, or only those that do not extend live ranges.
 extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef machine, bool is_lean) {
   PassBuilder builder(reinterpret_cast<TargetMachine *>(machine));
   LoopAnalysisManager loops;

@@ -346,7 +346,7 @@ fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
         (*ns, *runs) = (ns.saturating_add(time.ns), runs.saturating_add(time.runs));
     }
     let of = |value: &dyn Fn(&(u64, u64)) -> u64| times.iter().map(|(probe, all)| series(&[probe], value(all).into())).collect();
-    let help = "Time that the programs of a probe ran while somebody asked for metrics.";
+    let help = "Time that the programs of a probe ran while metrics were requested.";
     if !times.is_empty() {
         let seconds = Family::own("rbt_probe_run_seconds", Kind::Counter, help, &["probe"], of(&|(ns, _)| *ns));
         to.push(Family { unit: Some("seconds"), power: 9, ..seconds });

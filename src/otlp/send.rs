@@ -234,7 +234,7 @@ fn own(tally: &Tally) -> Option<Family> {
     Some(Family {
         name: "rbt_otlp_log_records".into(),
         kind: Kind::Counter,
-        help: "Log records by what became of them: sent, refused by the collector, or without room in the queue.".into(),
+        help: "Log records by result: sent, refused by the collector, or without room in the queue.".into(),
         unit: None,
         power: 0,
         labels: vec!["outcome".into()],

@@ -121,7 +121,7 @@ fn limited(of: &Limited, to: &mut Vec<u8>) {
     let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", of.share, of.limit);
     let text = match of.step {
         Step::Sample { one_in: 1 } => format!("every run of {probe} counts again"),
-        Step::Sample { one_in } => format!("{dear}: from here on, one in {one_in} of its runs is sampled"),
+        Step::Sample { one_in } => format!("{dear}: from now on, one in {one_in} of its runs is sampled"),
         Step::Detach { for_good: false } => format!("{dear}: it is detached for some time"),
         Step::Detach { for_good: true } => format!("{dear}: it is detached for the rest of the run"),
         Step::Attach => format!("{probe} is attached again"),

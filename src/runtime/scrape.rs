@@ -153,7 +153,7 @@ impl RunContext<'_> {
             let (_, at) = self.map_at(map)?;
             let (old, new) = (before.types(), self.saved_at(map, at)?.types());
             if old != new {
-                self.warn(&format!("the series of {} begin anew: its type was {old}, and is {new}", before.name));
+                self.warn(&format!("the series of {} start again: its type was {old}, and is {new}", before.name));
                 continue;
             }
             if let Some(cleared) = &mut self.cleared {

@@ -76,7 +76,7 @@ impl ScriptRegistry {
         script.starts += 1;
     }
 
-    /// Its series begin anew, because the run that had counted them did not end in time.
+    /// Its series start again, because the previous run did not end in time.
     pub fn reset(&self, name: &str) {
         self.lock().entry(name.into()).or_default().resets += 1;
     }

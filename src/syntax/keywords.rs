@@ -95,7 +95,7 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "continue",
         "continue;",
-        "Leaves the current iteration of the innermost loop, and goes on with the next.",
+        "Leaves the current iteration of the innermost loop, and continues with the next.",
         "begin { for $i : 0..10 { if $i % 2 == 0 { continue; } print($i); } }",
     ),
     statement(
