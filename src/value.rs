@@ -362,7 +362,7 @@ pub struct Counts {
     /// How often it was detached to keep a limit.
     pub detached: u64,
     /// Reads of memory that failed, and returned zero or nothing; 0 if they are not counted
-    /// ([`Settings::counts_unread`](crate::settings::Settings)).
+    /// ([`Invocation::counts_unread`](crate::settings::Invocation)).
     pub unread: u64,
 }
 

@@ -155,7 +155,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         None
     }
 
-    /// May a call end the program? Its loops may: see [`Gen::leave_loop`].
+    /// May a call end the program? Its loops may: see [`Gen::break_if_over`].
     fn stops(&self, f: &hir::Function) -> bool {
         f.stops || self.nesting(&f.body) > 0
     }

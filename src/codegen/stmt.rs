@@ -21,7 +21,7 @@ pub(super) enum VarLocation<'c> {
 }
 
 /// The data that the body of a loop needs from the enclosing program, on that program's stack: what
-/// [`crate::emit::Builder::lend`] writes, then these.
+/// [`crate::emit::Builder::save_program_state`] writes, then these.
 pub(super) struct Loops<'c> {
     at: PointerValue<'c>,
     /// Number of loops so far: their functions need names.

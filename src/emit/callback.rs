@@ -13,7 +13,7 @@ use super::{Builder, Cmp, Helper, ok};
 /// Maximum number of iterations of a loop if the kernel lacks `bpf_loop` (Linux 5.17): the verifier follows each.
 pub const MOST_WALKED_ITERATIONS: u64 = 512;
 
-/// Bytes of the arguments that [`Builder::lend`] writes for a callback.
+/// Bytes of the arguments that [`Builder::save_program_state`] writes for a callback.
 pub const CALLBACK_ARGUMENTS: u32 = 24;
 
 /// How the verifier checks a function.

@@ -1,7 +1,8 @@
 //! Expectations (`--expect`): conditions on a run's maps at its end.
 //!
-//! An expectation is an expression of the script language, parsed by its grammar. rbt evaluates it in user space over the final
-//! maps ([`Last`](crate::output::Last)). Before the run, [`check()`] compares it with the script's maps: names, keys, types.
+//! An expectation is an expression of the script language, parsed by its grammar. rbt evaluates it in user space over the
+//! final maps ([`FinalResults`](crate::output::FinalResults)). Before the run, [`check()`] compares it with the script's
+//! maps: names, keys, types.
 //!
 //! - `check`: from [`ast`](crate::syntax::ast) to a typed `Expr`
 //! - `functions`: the table of functions ([`FUNCTIONS`])
@@ -93,7 +94,7 @@ enum Kind {
 /// A map, or an element of it.
 #[derive(Clone, Debug)]
 struct MapRef {
-    /// Its name with `@`, by which it is found in [`Last::maps`](crate::output::Last).
+    /// Its name with `@`, by which it is found in [`FinalResults::maps`](crate::output::FinalResults).
     map: String,
     key: Option<Constant>,
     shape: Shape,

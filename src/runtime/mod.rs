@@ -137,7 +137,7 @@ pub struct OnEnd {
 /// How to run.
 #[derive(Default)]
 pub struct Options {
-    /// The process of the `-c` command before it starts; 0 for none. The session must [`adopt`](Session::adopt) it.
+    /// The process of the `-c` command before it starts; 0 for none. It is passed to [`Session::set_child`].
     pub child_pid: u32,
     /// Receives `attached\n` when all probes are attached, and is then closed.
     pub notify_fd: Option<RawFd>,
