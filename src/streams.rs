@@ -48,7 +48,7 @@ pub fn report(failure: &Failure, color: bool) {
     to_stderr(&message(failure, color));
 }
 
-/// The text of [`report`]; empty if somebody has reported it.
+/// The text of [`report`]; empty if it was reported already.
 pub fn message(failure: &Failure, color: bool) -> String {
     if failure.is_reported() {
         return String::new();

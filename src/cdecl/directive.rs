@@ -307,7 +307,7 @@ impl Preprocessor<'_> {
                         }
                     }
                     let plain = name.trim_matches(['<', '>', '"']);
-                    // as in an `#include`
+                    // as for `#include`
                     let here = self.files.get(place.file as usize).filter(|_| name.starts_with('"'));
                     let beside = here.and_then(|file| file.path.parent());
                     !matches!(self.search.find(plain, beside, 0), HeaderLookup::NotFound)

@@ -104,7 +104,7 @@ struct Folder<'a> {
     asked: &'a Serve,
     board: Arc<ScriptRegistry>,
     running: BTreeMap<String, Arc<Running>>,
-    /// What was said of a script when it could not be started.
+    /// The last report about each script that could not be started.
     reported: BTreeMap<String, String>,
 }
 
@@ -112,7 +112,7 @@ struct Folder<'a> {
 struct Running {
     /// The digest of its texts.
     digest: String,
-    /// That it includes.
+    /// The headers that it includes.
     headers: Headers,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
@@ -141,13 +141,13 @@ impl EndFlag {
 }
 
 impl Running {
-    /// Ends the run, and returns its counts, if it ends in time.
+    /// Ends the run, and returns its counts if it ends in time.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
         self.last(Instant::now() + PATIENCE)
     }
 
-    /// Waits for what a run has counted that was asked to end.
+    /// Waits for the final counts of a run whose end was requested.
     fn last(&self, until: Instant) -> Option<Box<State>> {
         // after its last state it counts nothing; what follows, such as the last export, may take longer
         while self.scrapes.last().is_none() && !self.over.wait(LOOK) && Instant::now() < until {}
@@ -157,12 +157,12 @@ impl Running {
 
 /// The result of starting a script.
 enum Outcome {
-    /// It is attached, and the run from before is asked to end.
+    /// It is attached, and the end of the previous run was requested.
     Replaces,
     Attached(Arc<Running>),
     /// Its texts are those of the current run.
     Unchanged,
-    /// Why, and what is to be reported of it.
+    /// The reason, and the text to report.
     Failed(String, String),
 }
 
@@ -170,7 +170,7 @@ enum Outcome {
 struct Starting {
     name: String,
     remote: Arc<Remote>,
-    /// It replaces another one.
+    /// Does it replace another run?
     replaces: bool,
     said: Receiver<Outcome>,
 }
@@ -234,7 +234,7 @@ impl Folder<'_> {
         Some(starting)
     }
 
-    /// Waits until a script is attached, or has only to wait for the one that it replaces; then gives it back.
+    /// Waits until a script is attached, or only waits for the run that it replaces; in the latter case, returns it.
     fn wait(&mut self, signals: &ProcessSignals, starting: Starting) -> Option<Starting> {
         let outcome = loop {
             match starting.said.recv_timeout(NAP) {
@@ -261,7 +261,7 @@ impl Folder<'_> {
         None
     }
 
-    /// Says why a script was not started, unless that was said before.
+    /// Reports why a script was not started, unless that was reported before.
     fn failed(&mut self, name: &str, why: String, report: String) {
         let report = if report.is_empty() { why.clone() } else { report };
         let told = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
@@ -272,7 +272,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Runs the probes of SIGUSR1, this many times.
+    /// Runs the SIGUSR1 probes of all scripts, this many times.
     fn signal(&self, times: u32) {
         if times > 0 {
             self.running.values().for_each(|running| running.remote.signal(times));
@@ -364,7 +364,7 @@ impl Script {
             let (names, most) = (described.metrics.clone(), checked.settings.max_series);
             let (headers, messages, warns) = (sys.headers(), messages.clone(), run.warnings);
             move || {
-                // warnings of the script, from before it runs
+                // warnings about the script, from before the run
                 to_stderr(&messages.take());
                 let earlier = before.as_ref().and_then(|before| {
                     let _ = say.send(Outcome::Replaces);

@@ -90,8 +90,8 @@ impl<'c> Builder<'_, 'c> {
         self.load(len, 0, U64)
     }
 
-    /// Sets the highest bit of the first zero byte among this many bytes of a word; bits above it may be set as well. 0
-    /// if there is no such byte.
+    /// A word whose lowest set bit is the highest bit of the first zero byte among this many bytes of `word`; 0 if there is
+    /// no such byte.
     fn zero_byte(&self, word: IntValue<'c>, bytes: u8) -> IntValue<'c> {
         let (ones, tops) = if bytes == 1 { (0x01, 0x80) } else { (0x0101_0101_0101_0101, 0x8080_8080_8080_8080) };
         let borrowed = self.sub(word, self.int(ones));

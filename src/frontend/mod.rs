@@ -106,7 +106,7 @@ pub(crate) struct Frontend<'a> {
     pub(crate) sources: Vec<Source>,
     /// Durations of the stages.
     pub(crate) clock: Clock,
-    /// Gets its messages; none: standard error does.
+    /// Receives its messages; if none, they go to standard error.
     pub(crate) messages: Option<Rc<RefCell<String>>>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// A message of its own.
+    /// Prints a message.
     pub(crate) fn say(&self, text: &str) {
         match &self.messages {
             Some(messages) => messages.borrow_mut().push_str(text),

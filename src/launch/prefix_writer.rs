@@ -5,18 +5,18 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::diag;
 
-/// Writes whole lines only, so that runs do not write into each other's, and a name before each.
+/// Writes only whole lines, so that the lines of several runs do not mix, each with a name in front.
 pub(super) struct PrefixWriter<W: Write> {
-    /// Empty for none.
+    /// May be empty.
     prefix: String,
-    /// The beginning of a line.
+    /// The start of an incomplete line.
     rest: Vec<u8>,
     to: W,
 }
 
-/// Who writes lines.
+/// Held while lines are written.
 static TURN: Mutex<()> = Mutex::new(());
-/// A line that is longer than this is written in parts.
+/// A longer line is written in parts.
 const LONGEST: usize = 64 << 10;
 
 impl<W: Write> PrefixWriter<W> {
@@ -59,7 +59,7 @@ impl<W: Write> Write for PrefixWriter<W> {
 impl<W: Write> Drop for PrefixWriter<W> {
     fn drop(&mut self) {
         let rest = std::mem::take(&mut self.rest);
-        // nobody hears of an error any more
+        // an error can no longer be reported
         let _ = self.lines(&rest);
     }
 }

@@ -45,7 +45,7 @@ impl Renderer for JsonRenderer {
 }
 
 impl JsonRenderer {
-    /// A line, if there is one of the output.
+    /// A line, if the output has one.
     fn object(&self, output: &Output, rendered: &mut Rendered) {
         let trailer = self.options.trunc_trailer.as_bytes();
         let to = &mut rendered.out;

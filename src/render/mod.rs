@@ -134,7 +134,7 @@ pub struct RenderOptions {
     pub base: Option<Arc<Base>>,
     /// Information about the run.
     pub about: Arc<RunInfo>,
-    /// The name of the script, if the output of others is beside its own.
+    /// The name of the script, if several scripts share the output.
     pub script: Option<String>,
 }
 
@@ -219,14 +219,14 @@ pub struct Format {
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
 
-/// How the lines of several runs are told apart.
+/// How the lines of several runs are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// Not at all.
+    /// They are not.
     No,
-    /// The name of the script precedes each.
+    /// The name of the script precedes each line.
     Prefix,
-    /// Each has it ([`RenderOptions::script`]).
+    /// Each line has it as a field ([`RenderOptions::script`]).
     Field,
 }
 

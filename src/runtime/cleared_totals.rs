@@ -1,8 +1,8 @@
-//! What maps had counted when they were cleared, so that their counters do not go back while somebody asks for them.
+//! The contents of maps when they were cleared, so that counters do not go back while the state is exported.
 //!
-//! A script may clear a map whose keys never come again. So each map has a limit: the first `max_series` keys are kept by
-//! themselves, and the values of all others are one sum. Which keys these are is decided once, because a counter that moves into the
-//! sum would go back.
+//! A script may clear a map whose keys never recur, so each map has a limit: the first `max_series` keys are kept
+//! individually, and the values of all others are combined into one sum. The choice is final, because a counter that
+//! moved into the sum would go back.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::builtins;
 use crate::state::{AggregateState, Entry, Map, Other};
 use crate::types::{Agg, Type};
 
-/// By map.
+/// The totals, by map.
 pub(super) struct ClearedTotals {
-    /// Keys of a map that are kept by themselves.
+    /// Maximum number of keys of a map that are kept individually.
     most: usize,
     maps: BTreeMap<usize, Sums>,
 }
 
 #[derive(Default)]
 struct Sums {
-    /// By key; none where the map was not emptied since the key was seen.
+    /// By key; none if the map was not cleared since the key was seen.
     own: BTreeMap<String, Option<Entry>>,
-    /// The sum of all others.
+    /// The sum for all other keys.
     other: Option<AggregateState>,
 }
 
@@ -30,7 +30,7 @@ impl ClearedTotals {
         Self { most: usize::try_from(max_series).unwrap_or(usize::MAX), maps: BTreeMap::new() }
     }
 
-    /// Keeps the contents of a map that is about to be emptied.
+    /// Adds the contents of a map that is about to be cleared.
     pub fn keep(&mut self, map: usize, contents: Map) {
         let Some(agg) = adds(&contents.value) else { return };
         let sums = self.maps.entry(map).or_default();
@@ -43,7 +43,7 @@ impl ClearedTotals {
         sums.other = added(agg, sums.other.take(), contents.other.map(|other| other.counted));
     }
 
-    /// Adds to the contents of a map what was in it before.
+    /// Adds the previous contents of a map to its current ones.
     pub fn add_to(&mut self, map: usize, contents: &mut Map) {
         let Map { value, entries, .. } = contents;
         let Some(agg) = adds(value) else { return };
@@ -66,7 +66,7 @@ impl ClearedTotals {
 }
 
 impl Sums {
-    /// The place of a key that is kept by itself.
+    /// The entry of a key that is kept individually.
     fn find(&mut self, entry: &Entry, most: usize) -> Option<&mut Option<Entry>> {
         let (id, room) = (id(entry), self.own.len() < most);
         if room { Some(self.own.entry(id).or_default()) } else { self.own.get_mut(&id) }
@@ -88,7 +88,7 @@ fn sum(agg: &Agg, known: Option<Entry>, entry: Entry) -> Entry {
     Entry { counted, ..entry }
 }
 
-/// A sum that does not fit is begun anew, as Prometheus expects of a counter.
+/// A sum that does not fit is reset, as Prometheus expects of a counter.
 fn added(agg: &Agg, known: Option<AggregateState>, counted: Option<AggregateState>) -> Option<AggregateState> {
     match (known, counted) {
         (Some(known), Some(counted)) => Some(builtins::add(agg, &known, &counted).unwrap_or(counted)),
@@ -120,7 +120,7 @@ mod tests {
     fn keys_that_were_seen_first_stay_by_themselves() {
         let mut cleared = ClearedTotals::new(2);
         let one = |key, n| (Value::Uint(key), Some(n));
-        // 7 is seen before the map is emptied
+        // 7 is seen before the map is cleared
         assert_eq!(shown(&mut cleared, 7..8), (vec![one(7, 1)], None));
         cleared.keep(0, map(0..5));
         assert_eq!(shown(&mut cleared, 0..0), (vec![one(0, 1)], Some((Some(4), 0))));

@@ -18,7 +18,7 @@ pub struct Remote {
     end: AtomicBool,
     /// One of the three below.
     pause: AtomicU8,
-    /// SIGUSR1 signals that the run has not handled.
+    /// Number of SIGUSR1 signals that the run has not handled.
     signals: AtomicU32,
     /// The flags of the program that is running on behalf of the run.
     flags: Mutex<Option<Flags>>,
@@ -55,7 +55,7 @@ impl Remote {
         self.rouse();
     }
 
-    /// Runs its probes of SIGUSR1, this many times.
+    /// Runs its SIGUSR1 probes, this many times.
     pub fn signal(&self, times: u32) {
         self.signals.fetch_add(times, Ordering::SeqCst);
         self.rouse();
@@ -79,7 +79,7 @@ impl Remote {
         self.end.load(Ordering::SeqCst)
     }
 
-    /// SIGUSR1 signals since the last call.
+    /// The number of SIGUSR1 signals since the last call.
     pub(super) fn signals(&self) -> u32 {
         self.signals.swap(0, Ordering::SeqCst)
     }

@@ -49,12 +49,12 @@ pub struct Listen<'a> {
     pub quiet: bool,
 }
 
-/// What clients must send, if anything.
+/// The token that clients must send, if any.
 #[derive(Clone, Debug)]
 pub struct Token(Arc<RwLock<Option<String>>>);
 
 impl Token {
-    /// Reads its file again. If that fails, the token stays as it was.
+    /// Reads its file again. If that fails, the token stays the same.
     ///
     /// # Errors
     /// The file cannot be read, or does not contain a token.
@@ -66,7 +66,7 @@ impl Token {
         Ok(())
     }
 
-    /// May somebody who sends this header be served?
+    /// May a client that sends this header be served?
     fn accepts(&self, authorization: Option<&[u8]>) -> bool {
         let token = self.0.read().unwrap_or_else(PoisonError::into_inner);
         token.as_ref().is_none_or(|token| authorization.is_some_and(|given| same(given, format!("Bearer {token}").as_bytes())))

@@ -99,17 +99,17 @@ pub struct Map {
     pub cleared: bool,
     /// The entries, in any order.
     pub entries: Vec<Entry>,
-    /// Keys beyond `max_series` in the state of a run that goes on. No document has them.
+    /// Keys beyond `max_series` in the state of an unfinished run. Documents do not contain them.
     #[serde(skip)]
     pub other: Option<Other>,
 }
 
-/// Keys whose values are one.
+/// Keys with a common value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     /// The sum of their values.
     pub counted: AggregateState,
-    /// How many of them the map has now.
+    /// The number of these keys that the map has now.
     pub keys: u64,
 }
 

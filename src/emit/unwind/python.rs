@@ -27,8 +27,8 @@ const LOOP_FRAME: u64 = 1 << 62;
 const BEYOND: u64 = 2;
 
 impl<'c> Builder<'_, 'c> {
-    /// Marks the frame whose word is at `at`, an offset in the walk's memory, if its rule has this flag. The walk has
-    /// reached its caller's frame.
+    /// Marks the recorded frame if its rule has this flag; the walk has reached its caller's frame. `at` is the walk's
+    /// memory, advanced by a word for each frame before this one.
     pub(super) fn note_loop(&mut self, limit: u32, state: PointerValue<'c>, at: PointerValue<'c>, flags: IntValue<'c>, addr: IntValue<'c>) {
         let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
         let wanted = self.and(is_loop, self.load(state, INTERPRETS, U64));
@@ -278,13 +278,12 @@ impl<'c> Builder<'_, 'c> {
     }
 }
 
-/// Offset from a frame's word to the frame's end, if it belongs to the loop, relative to the first word's offset in the
-/// walk's memory.
+/// Offset in the walk's memory of the ends of frames, a word for each frame; only frames of the loop have one.
 fn ends(limit: u32) -> u32 {
     SIZE + (limit + 1) * 8
 }
 
-/// The same for a copy of the word.
+/// Offset in the walk's memory of a copy of the frames' words.
 fn natives(limit: u32) -> u32 {
     ends(limit) + limit * 8
 }

@@ -77,12 +77,12 @@ pub struct Live {
     headers: RefCell<Headers>,
 }
 
-/// C headers that were asked for, with digests of their texts; none where there was no such file.
+/// The queried C headers, with digests of their texts; none for missing files.
 #[derive(Clone, Debug, Default)]
 pub struct Headers(BTreeMap<PathBuf, Option<u128>>);
 
 impl Headers {
-    /// Are they as they were?
+    /// Are they unchanged?
     pub fn are_unchanged(&self) -> bool {
         self.0.iter().all(|(path, known)| headers::text(path).map(|text| digest(&text)) == *known)
     }
@@ -114,7 +114,7 @@ impl Live {
         Self { debug_dirs: dirs.to_vec(), ..self }
     }
 
-    /// The headers that it was asked for.
+    /// The headers that were queried.
     pub fn headers(&self) -> Headers {
         self.headers.borrow().clone()
     }
