@@ -15,9 +15,9 @@
 //! | `CodegenCx`, `Builder` | the LLVM module under construction; the builder of one of its functions |
 //! | chunk | a function split off a long body, which the verifier checks separately |
 //! | double buffer | two copies of a map, so that `print(@m); clear(@m)` act on the same contents |
-//! | artifact, manifest | the BPF object with everything that user space needs to know about it; the latter part alone |
+//! | artifact, manifest | the BPF object with everything that user space needs to know about it; only the latter part |
 //! | bundle | a compiled script in a file, which `rbt-run` runs |
-//! | state | all that a run has counted, in a form that adds up with others of the same script |
+//! | state | everything that a run has counted, in a form that can be added to that of other runs of the script |
 //! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
 //! | entry | one input at the prompt, which starts and ends separately |
@@ -51,7 +51,7 @@
 //! | set | table | a row adds |
 //! |---|---|---|
 //! | builtins (variables, functions, aggregations) | `builtins::FAMILIES` | one row in a family's file |
-//! | values decoded late (symbols, stacks, addresses) | `builtins::DECODERS` | one row beside the builtin that makes it |
+//! | values decoded late (symbols, stacks, addresses) | `builtins::DECODERS` | one row beside the builtin that returns it |
 //! | probe kinds | `probes::KINDS` | a file, and two lines in `probes/mod.rs` |
 //! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
 //! | forms of a verdict | `verdict::FORMATS` | a file, and two lines in `verdict/mod.rs` |
@@ -60,7 +60,7 @@
 //! | flags of a run | `cli::flags` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
-//! | what holds for a mechanism (filters, notes) | `probes::Attach::properties` | one row |
+//! | properties of a mechanism (filters, notes) | `probes::Attach::properties` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
 //! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `system/machine/arch/mod.rs` |
 //! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |
@@ -149,10 +149,10 @@
 //! |---|---|---|---|
 //! | with the machine's glibc | 42.9 MB | 14.6 ms | 35.9 MiB |
 //! | with a static glibc | 44.3 MB | 13.0 ms | 35.6 MiB |
-//! | and equal functions once | 41.4 MB | 12.9 ms | 33.6 MiB |
-//! | and only named passes of LLVM (`emit/passes.cpp`) | 38.4 MB | 12.6 ms | 30.7 MiB |
-//! | and no passes that do nothing (`emit/idle_passes.cpp`) | 35.4 MB | 12.4 ms | 28.4 MiB |
-//! | and position-independent, as it is released | 35.4 MB | 12.9 ms | 28.4 MiB |
+//! | and identical functions merged | 41.4 MB | 12.9 ms | 33.6 MiB |
+//! | and only the required passes of LLVM (`emit/passes.cpp`) | 38.4 MB | 12.6 ms | 30.7 MiB |
+//! | and without passes that have no effect (`emit/idle_passes.cpp`) | 35.4 MB | 12.4 ms | 28.4 MiB |
+//! | and position-independent, as released | 35.4 MB | 12.9 ms | 28.4 MiB |
 //! | with pictures, timelines, OTLP and bundles | 37.7 MB | 12.8 ms | 28.6 MiB |
 //! | the same, from the cache, without LLVM's constructors | 37.7 MB | 4.3 ms | 14.2 MiB |
 //! | with `rbt serve DIR`, `rbt cost` and bundles for other kernels; clap and regex built for size | 38.0 MB | 15.8 ms | 29.4 MiB |

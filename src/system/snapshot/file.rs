@@ -2,15 +2,15 @@
 //!
 //! All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
-//! | 8 | magic: `\x89rbts\r\n\x1a`, which no transfer as text leaves whole |
-//! | 2, 2 | version: a file of another major one is not read; a minor one adds sections |
-//! | 4 | bytes of the table |
+//! | 8 | magic: `\x89rbts\r\n\x1a`, which a transfer as text changes |
+//! | 2, 2 | version: files of other major versions are rejected; a minor version adds sections |
+//! | 4 | size of the table in bytes |
 //! | 16 | the version of rbt that wrote it, padded with zeros |
-//! | 8 | bytes of the whole file |
+//! | 8 | size of the whole file in bytes |
 //! | 8 | digest of all of the above and of the table |
-//! | | the table; for each section: 1 byte and so many of its name, 1 byte for how it is stored (0: as it is, 1: zstd), then 8 bytes each: offset in the file, bytes there, bytes as they were, digest of what is there |
+//! | | the table; for each section: 1 byte with the length of its name, the name, 1 byte for the compression (0: none, 1: zstd), then 8 bytes each: offset in the file, stored size, unpacked size, digest of the stored bytes |
 //! | | the sections |
 //!
 //! The reader does not trust the file: it checks sizes before it allocates memory, and limits the unpacked size of a section by

@@ -1,17 +1,17 @@
 //! The contents of a snapshot as sections: raw BTF, and lines of text for everything else.
 //!
-//! | section | what |
+//! | section | contents |
 //! |---|---|
 //! | `about` | `key<TAB>value` |
-//! | `missing` | a section that could not be had, a tab, why |
+//! | `missing` | an unavailable section, a tab, the reason |
 //! | `btf/vmlinux`, `btf/MODULE` | raw BTF |
-//! | `events` | category, name and bytes of the format, with tabs between |
+//! | `events` | category, name and size of the format in bytes, separated by tabs |
 //! | `formats` | the formats, one after another |
 //! | `functions` | see [`Functions`] |
 //! | `untraceable`, `variables`, `injectable`, `modules` | names |
 //! | `features` | name, a tab, 0 or 1 |
-//! | `callable` | a function's name, then types of program, with tabs between |
-//! | `config` | the kernel's own text |
+//! | `callable` | a function's name, then types of programs, separated by tabs |
+//! | `config` | the kernel's text, unchanged |
 //! | `scripts` | digests of the scripts that it was made for, in hexadecimal |
 
 use std::collections::{BTreeMap, BTreeSet};

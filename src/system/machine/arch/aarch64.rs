@@ -75,11 +75,11 @@ static REGISTERS: &[(&str, u32)] = &[
 
 /// An operand in the syntax of GNU's assembler:
 ///
-/// | written | means |
+/// | operand | meaning |
 /// |---|---|
 /// | `x0`, `w1` | a register, or the lower half of it |
 /// | `7`, `-7` | a number, also with `#` before it |
-/// | `[x0]`, `[sp, 16]` | memory, so many bytes from what the register holds |
+/// | `[x0]`, `[sp, 16]` | memory at this offset in bytes from the address in the register |
 /// | `[x0, x1]`, `[x0, x1, lsl 3]` | an element of an array |
 fn operand(text: &str) -> Option<At> {
     let Some(inside) = text.strip_prefix('[') else {

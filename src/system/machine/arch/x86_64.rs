@@ -100,7 +100,7 @@ pub(super) const ARCH: Arch = Arch {
 
 /// An operand in the syntax of AT&T:
 ///
-/// | written | means |
+/// | operand | meaning |
 /// |---|---|
 /// | `%rbx`, `%eax`, `%dl` | a register, or the part of it with this name |
 /// | `$-7` | a number |
