@@ -84,7 +84,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.at(value.span);
                 self.expr(value)
             }
-            ExprKind::Cast(x) => self.cast(x, &e.ty),
+            ExprKind::Cast(x, _) => self.cast(x, &e.ty),
             ExprKind::Tuple(elems) => self.tuple(elems, &e.ty),
             ExprKind::StepVar { var, by, post } => {
                 let at = self.home(*var);

@@ -82,7 +82,7 @@ fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
 /// Is the condition `@m[tid]`, or several of them joined by `&&`?
 fn only_elements(cond: &hir::Expr, asked: &mut Vec<MapId>) -> bool {
     match &cond.kind {
-        ExprKind::Cast(inner) => only_elements(inner, asked),
+        ExprKind::Cast(inner, _) => only_elements(inner, asked),
         ExprKind::Map(map, Some(key)) if is_thread(key) => {
             asked.push(*map);
             true
@@ -94,7 +94,7 @@ fn only_elements(cond: &hir::Expr, asked: &mut Vec<MapId>) -> bool {
 
 fn is_thread(key: &hir::Expr) -> bool {
     match &key.kind {
-        ExprKind::Cast(inner) => is_thread(inner),
+        ExprKind::Cast(inner, _) => is_thread(inner),
         ExprKind::Call(call) => builtins::is_thread_id(call.row) && call.args.is_empty(),
         _ => false,
     }

@@ -266,7 +266,7 @@ impl BodyChecker<'_> {
     pub fn space_of(&self, e: &Expr) -> Space {
         match &e.kind {
             ExprKind::Deref(_, space) => *space,
-            ExprKind::Field(base, _) | ExprKind::Index(base, _) | ExprKind::Cast(base) => self.space_of(base),
+            ExprKind::Field(base, _) | ExprKind::Index(base, _) | ExprKind::Cast(base, _) => self.space_of(base),
             ExprKind::Var(_) | ExprKind::Map(..) => Space::Unknown,
             ExprKind::Context(_) => self.context.space.unwrap_or(Space::Unknown),
             _ => Space::Unknown,

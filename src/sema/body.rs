@@ -65,6 +65,8 @@ pub struct BodyChecker<'a> {
     pub vars: Vec<VarState>,
     /// Variables that the checker creates; their ids follow the script's own.
     pub hidden: Vec<Var>,
+    /// What of those yields its sign.
+    hidden_weak: Vec<WeakSign>,
     /// Visible names.
     pub frame: Frame,
     /// Which variables have been assigned so far, by id.
@@ -187,6 +189,7 @@ impl<'a> BodyChecker<'a> {
             known,
             vars: Vec::new(),
             hidden: Vec::new(),
+            hidden_weak: Vec::new(),
             frame: Frame::of_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
@@ -300,6 +303,12 @@ impl<'a> BodyChecker<'a> {
 
     /// Creates a variable for the checker.
     pub fn hide(&mut self, ty: Type) -> VarId {
+        self.hide_weak(ty, WeakSign::No)
+    }
+
+    /// The same for a value whose sign may be weak.
+    pub fn hide_weak(&mut self, ty: Type, weak: WeakSign) -> VarId {
+        self.hidden_weak.push(weak);
         self.hidden.push(Var { name: "$".into(), ty });
         // In the last pass, all of the script's own variables are known, so that ids are then right.
         self.known.len() + self.hidden.len() - 1
@@ -314,7 +323,15 @@ impl<'a> BodyChecker<'a> {
                 InferredType { ty: state.settled(), weak, span: state.merged.span }
             }
             Some(state) => state.merged.clone(),
-            None => InferredType::default(),
+            None => {
+                let hidden = id.checked_sub(self.known.len());
+                let found = hidden.and_then(|i| Some((self.hidden.get(i)?, self.hidden_weak.get(i)?)));
+                found.map_or_else(InferredType::default, |(var, weak)| InferredType {
+                    ty: var.ty.clone(),
+                    weak: weak.clone(),
+                    span: Span::default(),
+                })
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use super::args::CheckedArgs;
 use super::body::{BodyChecker, poison};
 use super::fold;
-use super::hir::{Call, CallArg, Expr, ExprKind};
+use super::hir::{Call, CallArg, CastOrigin, Expr, ExprKind};
 use crate::builtins::{self, Builtin, CallInfo, FoldFn, Lit, Lower, MapAction, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextFeatures};
@@ -158,7 +158,7 @@ impl BodyChecker<'_> {
             Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
             // an address of the kernel: a variable can hold it, unlike a literal of that size
             Some(Lit::Int(n)) if ty == Type::U64 && n < 0 => {
-                Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span))), ty, span }
+                Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span)), CastOrigin::Implicit), ty, span }
             }
             Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
             Some(Lit::Int(n)) => fold::signed(n, span),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::body::{BodyChecker, poison};
 use super::fold;
-use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
+use super::hir::{CastOrigin, Expr, ExprKind, Node, Stmt, StmtKind};
 use super::stmt::has_effect;
 use super::types::{InferredType, WeakSign, in_space, of_pointers, record_of, same_target};
 use crate::diag::Span;
@@ -25,7 +25,7 @@ pub fn cast(e: Expr, ty: &Type) -> Expr {
         (ExprKind::Int(n), Type::Int(_) | Type::Enum(_) | Type::Ptr(..)) => fold::typed(*n as i64, ty.clone(), span),
         (ExprKind::Int(n), Type::Bool) => fold::boolean(*n != 0, span),
         (ExprKind::Str(s), Type::Str(cap)) if *cap as usize > s.len() => Expr { kind: e.kind, ty: ty.clone(), span },
-        _ => Expr { kind: ExprKind::Cast(Box::new(e)), ty: ty.clone(), span },
+        _ => Expr { kind: ExprKind::Cast(Box::new(e), CastOrigin::Implicit), ty: ty.clone(), span },
     }
 }
 
@@ -73,7 +73,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
 impl BodyChecker<'_> {
     /// The parts of a value whose sign is weak.
     pub fn weakness(&self, e: &Expr) -> WeakSign {
-        let held = |m: &InferredType| if m.ty == e.ty { m.weak.clone() } else { WeakSign::No };
+        let held = |m: &InferredType| if m.ty == e.ty { m.weak.clone().read() } else { WeakSign::No };
         match &e.kind {
             ExprKind::Int(_) => fold::is_flexible(e).into(),
             ExprKind::Var(id) => held(&self.var_type(*id)),
@@ -83,7 +83,8 @@ impl BodyChecker<'_> {
                 let parts = parts(&base.ty).unwrap_or_default();
                 parts.iter().position(|f| f.name == field.name).map_or(WeakSign::No, |i| self.weakness(base).part(i))
             }
-            ExprKind::Cond(_, a, b) => (self.is_weak(a) && self.is_weak(b)).into(),
+            ExprKind::Cast(inner, CastOrigin::Implicit) if e.ty.as_int().is_some() && inner.ty.as_int().is_some() => self.weakness(inner),
+            ExprKind::Cond(_, a, b) => self.weakness(a).and(self.weakness(b)),
             ExprKind::Block(_, value) => self.weakness(value),
             _ => WeakSign::No,
         }
@@ -126,7 +127,8 @@ impl BodyChecker<'_> {
             let named = from.into_iter().map(|f| f.name.clone()).zip(elems).collect();
             return self.parts_of(named, &wanted, to, span);
         }
-        let var = self.hide(e.ty.clone());
+        let weak = self.weakness(&e);
+        let var = self.hide_weak(e.ty.clone(), weak);
         let read = Expr { kind: ExprKind::Var(var), ty: e.ty.clone(), span };
         let take = |f: Rc<Field>| (f.name.clone(), Expr { ty: f.ty.clone(), kind: ExprKind::Field(Box::new(read.clone()), f), span });
         let made = self.parts_of(from.into_iter().map(take).collect(), &wanted, to, span)?;
@@ -159,7 +161,8 @@ impl BodyChecker<'_> {
             if fold::is_known(&e) || e.ty == Type::Void {
                 return (name, e);
             }
-            let (var, ty, span) = (self.hide(e.ty.clone()), e.ty.clone(), e.span);
+            let weak = self.weakness(&e);
+            let (var, ty, span) = (self.hide_weak(e.ty.clone(), weak), e.ty.clone(), e.span);
             kept.push(Stmt { kind: StmtKind::SetVar(var, e), span });
             (name, Expr { kind: ExprKind::Var(var), ty, span })
         };
@@ -192,7 +195,7 @@ impl BodyChecker<'_> {
         match &e.ty {
             Type::Struct(_) | Type::Array(..) => match self.expand_type(&e.ty) {
                 Some(ty) if ty == e.ty => e,
-                Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty },
+                Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e), CastOrigin::Implicit), ty },
                 None => self.fail("unknown-type", e.span, format!("the members of {} are unknown", e.ty)),
             },
             Type::Args => {

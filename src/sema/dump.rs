@@ -166,7 +166,7 @@ impl Dump<'_> {
                 inner.stmts(stmts);
                 format!("{{ {} {} }}", text.lines().map(str::trim).collect::<Vec<_>>().join(" "), self.expr(value))
             }
-            ExprKind::Cast(inner) => format!("({}){}", e.ty, self.expr(inner)),
+            ExprKind::Cast(inner, _) => format!("({}){}", e.ty, self.expr(inner)),
             ExprKind::Tuple(elems) if matches!(e.ty, Type::Record(_)) => {
                 let Type::Record(r) = &e.ty else { return String::new() };
                 let fields = r.fields.iter().zip(elems).map(|(f, e)| format!("{} = {}", f.name, self.expr(e)));

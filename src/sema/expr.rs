@@ -5,7 +5,7 @@
 use super::body::{BodyChecker, poison};
 use super::convert::cast;
 use super::fold;
-use super::hir::{Expr, ExprKind};
+use super::hir::{CastOrigin, Expr, ExprKind};
 use super::types::{InferredType, WeakSign, merge_weak, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
@@ -250,7 +250,12 @@ impl BodyChecker<'_> {
         if value.ty == Type::Void {
             return poison(span);
         }
-        let var = self.hide(value.ty.clone());
+        if let ExprKind::Var(_) = value.kind {
+            let cond = self.as_condition(value.clone());
+            return self.choose(cond, value, other, span);
+        }
+        let weak = self.weakness(&value);
+        let var = self.hide_weak(value.ty.clone(), weak);
         let read = Expr { kind: ExprKind::Var(var), ty: value.ty.clone(), span: value.span };
         let cond = self.as_condition(read.clone());
         let chosen = self.choose(cond, read, other, span);
@@ -334,7 +339,7 @@ impl BodyChecker<'_> {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
                 if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_))) {
-                    v.merged.add(&Type::I64, &up.into(), span);
+                    v.merged.add(&Type::I64, &WeakSign::of_step(up), span);
                 }
                 match self.step_type(&e.ty, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
@@ -355,7 +360,7 @@ impl BodyChecker<'_> {
     pub fn step_map(&mut self, name: &str, key: Option<Expr>, by: i64, post: bool, span: Span) -> Expr {
         let found = self.maps.found(name, span);
         found.set = true;
-        found.value.add(&Type::I64, &(by >= 0).into(), span);
+        found.value.add(&Type::I64, &WeakSign::of_step(by >= 0), span);
         let value = self.maps.value(name);
         let map = self.maps.id(name);
         if let Type::Agg(agg) = &value.ty {
@@ -394,10 +399,10 @@ impl BodyChecker<'_> {
     }
 
     fn cast_to(&mut self, e: Expr, to: Type, span: Span) -> Expr {
-        let made = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e)), ty, span };
+        let made = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e), CastOrigin::Script), ty, span };
         let ok = match (&e.ty, &to) {
             (Type::Void, _) => return Expr { ty: to, ..poison(span) },
-            (from, to) if from == to && !fold::is_literal(&e) => {
+            (from, to) if from == to && !fold::is_literal(&e) && !self.is_weak(&e) => {
                 if !matches!(to, Type::Ptr(..)) {
                     self.warn("useless-cast", span, format!("this is already {to}"));
                 }
@@ -419,7 +424,7 @@ impl BodyChecker<'_> {
                 return made(address, Type::Ptr(target.clone(), space));
             }
             // as in bpftrace, a number with an explicit type may have any value
-            (_, Type::Enum(wanted)) if !matches!(e.kind, ExprKind::Cast(_)) && fold::constant(&e).is_some() => {
+            (_, Type::Enum(wanted)) if !matches!(e.kind, ExprKind::Cast(..)) && fold::constant(&e).is_some() => {
                 let n = fold::constant(&e);
                 if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {
                     return self.fail("bad-cast", span, format!("{to} has no variant with the value {}", n.unwrap_or_default()));

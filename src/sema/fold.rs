@@ -139,7 +139,7 @@ pub fn word(e: &Expr) -> Type {
 pub fn constant(e: &Expr) -> Option<i64> {
     match &e.kind {
         ExprKind::Int(n) => Some(*n as i64),
-        ExprKind::Cast(inner) => {
+        ExprKind::Cast(inner, _) => {
             let n = constant(inner)?;
             match &e.ty {
                 Type::Bool => Some((n != 0).into()),

@@ -194,6 +194,15 @@ pub struct Expr {
     pub span: Span,
 }
 
+/// Who wants a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CastOrigin {
+    /// The script, so that the value has exactly this type.
+    Script,
+    /// The other uses of the value. A weak sign stays weak.
+    Implicit,
+}
+
 /// The kinds of expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
@@ -229,7 +238,7 @@ pub enum ExprKind {
     Block(Vec<Stmt>, Box<Expr>),
     /// A conversion to this expression's type: integer widths and signs, pointers, bool, string to a larger capacity,
     /// integer to array.
-    Cast(Box<Expr>),
+    Cast(Box<Expr>, CastOrigin),
     /// A tuple's elements; or, if this expression's type is a record, the values of its fields in order.
     Tuple(Vec<Expr>),
     /// `x++` on a variable (value before the step when `post`).
@@ -494,7 +503,7 @@ impl Expr {
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
                 key.iter_mut().for_each(|k| see(Child::Expr(k)))
             }
-            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => {
+            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a, _) => {
                 see(Child::Expr(a))
             }
             ExprKind::Block(stmts, a) => {
@@ -515,7 +524,7 @@ impl Expr {
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
                 key.iter().for_each(|k| k.walk(around, see))
             }
-            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => {
+            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a, _) => {
                 a.walk(around, see)
             }
             ExprKind::Block(stmts, a) => {

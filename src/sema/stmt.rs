@@ -495,7 +495,7 @@ pub fn has_effect(e: &Expr) -> bool {
         ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
-        ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
+        ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e, _) => has_effect(e),
         // what is impossible is reported
         ExprKind::Index(a, b) => !matches!(b.kind, ExprKind::Int(_)) || has_effect(a),
         ExprKind::Binary(BinOp::Div | BinOp::Mod, a, b) => !matches!(b.kind, ExprKind::Int(1..)) || has_effect(a),

@@ -14,7 +14,8 @@
 //! - Arithmetic has 64 bits. It is signed if an operand is signed and not weak, if both are weak, and for `-`. Comparisons use
 //!   the same type. Division is unsigned if an operand is `uint64`.
 //! - `-x` and `~x` of an unsigned `x` have its width; the bits above are zero.
-//! - `++` gives an undeclared variable or map 64 bits, and `--` makes it `int64`. A declared type stays and wraps around.
+//! - `++` gives an undeclared variable or map 64 bits, which are signed unless another use is not. `--` makes it `int64`. A
+//!   declared type stays and wraps around.
 //! - A cast to a pointer extends with zeros; other casts extend with the sign of the operand.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
@@ -47,6 +48,8 @@ pub struct InferredType {
 pub enum WeakSign {
     No,
     Yes,
+    /// Of a variable or map that `++` has changed: it yields to other uses of the name, but not to another operand.
+    Stepped,
     /// Of each part of a tuple or record.
     Parts(Vec<WeakSign>),
 }
@@ -59,7 +62,32 @@ impl WeakSign {
     pub fn part(&self, i: usize) -> WeakSign {
         match self {
             WeakSign::Parts(parts) => parts.get(i).cloned().unwrap_or(WeakSign::No),
-            WeakSign::No | WeakSign::Yes => WeakSign::No,
+            WeakSign::No | WeakSign::Yes | WeakSign::Stepped => WeakSign::No,
+        }
+    }
+
+    /// Of a value that is read from the variable or map.
+    pub fn read(self) -> Self {
+        if self == WeakSign::Stepped { WeakSign::No } else { self }
+    }
+
+    /// Of the target of `++` or `--`.
+    pub fn of_step(up: bool) -> Self {
+        if up { WeakSign::Stepped } else { WeakSign::No }
+    }
+
+    /// Does it yield to other uses of the same name?
+    fn yields_to_uses(&self) -> bool {
+        matches!(self, WeakSign::Yes | WeakSign::Stepped)
+    }
+
+    /// What is weak in both.
+    pub fn and(self, other: WeakSign) -> WeakSign {
+        match (self, other) {
+            (WeakSign::Parts(a), WeakSign::Parts(b)) => WeakSign::Parts(a.into_iter().zip(b).map(|(a, b)| a.and(b)).collect()),
+            (a, b) if a == b => a,
+            (a, b) if a.yields_to_uses() && b.yields_to_uses() => WeakSign::Stepped,
+            (WeakSign::No | WeakSign::Yes | WeakSign::Stepped | WeakSign::Parts(_), _) => WeakSign::No,
         }
     }
 }
@@ -141,13 +169,12 @@ impl InferredType {
 pub fn merge_weak(a: &Type, a_weak: &WeakSign, b: &Type, b_weak: &WeakSign) -> Option<(Type, WeakSign)> {
     match (a, b) {
         (Type::Int(x), Type::Int(y)) => {
-            let (int, weak) = match (a_weak, b_weak) {
-                (WeakSign::Yes, WeakSign::Yes) => (merge_ints(*x, *y), WeakSign::Yes),
-                (WeakSign::Yes, _) => (yielding(*x, *y), WeakSign::No),
-                (_, WeakSign::Yes) => (yielding(*y, *x), WeakSign::No),
-                _ => (merge_ints(*x, *y), WeakSign::No),
+            let int = match (a_weak.yields_to_uses(), b_weak.yields_to_uses()) {
+                (true, false) => yielding(*x, *y),
+                (false, true) => yielding(*y, *x),
+                (true, true) | (false, false) => merge_ints(*x, *y),
             };
-            Some((Type::Int(int), weak))
+            Some((Type::Int(int), a_weak.clone().and(b_weak.clone())))
         }
         // A null pointer.
         (Type::Int(_), Type::Ptr(..)) if *a_weak == WeakSign::Yes => Some((b.clone(), WeakSign::No)),
