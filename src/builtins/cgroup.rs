@@ -32,6 +32,9 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Fold(|f| {
             let path = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
+            if !f.sys.knows_cgroups() {
+                f.warn(Diagnostic::warning("unknown-cgroup", f.span(0), format!("the machine must have a cgroup (version 2) at `{path}`")));
+            }
             f.sys
                 .cgroup_id(&path)
                 .map(|id| Lit::Int(id as i64))

@@ -48,6 +48,8 @@ const UNSAFE: &str = "unsafe";
 
 /// The code of a feature that is unavailable because BPF programs cannot call the required function.
 const NO_CALL: &str = "no-kfunc";
+/// The code of a cgroup that a running machine may have.
+const UNKNOWN_CGROUP: &str = "unknown-cgroup";
 
 /// Takes a script through all stages.
 pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
@@ -418,6 +420,9 @@ impl Examiner<'_> {
             } else if d.code == NO_CALL && !self.ground.tells_callable {
                 let mut note = Finding { level: Level::Note, ..self.finding(d) };
                 note.message += "; only a running kernel can tell";
+                self.seen.findings.push(note);
+            } else if d.code == UNKNOWN_CGROUP {
+                let note = Finding { level: Level::Note, ..self.finding(d) };
                 self.seen.findings.push(note);
             } else {
                 self.find(d);

@@ -442,6 +442,10 @@ pub trait TargetInfo {
     fn online_cpus(&self) -> Vec<u32>;
     /// The ID of the cgroup (v2) at a path, for `cgroupid()`.
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
+    /// Is it known which cgroups exist? A description of a kernel has none.
+    fn knows_cgroups(&self) -> bool {
+        true
+    }
 }
 
 /// A C macro.

@@ -37,6 +37,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-address", "an address is in no section of the binary")
         .remedy("use an address within a section; `readelf -S -s` shows the sections and symbols")
         .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
+    warning("unknown-cgroup", "the description of a kernel cannot tell whether a machine has a cgroup"),
     error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
         .remedy("`man rbt-language` lists the functions")
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),

@@ -261,6 +261,10 @@ impl TargetInfo for Snapshot {
         Ok(SOMEWHERE)
     }
 
+    fn knows_cgroups(&self) -> bool {
+        false
+    }
+
     fn loads_on_demand(&self, module: &str) -> bool {
         module != KERNEL && self.about.source != capture::THIS_MACHINE && self.knows_module(module)
     }
