@@ -96,7 +96,7 @@ fn integer(int: Int, raw: u64) -> Value {
 fn enumerator(e: &Enum, int: Int, raw: u64) -> Value {
     let value = if int.signed { sign_extend(int, raw) } else { raw as i64 };
     let name = e.variants.iter().find(|(_, v)| *v == value).map(|(name, _)| name.clone());
-    Value::Enum { name, value }
+    if name.is_none() && !int.signed && value < 0 { Value::Uint(raw) } else { Value::Enum { name, value } }
 }
 
 fn sign_extend(int: Int, raw: u64) -> i64 {
@@ -200,6 +200,8 @@ mod tests {
         assert_eq!(plain(&e(false), &[1, 0, 0, 0]), named("A", 1));
         assert_eq!(plain(&e(true), &[0xff; 4]), named("LOW", -1));
         assert_eq!(plain(&e(false), &[0xff; 4]), Value::Enum { name: None, value: 0xffff_ffff });
+        let wide = Enum { name: "w".into(), int: Int { bytes: 8, signed: false }, variants: vec![("A".to_string(), 1)] };
+        assert_eq!(plain(&Type::Enum(Arc::new(wide)), &[0xff; 8]), Value::Uint(u64::MAX));
     }
 
     #[test]

@@ -41,6 +41,14 @@ pub struct Enum {
     pub variants: Vec<(String, i64)>,
 }
 
+impl Enum {
+    /// The width of its values in C: at most that of an int, if that holds all of them.
+    pub fn bytes_in_c(&self) -> u8 {
+        let int = i64::from(i32::MIN)..=i64::from(u32::MAX);
+        if self.variants.iter().all(|(_, v)| int.contains(v)) { self.int.bytes.min(4) } else { self.int.bytes }
+    }
+}
+
 /// A struct or union that is known by name, whose members are looked up on demand (`TargetInfo::member`), so that
 /// `struct task_struct` need not be read completely.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "flags",
         params: &[Param::new("value", Accepts::Int)],
         returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
-            Some(Type::Enum(e)) => Ok(Deferred::with(FLAGS, 8, [e.int.bytes.into(), 0], &spelt(e))),
+            Some(Type::Enum(e)) => Ok(Deferred::with(FLAGS, 8, [e.bytes_in_c().into(), 0], &spelt(e))),
             Some(ty) => {
                 let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a value of an enum, but this is {ty}", f.name));
                 Err(d.help("cast it to the enum that names the bits: `flags((enum name)value)`"))
@@ -160,7 +160,7 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
 fn spelt(e: &Enum) -> String {
     let mut variants: Vec<_> = e.variants.iter().map(|(name, value)| (name, *value as u64)).collect();
     variants.sort_by_key(|(_, value)| std::cmp::Reverse(value.count_ones()));
-    variants.iter().map(|(name, value)| format!("{name}={} ", low(*value, e.int.bytes.into()))).collect()
+    variants.iter().map(|(name, value)| format!("{name}={} ", low(*value, e.bytes_in_c().into()))).collect()
 }
 
 /// The low bytes of a number, without its sign extension.

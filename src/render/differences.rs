@@ -3,6 +3,11 @@
 /// A topic, and the difference.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
+        "messages",
+        "Warnings and errors about a script go to standard error, in rbt's own words. bpftrace prints warnings to standard \
+         output, also into its JSON.",
+    ),
+    (
         "printf",
         "Precision and flags work as in C: %.5s prints at most five bytes, %.3d at least three digits, and %-05d no zeros on \
          the right. bpftrace ignores precision and the space flag, and pads with zeros before the sign and on the right.",
@@ -49,8 +54,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "enums",
-        "A cast to an enum keeps as many bits as the enum has in C, usually 32. bpftrace keeps 64, so a value that no enumerator \
-         has may print differently.",
+        "An enum with negative enumerators is signed, as in C, and a pointer to an enum steps by the enum's size in memory. \
+         bpftrace treats all values of enums as unsigned, and steps by 8 bytes.",
     ),
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     (

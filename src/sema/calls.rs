@@ -8,6 +8,7 @@ use super::args::CheckedArgs;
 use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Call, CallArg, CastOrigin, Expr, ExprKind};
+use super::types::enum_value;
 use crate::builtins::{self, Builtin, CallInfo, FoldFn, Lit, Lower, MapAction, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextFeatures};
@@ -37,7 +38,7 @@ impl BodyChecker<'_> {
         }
         let own = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
         if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
-            return fold::typed(value, Type::Enum(e), span);
+            return fold::typed(value, enum_value(Type::Enum(e)), span);
         }
         if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function && *m != CMacro::Name(name.into())) {
             return self.c_constant(name, value, span);

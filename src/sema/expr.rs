@@ -338,7 +338,7 @@ impl BodyChecker<'_> {
             ast::ExprKind::Var(name) => {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
-                if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_))) {
+                if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_) | Type::Enum(_))) {
                     v.merged.add(&Type::I64, &WeakSign::of_step(up), span);
                 }
                 match self.step_type(&e.ty, span) {
@@ -380,6 +380,8 @@ impl BodyChecker<'_> {
             Type::Void => None,
             // A target without a declared type is 64 bits wide, because stepping implies it.
             Type::Int(_) => Some((ty.clone(), 1)),
+            // the first pass: stepping makes a number of it
+            Type::Enum(_) => Some((Type::I64, 1)),
             Type::Ptr(to, _) => Some((ty.clone(), i64::from(to.size().max(1)))),
             ty => {
                 self.error("type-mismatch", span, format!("{ty} cannot be incremented or decremented"));
@@ -424,10 +426,10 @@ impl BodyChecker<'_> {
                 return made(address, Type::Ptr(target.clone(), space));
             }
             // as in bpftrace, a number with an explicit type may have any value
-            (_, Type::Enum(wanted)) if !matches!(e.kind, ExprKind::Cast(..)) && fold::constant(&e).is_some() => {
-                let n = fold::constant(&e);
-                if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {
-                    return self.fail("bad-cast", span, format!("{to} has no variant with the value {}", n.unwrap_or_default()));
+            (Type::Int(_), Type::Enum(wanted)) if fold::number(&e).is_some_and(|n| n >= 0) => {
+                let n = fold::number(&e).unwrap_or_default();
+                if !wanted.variants.iter().any(|(_, v)| *v == n as i64) {
+                    return self.fail("bad-cast", span, format!("{to} has no variant with the value {n}"));
                 }
                 true
             }

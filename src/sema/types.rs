@@ -16,6 +16,7 @@
 //! - `-x` and `~x` of an unsigned `x` have its width; the bits above are zero.
 //! - `++` gives an undeclared variable or map 64 bits, which are signed unless another use is not. `--` makes it `int64`. A
 //!   declared type stays and wraps around.
+//! - A value of an enum has 64 bits, unless it is a member in memory. `++` makes a number of it.
 //! - A cast to a pointer extends with zeros; other casts extend with the sign of the operand.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
@@ -29,7 +30,7 @@ use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Deferred, Field, Int, Record, Space, Type};
+use crate::types::{Agg, Deferred, Enum, Field, Int, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +166,14 @@ impl InferredType {
     }
 }
 
+/// The type of a value of the script, which is a word where the type is an enum; in memory an enum has its own width.
+pub fn enum_value(ty: Type) -> Type {
+    match ty {
+        Type::Enum(e) => Type::Enum(Arc::new(Enum { int: Int { bytes: 8, ..e.int }, ..(*e).clone() })),
+        ty => ty,
+    }
+}
+
 /// The type that holds values of both, and the parts of it whose sign is still weak.
 pub fn merge_weak(a: &Type, a_weak: &WeakSign, b: &Type, b_weak: &WeakSign) -> Option<(Type, WeakSign)> {
     match (a, b) {
@@ -215,6 +224,10 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
     match (a, b) {
         (x, y) if x == y => Some(x.clone()),
         (Type::Void, x) | (x, Type::Void) => Some(x.clone()),
+        (Type::Enum(x), Type::Enum(y)) if x.name == y.name && x.variants == y.variants => {
+            let int = merge_ints(x.int, y.int);
+            Some(Type::Enum(Arc::new(Enum { int, ..(**x).clone() })))
+        }
         (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Int(_) | Type::Bool | Type::Enum(_)) => {
             Some(Type::Int(merge_ints(a.as_int()?, b.as_int()?)))
         }
@@ -415,7 +428,10 @@ impl BodyChecker<'_> {
             ast::TypeBase::Name(name) => self.type_named(name, t.span)?,
             ast::TypeBase::Struct(name) => self.tagged_type(TypeName::Struct, "struct", name, t.span)?,
             ast::TypeBase::Union(name) => self.tagged_type(TypeName::Union, "union", name, t.span)?,
-            ast::TypeBase::Enum(name) => self.tagged_type(TypeName::Enum, "enum", name, t.span)?,
+            ast::TypeBase::Enum(name) => {
+                let ty = self.tagged_type(TypeName::Enum, "enum", name, t.span)?;
+                if t.suffixes.is_empty() { enum_value(ty) } else { ty }
+            }
             ast::TypeBase::Typeof(arg) => self.type_of_arg(arg)?,
             ast::TypeBase::Tuple(elems) => {
                 let ty = Type::Tuple(elems.iter().map(|e| self.type_expr(e)).collect::<Option<_>>()?);

@@ -116,7 +116,9 @@ fn value(e: &Expr, p: &Probe, s: &Script) {
         ExprKind::ReadAgg(m, k) | ExprKind::StepMap { map: m, key: k, .. } => keyed(*m, k.as_deref(), p, s),
         ExprKind::StepVar { var, .. } => assert!(p.vars[*var].ty.is_scalar()),
         ExprKind::Context(_) => {}
-        ExprKind::Field(b, _) | ExprKind::Deref(b, _) | ExprKind::Unary(_, b) | ExprKind::AddrOf(b) | ExprKind::Cast(b) => value(b, p, s),
+        ExprKind::Field(b, _) | ExprKind::Deref(b, _) | ExprKind::Unary(_, b) | ExprKind::AddrOf(b) | ExprKind::Cast(b, _) => {
+            value(b, p, s)
+        }
         ExprKind::Index(a, b) => {
             value(a, p, s);
             value(b, p, s);
