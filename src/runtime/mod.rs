@@ -442,13 +442,6 @@ impl Session<'_> {
         };
         told.into_iter().map(message).collect()
     }
-
-    /// Is there a probe that an event may fire?
-    fn waits(&self) -> bool {
-        let for_end = |attach: &Attach| self.options.waits && matches!(attach, Attach::End);
-        let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
-        self.cx.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
-    }
 }
 
 /// Does rbt itself run it at a certain time, rather than an event?

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::time::Instant;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -16,13 +18,18 @@ use super::signals::{Signals, with_loop_deadline};
 use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
-use super::{Child, Exit, Options, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, unhit_probes};
+use super::{
+    Child, Exit, Options, Scrapes, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files, run_by_hand,
+    unhit,
+};
+use crate::codegen::artifact::Manifest;
 use crate::host::Host;
 use crate::output::Output;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::state::State;
 use crate::streams::CLOSED_PIPE;
+use crate::system::TargetInfo;
 
 impl Session<'_> {
     /// Runs to the end. Output of the script goes to `out`, and messages about the run to `err`.
@@ -30,134 +37,37 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
     /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
-        let mut throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
-        let BeginResult { ran, first, earlier } = self.begin(renderer, out, err)?;
+        let throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
+        let begun = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
-        let waits = self.waits();
-
-        let mut context = RunContext::new(&self.cx, renderer, out, err);
-        configure(&mut context, &mut self.options);
-        context.inherit(earlier)?;
-        first.into_iter().for_each(|output| context.say(output));
-        context.flush(true);
-        super::notify(&mut self.options.notify_fd)?;
-        if let Some(attached) = self.options.on_attached.take() {
-            attached(self.links.sites);
-        }
-        // before the command starts, whose load is measured
-        let mut meter = match &self.options.costs {
-            Some(measure) => {
-                let meter = Meter::begin(&self.cx, measure.limit, self.sys.online_cpus().len());
-                Some(meter.context("the kernel cannot measure the cost of programs")?)
-            }
-            None => None,
+        let context = RunContext::new(&self.cx, renderer, out, err);
+        let mut events = EventLoop {
+            child: self.child.take(),
+            cgroup: removed_cgroup::Watch::new(self.cx.settings),
+            scrapes: self.options.scrapes.clone(),
+            ran: begun.ran,
+            waits: waits(self.cx.manifest, &self.options),
+            meter: None,
+            refreshed: Instant::now(),
+            context,
+            throttle,
+            cx: &self.cx,
+            sys: self.sys,
+            links: &mut self.links,
+            source: &mut self.source,
+            options: &mut self.options,
+            not_attached: &self.not_attached,
+            files: &self.files,
+            watched: self.watched,
+            target: self.target.as_ref(),
         };
-        let mut child = self.child.take();
-        let source = &mut self.source;
-        // The output of `begin` precedes the effects of the child; if it calls exit(), the child never runs.
-        source.drain_once(&mut context);
-        context.flush(true);
-        if let Some(child) = child.as_mut().filter(|_| context.is_running()) {
-            child.start()?;
+        events.start(begun)?;
+        while let Some(wait) = events.turn()? {
+            events.sleep(wait);
         }
-        iterate(&self.links, source, &mut context, &self.cx.signals)?;
-
-        if context.is_running() && (waits || child.is_some()) {
-            source.collect(&self.cx.loaded.state);
-        }
-        let scrapes = self.options.scrapes.clone();
-        let mut refreshed = Instant::now();
-        let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
-        loop {
-            handle_signals(&self.cx)?;
-            if let Some(scrapes) = &scrapes {
-                scrapes.answer(&mut context)?;
-            }
-            let done = source.done(&mut context, &self.cx.loaded.state);
-            if context.exit.is_none() {
-                context.exit = done.asked;
-            }
-            if self.watched && refreshed.elapsed() >= MAX_WAIT {
-                self.cx.symbols.refresh();
-                refreshed = Instant::now();
-            }
-            context.stacks.make_room(&context.loaded.state, done.all);
-            if let Some(throttle) = &mut throttle {
-                let steps = throttle.update(&self.cx, &mut self.links, self.sys);
-                steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
-            }
-            if let Some(meter) = &mut meter {
-                meter.update(&self.cx);
-            }
-            context.tell_lost(false);
-            if let Some(warning) = cgroup.warning(false) {
-                context.warn(&warning);
-            }
-            context.flush(false);
-            let quit = redraw::redraw(&mut context);
-            let child_over = exit_of_child(&mut child)?.is_some();
-            let over = quit
-                || child_over
-                || (!waits && child.is_none())
-                || self.cx.signals.end().is_some()
-                || self.target.as_ref().is_some_and(ended);
-            if over || !context.is_running() {
-                break;
-            }
-            if done.all {
-                let wait = context.stacks.max_wait(&context.loaded.state);
-                source.sleep(
-                    self.cx.signals.max_wait(throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait))),
-                    &[
-                        self.cx.signals.fd(),
-                        raw(child.as_ref().map(|c| c.fd()).as_ref()),
-                        raw(self.target.as_ref()),
-                        scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
-                        context.watch.as_ref().map_or(-1, Watch::keys),
-                    ],
-                );
-            }
-        }
-
-        if let (Some(meter), Some(measure)) = (meter, self.options.costs.take()) {
-            (measure.report)(meter.finish(&self.cx));
-        }
-        redraw::end(&mut context);
-        let flags = self.cx.loaded.state.flags();
-        with_loop_deadline(flags, STRAGGLERS * 10, || self.links.quiet());
-        match ran && waits && context.broken.is_none() {
-            // if the kernel does not stop it, only the output of running programs is lost
-            true => with_loop_deadline(flags, STRAGGLERS * 10, || grace_period::stop(&self.cx.loaded.state)).unwrap_or_default(),
-            false => self.cx.loaded.state.stop(),
-        }
-        self.links.detach_from_own_files(self.cx.manifest);
-        context.throttle = throttle;
-        source.finish(&mut context);
-        let status = context.exit.take();
-        if context.broken.is_none() {
-            self.cx.loaded.state.reset_end();
-            load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::End, &self.cx.signals)?;
-            if let Some(scrapes) = &self.options.scrapes {
-                scrapes.finish(&mut context)?;
-            }
-            context.in_end = true;
-            source.finish(&mut context);
-            if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
-                context.notes = unhit_probes::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
-            }
-            context.notes.extend(cgroup.warning(true));
-            context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));
-            context.close(&mut source.events);
-            report(&mut context, &mut self.options, &self.not_attached, status)?;
-        }
-        // a program that is still running has no reader, and keeps its probe from being detached
-        self.cx.loaded.state.interrupt(true);
-        let child = exit_of_child(&mut child)?;
-        let exit = exit_of(&mut context, status, child, self.options.strict);
-        self.log_end(child);
-        exit
+        events.finish()
     }
 
     /// Runs `begin`, attaches the probes, and enables the programs.
@@ -191,6 +101,184 @@ impl Session<'_> {
         }
         Ok(BeginResult { ran, first, earlier })
     }
+}
+
+/// A run between `begin` and its exit status.
+struct EventLoop<'a> {
+    /// The `-c` program.
+    child: Option<Child>,
+    context: RunContext<'a>,
+    /// Keeps the limits of the run.
+    throttle: Option<Throttle>,
+    /// Measures the cost of the run.
+    meter: Option<Meter>,
+    /// Requests of another thread for the state.
+    scrapes: Option<Arc<Scrapes>>,
+    cgroup: removed_cgroup::Watch,
+    /// When the symbols' mappings were last brought up to date.
+    refreshed: Instant,
+    /// `begin` did not end the run.
+    ran: bool,
+    /// There is a probe that an event may fire.
+    waits: bool,
+    cx: &'a SessionCx<'a>,
+    sys: &'a dyn TargetInfo,
+    links: &'a mut Links,
+    source: &'a mut Source,
+    options: &'a mut Options,
+    not_attached: &'a BTreeSet<String>,
+    files: &'a replaced_files::Files,
+    watched: bool,
+    target: Option<&'a OwnedFd>,
+}
+
+impl EventLoop<'_> {
+    /// Writes the output of `begin`, starts the command, and runs the iterators.
+    fn start(&mut self, begun: BeginResult) -> anyhow::Result<()> {
+        configure(&mut self.context, self.options);
+        self.context.inherit(begun.earlier)?;
+        begun.first.into_iter().for_each(|output| self.context.say(output));
+        self.context.flush(true);
+        super::notify(&mut self.options.notify_fd)?;
+        if let Some(attached) = self.options.on_attached.take() {
+            attached(self.links.sites);
+        }
+        // before the command starts, whose load is measured
+        if let Some(measure) = &self.options.costs {
+            let meter = Meter::begin(self.cx, measure.limit, self.sys.online_cpus().len());
+            self.meter = Some(meter.context("the kernel cannot measure the cost of programs")?);
+        }
+        // The output of `begin` precedes the effects of the child; if it calls exit(), the child never runs.
+        self.source.drain_once(&mut self.context);
+        self.context.flush(true);
+        if let Some(child) = self.child.as_mut().filter(|_| self.context.is_running()) {
+            child.start()?;
+        }
+        iterate(self.links, self.source, &mut self.context, &self.cx.signals)?;
+        if self.context.is_running() && (self.waits || self.child.is_some()) {
+            self.source.collect(&self.cx.loaded.state);
+        }
+        self.refreshed = Instant::now();
+        Ok(())
+    }
+
+    /// Processes the records at hand and everything else that is due. The result is the longest wait for the next turn; none
+    /// at the end of the run.
+    fn turn(&mut self) -> anyhow::Result<Option<Duration>> {
+        let context = &mut self.context;
+        handle_signals(self.cx)?;
+        if let Some(scrapes) = &self.scrapes {
+            scrapes.answer(context)?;
+        }
+        let done = self.source.done(context, &self.cx.loaded.state);
+        if context.exit.is_none() {
+            context.exit = done.asked;
+        }
+        if self.watched && self.refreshed.elapsed() >= MAX_WAIT {
+            self.cx.symbols.refresh();
+            self.refreshed = Instant::now();
+        }
+        context.stacks.make_room(&context.loaded.state, done.all);
+        if let Some(throttle) = &mut self.throttle {
+            let steps = throttle.update(self.cx, self.links, self.sys);
+            steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.update(self.cx);
+        }
+        context.tell_lost(false);
+        if let Some(warning) = self.cgroup.warning(false) {
+            context.warn(&warning);
+        }
+        context.flush(false);
+        let quit = redraw::redraw(context);
+        let child_over = exit_of_child(&mut self.child)?.is_some();
+        let over = quit
+            || child_over
+            || (!self.waits && self.child.is_none())
+            || self.cx.signals.end().is_some()
+            || self.target.is_some_and(ended);
+        if over || !self.context.is_running() {
+            return Ok(None);
+        }
+        Ok(Some(if done.all { self.max_wait() } else { Duration::ZERO }))
+    }
+
+    /// The time until something is due that no descriptor announces.
+    fn max_wait(&self) -> Duration {
+        let wait = self.context.stacks.max_wait(&self.context.loaded.state);
+        self.cx.signals.max_wait(self.throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait)))
+    }
+
+    /// Waits for a record or another event of the loop.
+    fn sleep(&self, wait: Duration) {
+        if wait.is_zero() {
+            return;
+        }
+        self.source.sleep(
+            wait,
+            &[
+                self.cx.signals.fd(),
+                raw(self.child.as_ref().map(|c| c.fd()).as_ref()),
+                raw(self.target),
+                self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
+                self.context.watch.as_ref().map_or(-1, Watch::keys),
+            ],
+        );
+    }
+
+    /// Stops the programs, runs `end`, and reports the results.
+    fn finish(mut self) -> anyhow::Result<Exit> {
+        if let (Some(meter), Some(measure)) = (self.meter.take(), self.options.costs.take()) {
+            (measure.report)(meter.finish(self.cx));
+        }
+        redraw::end(&mut self.context);
+        self.stop();
+        self.context.throttle = self.throttle.take();
+        self.source.finish(&mut self.context);
+        let status = self.context.exit.take();
+        if self.context.broken.is_none() {
+            self.end()?;
+            report(&mut self.context, self.options, self.not_attached, status)?;
+        }
+        // a program that is still running has no reader, and keeps its probe from being detached
+        self.cx.loaded.state.interrupt(true);
+        let child = exit_of_child(&mut self.child)?;
+        let exit = exit_of(&mut self.context, status, child, self.options.strict);
+        self.log_end(child);
+        exit
+    }
+
+    /// Stops the programs. Those that are running come to their ends first.
+    fn stop(&mut self) {
+        let state = &self.cx.loaded.state;
+        with_loop_deadline(state.flags(), STRAGGLERS * 10, || self.links.quiet());
+        match self.ran && self.waits && self.context.broken.is_none() {
+            // if the kernel does not stop it, only the output of running programs is lost
+            true => with_loop_deadline(state.flags(), STRAGGLERS * 10, || grace_period::stop(state)).unwrap_or_default(),
+            false => state.stop(),
+        }
+        self.links.detach_from_own_files(self.cx.manifest);
+    }
+
+    /// Runs `end`, and prints the notes and maps that follow it.
+    fn end(&mut self) -> anyhow::Result<()> {
+        let SessionCx { loaded, manifest, settings, signals, .. } = self.cx;
+        loaded.state.reset_end();
+        load::run_all(manifest, loaded, &Attach::End, signals)?;
+        if let Some(scrapes) = &self.scrapes {
+            scrapes.finish(&mut self.context)?;
+        }
+        self.context.in_end = true;
+        self.source.finish(&mut self.context);
+        if let Some(hits) = loaded.hits.filter(|_| settings.warning_level > 0) {
+            self.context.notes = unhit_probes::notes(manifest, hits, self.not_attached, settings.pid, self.sys);
+        }
+        self.context.notes.extend(self.cgroup.warning(true));
+        self.context.notes.extend(self.files.notes().into_iter().filter(|_| settings.warning_level > 0));
+        self.context.close(&mut self.source.events);
+        Ok(())
+    }
 
     fn log_end(&mut self, child: Option<child::Exit>) {
         if self.options.verbose
@@ -204,6 +292,13 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Is there a probe that an event may fire?
+fn waits(manifest: &Manifest, options: &Options) -> bool {
+    let for_end = |attach: &Attach| options.waits && matches!(attach, Attach::End);
+    let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
+    manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
 }
 
 /// Prepares the context for the options of the run.
