@@ -298,25 +298,8 @@ fn prepare_maps(
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start {
-                    child: context.child.into(),
-                    boot_ns: clock(DynamicClockId::Boottime),
-                    cpus: cpus.into(),
-                    tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
-                    unix_offset: clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(clock(DynamicClockId::Boottime)),
-                    never: 0,
-                    own: super::test_run::own_id(),
-                    problems: manifest.problems.len() as u64,
-                    failures_shift: Start::shift(cpus).into(),
-                    seed: seed(),
-                };
-                let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.never];
-                let words = first
-                    .into_iter()
-                    .chain([start.own, start.problems, start.failures_shift, start.seed])
-                    .flat_map(u64::to_ne_bytes)
-                    .collect::<Vec<_>>();
                 if let Some(to) = map.initial_value_mut() {
+                    let words = start_words(manifest, context.child, cpus);
                     let n = to.len().min(words.len());
                     if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {
                         to.copy_from_slice(from);
@@ -372,6 +355,24 @@ fn prepare_maps(
         }
     }
     Ok(ring_bytes)
+}
+
+/// The contents of [`Start`], as the programs read them.
+fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
+    let start = Start {
+        child: child.into(),
+        boot_ns: clock(DynamicClockId::Boottime),
+        cpus: cpus.into(),
+        tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
+        unix_offset: clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(clock(DynamicClockId::Boottime)),
+        never: 0,
+        own: super::test_run::own_id(),
+        problems: manifest.problems.len() as u64,
+        failures_shift: Start::shift(cpus).into(),
+        seed: seed(),
+    };
+    let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.never];
+    first.into_iter().chain([start.own, start.problems, start.failures_shift, start.seed]).flat_map(u64::to_ne_bytes).collect()
 }
 
 /// A random number, the same for all objects that this process loads, because scripts at the prompt share maps.

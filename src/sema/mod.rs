@@ -134,47 +134,7 @@ fn check_with(
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
     let incomplete = failed(&diags);
 
-    let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
-    let mut unused = vec![State::default(); world.functions.len()];
-    let mut results = Vec::new();
-    let mut unused_diags = Vec::new();
-    let mut settled = false;
-    for pass in 0..MOST_PASSES {
-        maps.start_pass(pass > FREE_PASSES);
-        let mut changed = false;
-        results = Vec::new();
-        for (job, states) in jobs.iter().zip(&mut states) {
-            let mut bodies = Vec::new();
-            for ((first, context), state) in job.contexts.iter().zip(states) {
-                let Some(site) = job.sites.get(*first) else { continue };
-                let checked = BodyChecker::check(&world, &mut maps, site, context, state, job.probe);
-                if *state != checked.state {
-                    changed = true;
-                    state.clone_from(&checked.state);
-                }
-                bodies.push(checked);
-            }
-            results.push(bodies);
-        }
-        let (found, more) = functions::check_unused(&world, &mut maps, &jobs, &mut unused, &results);
-        changed |= more;
-        unused_diags = found;
-        changed |= maps.end_pass();
-        if world.exhausted.get() {
-            diags.extend(results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.diags)));
-            diags.append(&mut unused_diags);
-            diags.retain(|d| d.code == "too-large");
-            return Err(tidy(diags));
-        }
-        if !changed {
-            settled = true;
-            break;
-        }
-    }
-    if !settled {
-        let message = "the type of a variable or map grows with each use";
-        diags.push(Diagnostic::error("recursive-type", Span::default(), message).help("a tuple may not contain itself"));
-    }
+    let Inferred { states, unused, mut results, diags: mut unused_diags } = infer(&world, &mut maps, &jobs, &mut diags)?;
     let mut probes = Vec::new();
     diags.append(&mut unused_diags);
     let all: Vec<&State> = states.iter().flatten().chain(&unused).collect();
@@ -200,6 +160,61 @@ fn check_with(
     diags.retain(|d| !incomplete || d.code != "undefined-map");
     let diags = tidy(decisive(diags));
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+}
+
+/// The result of [`infer`].
+struct Inferred {
+    /// What each context of each job knows of its variables.
+    states: Vec<Vec<State>>,
+    /// The same of functions that nothing calls.
+    unused: Vec<State>,
+    /// The bodies of each job.
+    results: Vec<Vec<Checked>>,
+    /// Of functions that nothing calls.
+    diags: Vec<Diagnostic>,
+}
+
+/// Checks all bodies until the types of variables and maps no longer change.
+fn infer(world: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Diagnostic>) -> Result<Inferred, Diagnostics> {
+    let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
+    let mut unused = vec![State::default(); world.functions.len()];
+    let mut passes = 0;
+    loop {
+        maps.start_pass(passes > FREE_PASSES);
+        passes += 1;
+        let mut changed = false;
+        let mut results = Vec::new();
+        for (job, states) in jobs.iter().zip(&mut states) {
+            let mut bodies = Vec::new();
+            for ((first, context), state) in job.contexts.iter().zip(states) {
+                let Some(site) = job.sites.get(*first) else { continue };
+                let checked = BodyChecker::check(world, maps, site, context, state, job.probe);
+                if *state != checked.state {
+                    changed = true;
+                    state.clone_from(&checked.state);
+                }
+                bodies.push(checked);
+            }
+            results.push(bodies);
+        }
+        let (mut found, more) = functions::check_unused(world, maps, jobs, &mut unused, &results);
+        changed |= more;
+        changed |= maps.end_pass();
+        if world.exhausted.get() {
+            diags.extend(results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.diags)));
+            diags.append(&mut found);
+            diags.retain(|d| d.code == "too-large");
+            return Err(tidy(std::mem::take(diags)));
+        }
+        let is_last = passes == MOST_PASSES;
+        if changed && is_last {
+            let message = "the type of a variable or map grows with each use";
+            diags.push(Diagnostic::error("recursive-type", Span::default(), message).help("a tuple may not contain itself"));
+        }
+        if !changed || is_last {
+            return Ok(Inferred { states, unused, results, diags: found });
+        }
+    }
 }
 
 /// An error for kernels that do not support keys of this length.
