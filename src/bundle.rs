@@ -20,7 +20,8 @@ use crate::codegen::artifact::{Artifact, Manifest};
 use crate::failure::{Failure, reason};
 use crate::input;
 use crate::launch::Described;
-use crate::settings::{Built, Settings};
+use crate::probes::Env;
+use crate::settings::Built;
 use crate::system::TargetInfo;
 use crate::system::portable::{Difference, Requirements};
 use crate::system::relocations::{self, Relocation, Unrelocatable};
@@ -183,14 +184,14 @@ pub struct BundleInfo {
 
 impl Bundle {
     /// A bundle of a compiled script.
-    pub fn new(variants: Vec<Variant>, settings: &Settings, script: Described, sys: &dyn TargetInfo, about: BundleInfo) -> Self {
+    pub fn new(variants: Vec<Variant>, env: &Env, script: Described, about: BundleInfo) -> Self {
         Self {
             rbt: crate::VERSION.into(),
-            arch: sys.arch().name.into(),
+            arch: env.sys.arch().name.into(),
             kernel: about.kernel,
             risky: about.risky,
-            command: settings.invocation.has_child,
-            settings: Built::of(settings),
+            command: env.invocation.has_child,
+            settings: Built::of(env.settings, env.invocation),
             script,
             help: about.help,
             variants,
@@ -380,6 +381,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::settings::Settings;
     use crate::system::fake::Fake;
     use crate::system::portable::RecordedAnswer;
     use crate::system::questions::Recorder;
@@ -402,7 +404,7 @@ mod tests {
         elf[52] = 64;
         let artifact = Artifact { elf, manifest };
         let variants = vec![Variant::new(artifact, Vec::new(), requirements)];
-        Bundle::new(variants, &Settings::default(), Described::default(), sys, about)
+        Bundle::new(variants, &Env::new(sys, &Settings::default()), Described::default(), about)
     }
 
     /// The bytes of a bundle with another description, and the digest of these.

@@ -185,7 +185,7 @@ mod tests {
     fn the_report_has_its_groups() {
         let (sys, settings) = (Live::new(), Settings::default());
         let mut out = Vec::new();
-        report(&Env { sys: &sys, settings: &settings }, &mut out).unwrap();
+        report(&Env::new(&sys, &settings), &mut out).unwrap();
         let text = String::from_utf8_lossy(&out);
         for part in ["System\n", "Build\n", "Kernel features\n", "CAP_BPF", "blazesym", "libbpf                     1."] {
             assert!(text.contains(part), "{part}: {text}");

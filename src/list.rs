@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn types_are_listed_and_defined() {
         let (sys, settings) = (Live::new(), Settings::default());
-        let env = Env { sys: &sys, settings: &settings };
+        let env = Env::new(&sys, &settings);
         if env.sys.types_missing().is_some() {
             return eprintln!("skipped: needs BTF");
         }

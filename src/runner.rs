@@ -13,6 +13,7 @@ use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
+use crate::probes::Env;
 use crate::settings::Settings;
 use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
@@ -94,7 +95,7 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
     launch::require_privileges()?;
-    let settings = settings(run, &bundle)?;
+    let (settings, invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -104,7 +105,12 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     let artifact = bundle.artifact(&sys)?;
     let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;
-    let given = LaunchInput { artifact: &artifact, settings: &settings, sys: &sys, on_end: None, loaded: &mut || () };
+    let given = LaunchInput {
+        artifact: &artifact,
+        env: Env { sys: &sys, settings: &settings, invocation: &invocation },
+        on_end: None,
+        loaded: &mut || (),
+    };
     let ended = launch::start(&launch, given, &mut { child });
     launch.finish();
     let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };

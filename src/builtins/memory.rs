@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand};
-use crate::probes::{Attach, ContextFeatures, Env, FileLocation, ProgramType, iter};
+use crate::probes::{Attach, ContextFeatures, FileLocation, ProgramType, iter};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -308,7 +308,7 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 /// `struct pt_regs *` or the context of a perf event, if the kernel's types are known.
 pub(super) fn context_type(f: &CallInfo) -> Type {
-    let env = Env { sys: f.sys, settings: f.settings };
+    let env = f.env();
     let found = match (f.site.kind.program(f.site, &env), &f.site.attach) {
         (ProgramType::PerfEvent, _) => f.sys.type_named(TypeName::Struct, PERF_CONTEXT),
         (_, Attach::Iter { name, .. }) => iter::context_struct(name, f.sys),

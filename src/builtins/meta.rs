@@ -4,7 +4,7 @@ use super::print::FORMAT;
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::Operand;
-use crate::probes::{ContextFeatures, Env, ProgramType};
+use crate::probes::{ContextFeatures, ProgramType};
 use crate::render::format;
 use crate::types::Type;
 use crate::value::Value;
@@ -184,7 +184,7 @@ fn name(f: &CallInfo) -> String {
 
 /// Does the kernel allow a program of this site's type to call this kernel function?
 pub(super) fn may_call(f: &CallInfo, function: &str) -> bool {
-    let ty = f.site.kind.program(f.site, &Env { sys: f.sys, settings: f.settings });
+    let ty = f.site.kind.program(f.site, &f.env());
     // BPF_PROG_TYPE_… of include/uapi/linux/bpf.h
     let number = if ty == ProgramType::Tracepoint {
         5

@@ -45,8 +45,8 @@ pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, user_side};
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Builder, CodegenCx, IntValue, Operand};
 use crate::host::Host;
-use crate::probes::{ArgRef, ContextFeatures, ProbeSite};
-use crate::settings::Settings;
+use crate::probes::{ArgRef, ContextFeatures, Env, ProbeSite};
+use crate::settings::{Invocation, Settings};
 use crate::state::AggregateState;
 use crate::system::TargetInfo;
 use crate::types::{Agg, Deferred, Type};
@@ -177,6 +177,8 @@ pub struct CallInfo<'a> {
     pub args: &'a [ArgInfo],
     /// Settings of the run.
     pub settings: &'a Settings,
+    /// The other facts of the run.
+    pub invocation: &'a Invocation,
     /// The target kernel.
     pub sys: &'a dyn TargetInfo,
     /// The site for which it is checked.
@@ -235,6 +237,11 @@ pub enum Lit {
 }
 
 impl CallInfo<'_> {
+    /// The facts that probe kinds may use.
+    pub fn env(&self) -> Env<'_> {
+        Env { sys: self.sys, settings: self.settings, invocation: self.invocation }
+    }
+
     /// Keeps constants for the row's code.
     pub fn keep(&self, consts: &[i64]) {
         self.notes.borrow_mut().consts = consts.to_vec();

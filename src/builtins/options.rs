@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Accepts, ArgInfo, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::ContextFeatures;
-use crate::settings::{SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
+use crate::settings::{Invocation, SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
 use crate::types::{Field, Record, Type};
 
 const GETOPT: &str = "getopt";
@@ -57,8 +57,8 @@ impl ScriptOption {
     }
 
     /// Its substitution in an attach point: the last given value, or else the default; nothing for a switch.
-    pub fn written(&self, settings: &Settings) -> Option<String> {
-        let given = settings.invocation.options.iter().rev().find(|(name, _)| *name == self.name).and_then(|(_, value)| value.clone());
+    pub fn written(&self, invocation: &Invocation) -> Option<String> {
+        let given = invocation.options.iter().rev().find(|(name, _)| *name == self.name).and_then(|(_, value)| value.clone());
         match &self.default {
             Default::Bool(_) => None,
             Default::Int(n) => given.or_else(|| Some(n.to_string())),
@@ -108,7 +108,7 @@ fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     let name = &option.name;
     let bad = |value: &str, wants: &str| Diagnostic::error("bad-option", f.span, format!("--{name}={value}: the option takes {wants}"));
     // The last given value counts.
-    let value = f.settings.invocation.options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_deref());
+    let value = f.invocation.options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_deref());
     match (&option.default, value) {
         (Default::Bool(_), Some(None)) => Ok((Type::Bool, Lit::Int(1))),
         (Default::Int(_) | Default::Str(_), Some(None)) => {

@@ -2,7 +2,7 @@
 
 use super::{Builtin, CallInfo, Lit, Lower, Returns, memory};
 use crate::emit::Operand;
-use crate::probes::{ArgRef, ContextFeatures, Env};
+use crate::probes::{ArgRef, ContextFeatures};
 use crate::types::Type;
 
 /// Names of probes are padded to a multiple of this size in bytes, so that probes that differ only in their names can share a
@@ -117,6 +117,6 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 fn retval_type(f: &CallInfo) -> Result<Type, crate::diag::Diagnostic> {
-    let env = Env { sys: f.sys, settings: f.settings };
+    let env = f.env();
     Ok(f.site.kind.context(f.site, &env)?.retval.unwrap_or(Type::U64))
 }

@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cpid",
         params: &[],
         returns: Returns::By(|f| {
-            if !f.settings.invocation.has_child {
+            if !f.invocation.has_child {
                 f.warn(
                     Diagnostic::warning("no-command-pid", f.span, format!("`{}` is 0, because rbt runs no command", f.name))
                         .help("add -c COMMAND"),
@@ -216,7 +216,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.invocation.has_child.into()))),
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.invocation.has_child.into()))),
         doc: "True if rbt runs a command (-c).",
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },

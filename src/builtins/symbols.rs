@@ -2,7 +2,7 @@
 
 use super::{Accepts, Builtin, Decoder, Lower, Param, Returns};
 use crate::emit::{Builder, IntValue, Operand};
-use crate::probes::{ArgRef, ContextFeatures, Env};
+use crate::probes::{ArgRef, ContextFeatures};
 use crate::types::{Deferred, Space, Type};
 use crate::value::{Frame, Value};
 
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "func",
         params: &[],
         returns: Returns::By(|f| {
-            let env = Env { sys: f.sys, settings: f.settings };
+            let env = f.env();
             let user = f.site.kind.context(f.site, &env)?.space == Some(Space::User);
             if !user {
                 f.warn_of_hidden_symbols();

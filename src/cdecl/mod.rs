@@ -34,6 +34,7 @@ use std::cell::{OnceCell, RefCell};
 use std::path::Path;
 
 use crate::diag::{Diagnostic, Span};
+use crate::probes::Env;
 use crate::settings::Settings;
 use crate::syntax::ast::Script;
 use crate::system::{CMacro, HeaderFolder, TargetInfo};
@@ -90,7 +91,8 @@ pub struct Declarations<'a> {
 
 /// Parses a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings;
 /// codes: `c-declaration`, `c-include`, `c-preprocessor`.
-pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
+pub fn read<'a>(script: &Script, env: &Env<'a>) -> (Declarations<'a>, Vec<Diagnostic>) {
+    let Env { sys, settings, invocation } = *env;
     let (text, places) = script_text(script);
     let mut folders: Vec<Folder> = settings.include_dirs.iter().map(|path| Folder { path: path.clone(), owner: Owner::User }).collect();
     folders.extend(
@@ -98,7 +100,7 @@ pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -
             .into_iter()
             .map(|HeaderFolder { path, kernel }| Folder { path, owner: if kernel { Owner::Kernel } else { Owner::User } }),
     );
-    let beside = settings.invocation.script_dir.clone();
+    let beside = invocation.script_dir.clone();
     let includes = settings.includes.clone();
     let defer = sys.types_missing().is_none();
     let mut unit = Unit::read(&text, &includes, &beside, &folders, sys, defer, FIRST_ID);

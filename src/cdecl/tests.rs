@@ -104,7 +104,8 @@ fn types_lie_as_the_abi_says() {
                 typedef struct { unsigned char bytes[sizeof(struct a) + 4]; } h;\n\
                 #pragma pack(push, 1)\nstruct i { char c; int n; };\n#pragma pack(pop)\nstruct j { char c; int n; };\n";
     let script = script(text);
-    let (declared, faults) = read(&script, &sys, &Settings::default());
+    let settings = Settings::default();
+    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
     assert!(faults.is_empty(), "{faults:?}");
     let size = |kind, name| declared.type_named(kind, name).map(|t| t.size());
     let sizes = ["a", "b", "c", "e", "f", "g", "i", "j"].map(|n| size(TypeName::Struct, n).unwrap_or(0));
@@ -133,7 +134,8 @@ fn headers_are_sought_in_order() {
         );
     let text = "#include <a.h>\n#include <a.h>\n#include <linux/list.h>\n#include <linux/none.h>\n";
     let script = script(text);
-    let (declared, faults) = read(&script, &sys, &Settings::default());
+    let settings = Settings::default();
+    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
     assert!(faults.is_empty(), "{faults:?}");
     assert_eq!(declared.c_macro("FROM_A"), Some(CMacro::Int(4, Int { bytes: 8, signed: false })));
     assert_eq!(declared.c_macro("TEXT"), Some(CMacro::Text(b"one two".into())));
@@ -155,7 +157,8 @@ fn bad_text_costs_one_declaration() {
          typedef struct { nothing_known x; } three_t, *three_p;\nextern struct one table[] = { { 1 }, { 2 } };\nenum { FOUR = 4 };\n",
     );
     let script = script("#include <bad.h>\n");
-    let (declared, faults) = read(&script, &sys, &Settings::default());
+    let settings = Settings::default();
+    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
     assert!(faults.is_empty(), "{faults:?}");
     assert!(declared.type_named(TypeName::Struct, "one").is_some());
     assert_eq!(declared.enumerator("FOUR").map(|(_, v)| v), Some(4));
@@ -188,7 +191,8 @@ fn work_is_bounded() {
         "struct s { struct s inner; }; struct t { int f : 99999999999999999999; };\n".to_owned(),
     ] {
         let script = script(&text);
-        let (declared, _) = read(&script, &sys, &Settings::default());
+        let settings = Settings::default();
+        let (declared, _) = read(&script, &Env::new(&sys, &settings));
         let _ = (declared.c_macro("A39"), declared.type_named(TypeName::Struct, "s"), declared.notes());
     }
     assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
@@ -275,7 +279,8 @@ fn changed_text_does_no_harm() {
             }
         }
         let script = script(&text);
-        let (declared, _) = read(&script, &sys, &Settings::default());
+        let settings = Settings::default();
+        let (declared, _) = read(&script, &Env::new(&sys, &settings));
         for name in ["F", "G", "Z", "A", "s", "e", "e_t"] {
             declared.c_macro(name);
             declared.why_unknown(name);

@@ -202,7 +202,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     run.quiet = true;
     run.outputs = vec!["/dev/null".into()];
     run.settings.print_maps_on_exit = false;
-    run.settings.invocation.is_measured = true;
+    run.invocation.is_measured = true;
     Ok(Command::Cost(Cost { run, limit, bounds, json }))
 }
 

@@ -28,9 +28,10 @@ use clap::Arg;
 
 use crate::expect;
 use crate::failure::Failure;
-use crate::probes::KINDS;
+use crate::probes::{Env, KINDS};
 use crate::runtime::Buffering;
-use crate::settings::{ENV_ONLY, Mode, SETTINGS, Settings};
+use crate::settings::{ENV_ONLY, Invocation, Mode, SETTINGS, Settings};
+use crate::system::TargetInfo;
 use crate::tools::{self, Tool};
 use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
@@ -164,7 +165,9 @@ pub struct Run {
     pub program: Program,
     /// The settings by flags; the environment and the `config` block are applied later.
     pub settings: Settings,
-    /// The words after the script. `settings` has the parameters and options that are known without the script.
+    /// The other facts of the run.
+    pub invocation: Invocation,
+    /// The words after the script. `invocation` has those parameters and options that are known without the script.
     pub words: Vec<String>,
     /// `-c`: words in shell syntax.
     pub child: Option<String>,
@@ -225,6 +228,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The facts that the stages may use, before those of the script are known.
+    pub fn env<'a>(&'a self, sys: &'a dyn TargetInfo) -> Env<'a> {
+        Env { sys, settings: &self.settings, invocation: &self.invocation }
+    }
+
     /// Is the output for people?
     pub fn is_text(&self) -> bool {
         self.format.as_deref().is_none_or(|name| name == crate::render::TEXT)
@@ -429,7 +437,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
         },
     };
     run.words = rest.map(|arg| arg.to_string_lossy().into_owned()).collect();
-    (run.settings.invocation.params, run.settings.invocation.options) = script_args(&run.words, &[]);
+    (run.invocation.params, run.invocation.options) = script_args(&run.words, &[]);
     Ok(Command::Run(run))
 }
 
@@ -531,8 +539,8 @@ mod tests {
     fn what_follows_the_script_is_the_scripts() {
         let r = run(&["-v", "a.bt", "-5", "--name=1", "--flag", "-yq", "7", "--", "-q", "--pid", "3"]);
         assert_eq!(r.program, Program::File("a.bt".into()));
-        assert_eq!(r.settings.invocation.params, ["-5", "-yq", "7", "-q", "3"]);
-        assert_eq!(r.settings.invocation.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
+        assert_eq!(r.invocation.params, ["-5", "-yq", "7", "-q", "3"]);
+        assert_eq!(r.invocation.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
         assert!(!r.quiet && r.verbose && r.settings.pid.is_none());
     }
 
@@ -541,9 +549,9 @@ mod tests {
         let saved = Program::Tool(tools::find("opensnoop").unwrap());
         let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
         assert!(r.program == saved && r.quiet && r.verbose);
-        assert_eq!(r.settings.invocation.options, [("failed".into(), None), ("name".into(), None)]);
+        assert_eq!(r.invocation.options, [("failed".into(), None), ("name".into(), None)]);
         assert_eq!(r.words, ["--failed", "--name", "cat"]);
-        assert_eq!(run(&["opensnoop", "--help"]).settings.invocation.options, [("help".into(), None)]);
+        assert_eq!(run(&["opensnoop", "--help"]).invocation.options, [("help".into(), None)]);
         assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
         assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);
         let Ok(Command::Say(text)) = parse_words(&["one-liners", "opensnoop"]) else { panic!() };
@@ -562,8 +570,8 @@ mod tests {
         assert_eq!(r.program, Program::Text("begin {}".into()));
         assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
         assert!(r.quiet && r.settings.warning_level == 2 && r.format.as_deref() == Some("json"));
-        assert_eq!(r.settings.invocation.params, ["one", "two"]);
-        assert_eq!(r.settings.invocation.options, [("x".into(), None)]);
+        assert_eq!(r.invocation.params, ["one", "two"]);
+        assert_eq!(r.invocation.options, [("x".into(), None)]);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     let mut run = Box::new(draft.run);
     run.program = Program::Composed(Box::new(made));
     // counts of a command are expected to cover only that command
-    run.settings.follow |= run.settings.invocation.has_child;
+    run.settings.follow |= run.invocation.has_child;
     Ok(Command::Run(run))
 }
 

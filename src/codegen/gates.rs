@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 use super::Gen;
 use super::artifact::Sampling;
 use crate::builtins::MapId;
-use crate::probes::{Attach, ProbeSite, syscall};
+use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir::{self, ExprKind, StmtKind};
-use crate::settings::Settings;
 use crate::types::Type;
 
 /// By probe; empty unless something limits the run, or computes the effect of a limit.
-pub(super) fn sampling(script: &hir::Script, settings: &Settings) -> Vec<Sampling> {
-    if settings.max_events == 0 && settings.max_overhead.is_none() && !settings.invocation.is_measured {
+pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
+    let Env { settings, invocation, .. } = env;
+    if settings.max_events == 0 && settings.max_overhead.is_none() && !invocation.is_measured {
         return Vec::new();
     }
     let probes = &script.probes;

@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::builtins::{self, MapId};
 use crate::probes::syscall;
 use crate::sema::hir::{self, CallArg, ExprKind, StmtKind};
-use crate::settings::Settings;
+use crate::settings::Invocation;
 use crate::syntax::ast::BinOp;
 
 /// The indices of those probes.
-pub(super) fn exits(script: &hir::Script, settings: &Settings) -> BTreeSet<usize> {
+pub(super) fn exits(script: &hir::Script, invocation: &Invocation) -> BTreeSet<usize> {
     // other scripts may write the maps too
-    if settings.invocation.shares_maps {
+    if invocation.shares_maps {
         return BTreeSet::new();
     }
     let exits = script.probes.iter().enumerate().filter_map(|(i, p)| Some((i, calls(p, false)?, deleted_maps(p))));

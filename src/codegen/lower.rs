@@ -23,7 +23,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
             probe.functions.iter_mut().for_each(|f| hir::loops_for_unrolls(&mut f.body));
         }
     }
-    let after_entry = latency_pairs::exits(&script, env.settings);
+    let after_entry = latency_pairs::exits(&script, env.invocation);
     let all: Vec<BodyNeeds> =
         script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
     let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();

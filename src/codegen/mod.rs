@@ -33,9 +33,9 @@ use crate::diag::{Lines, Source, Span};
 use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, Problem, Scope, StackLimits, TargetFeatures, new_context};
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
-use crate::settings::{Mechanism, Settings};
+use crate::settings::Mechanism;
+use crate::system::Feature;
 use crate::system::kernel::object_limits::{MOST_FRAMES, MOST_STACK};
-use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
@@ -149,37 +149,25 @@ const STACK_LIMITS: [StackLimits; 4] = [
 ];
 
 /// Compiles a script. It fails only if LLVM finds an error that the checker should have found.
-pub fn compile(
-    script: &hir::Script,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
-    sources: &[Source],
-    dumps: Dumps,
-) -> Result<Compiled, EmitError> {
+pub fn compile(script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
     let many = limits::far_too_many_maps(script);
     if !many.is_empty() {
         return Err(many.into());
     }
-    let compiled = compile_within_limits(script, settings, sys, sources, dumps)?;
+    let compiled = compile_within_limits(script, env, sources, dumps)?;
     if exceeded(&Ok(&compiled)).is_some() {
-        return Err(limits::too_much(&compiled, script, sys).into());
+        return Err(limits::too_much(&compiled, script, env.sys).into());
     }
     Ok(compiled)
 }
 
 /// Compiles with the best unwinding of user stacks that the kernel's limits allow.
-fn compile_within_limits(
-    script: &hir::Script,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
-    sources: &[Source],
-    dumps: Dumps,
-) -> Result<Compiled, EmitError> {
+fn compile_within_limits(script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
     // these offsets are looked up only if a limit is exceeded
-    let by_tables = || unwind::target(script, sys, settings, Unwinding::Tables).is_some();
+    let by_tables = || unwind::target(script, env.sys, env.settings, Unwinding::Tables).is_some();
     let mut refused = None;
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
-        let compiled = compile_in_rooms(how, script, settings, sys, sources, dumps);
+        let compiled = compile_in_rooms(how, script, env, sources, dumps);
         let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
@@ -206,21 +194,14 @@ fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
     }
 }
 
-fn compile_in_rooms(
-    how: Unwinding,
-    script: &hir::Script,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
-    sources: &[Source],
-    dumps: Dumps,
-) -> Result<Compiled, EmitError> {
+fn compile_in_rooms(how: Unwinding, script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, room) in (1..).zip(STACK_LIMITS) {
-        match compile_within((room, how), script, settings, sys, sources, dumps) {
+        match compile_within((room, how), script, env, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
-                let programs = limits::analyze(&compiled.artifact, sys);
+                let programs = limits::analyze(&compiled.artifact, env.sys);
                 let told = limits::too_large(&programs, &compiled.artifact.manifest, script);
                 if !told.is_empty() {
                     return Err(told.into());
@@ -250,19 +231,17 @@ fn compile_in_rooms(
 fn compile_within(
     (room, how): (StackLimits, Unwinding),
     script: &hir::Script,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
+    env: &Env,
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
     let context = new_context();
-    let env = Env { sys, settings };
-    let cx = CodegenCx::new(&context, sources, target_features(script, &env, how), codegen_options(room, script, &env));
-    declare_maps(&cx, script, &env);
+    let cx = CodegenCx::new(&context, sources, target_features(script, env, how), codegen_options(room, script, env));
+    declare_maps(&cx, script, env);
     let lines = sources.iter().map(Lines::new).collect();
-    let hits = session::number_hits(&script.probes, settings.verbose);
-    let sampling = gates::sampling(script, settings);
-    let script_cx = ScriptCx { cx, script, sources, lines, env, hits, sampling };
+    let hits = session::number_hits(&script.probes, env.settings.verbose);
+    let sampling = gates::sampling(script, env);
+    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling };
     let made = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();
@@ -332,10 +311,10 @@ fn codegen_options(room: StackLimits, script: &hir::Script, env: &Env) -> Codege
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
         room,
         warning_level: settings.warning_level,
-        counts_unread: settings.invocation.counts_unread,
-        stamps: settings.invocation.stamps,
-        origins: settings.invocation.sends_origin,
-        follows: settings.follows(),
+        counts_unread: env.invocation.counts_unread,
+        stamps: env.invocation.stamps,
+        origins: env.invocation.sends_origin,
+        follows: settings.follows(env.invocation),
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
     }
@@ -346,7 +325,7 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
         let (def, slots) = storage::of(m, env.sys);
         cx.declare_script_map(i, def, slots);
     }
-    if env.settings.invocation.shares_maps {
+    if env.invocation.shares_maps {
         for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
             builtins::declare_stacks(cx, ty);
         }

@@ -194,7 +194,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator checks its current
     /// task, not the task that reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
-        let Some(within) = &self.cx.env.settings.invocation.cgroup else { return };
+        let Some(within) = &self.cx.env.invocation.cgroup else { return };
         if !attach.properties().task {
             return;
         }

@@ -10,10 +10,10 @@ use crate::emit::Dumps;
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
-use crate::probes::{self, Attach, ContextFeatures, Env, SamplePeriod};
+use crate::probes::{self, Attach, ContextFeatures, SamplePeriod};
 use crate::runtime::{self, AttachFailed, VerifierError};
 use crate::sema::{self, hir};
-use crate::settings::{Mechanism, MissingProbes, Mode, Settings};
+use crate::settings::{Invocation, Mechanism, MissingProbes, Mode, Settings};
 use crate::syntax::{self, ast};
 use crate::system::binary::instructions::InstructionBoundary;
 use crate::system::kernel::functions::KERNEL;
@@ -110,31 +110,31 @@ impl Examiner<'_> {
             self.seen.state = State::Skipped(why);
             return;
         }
-        let (mut tree, settings) = match self.parsed(&source) {
+        let (mut tree, settings, invocation) = match self.parsed(&source) {
             Ok(both) => both,
             Err(diags) => return self.find_all(diags),
         };
-        if let Some(checked) = self.checked(&mut tree, settings.clone()) {
+        if let Some(checked) = self.checked(&mut tree, settings.clone(), &invocation) {
             self.conditions(&checked.script, settings.missing_probes);
             self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
             return self.compiled(checked, self.ground.load);
         }
         // an error in one probe does not hide changes that affect the others
-        let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }) else { return };
+        let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }, &invocation) else { return };
         self.seen.uses = uses::uses(&rest.script, self.ground.sys, &self.sources);
         self.compiled(rest, false);
         self.seen.facts.clear();
     }
 
     /// The script with its imports, and its settings.
-    fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings), Diagnostics> {
+    fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings, Invocation), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
         let tree = import::resolve(tree, &mut self.sources, path.as_deref())?;
         let tree = require_probe(tree, source)?;
-        let mut settings = own_options(source)?;
+        let (mut settings, mut invocation) = own_options(source)?;
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {
-            settings.invocation.script_dir = dir.to_owned();
+            invocation.script_dir = dir.to_owned();
         }
         let said = configure(&tree, &mut settings)?;
         self.find_all(said);
@@ -150,7 +150,7 @@ impl Examiner<'_> {
         {
             settings.mode = first;
         }
-        Ok((tree, settings))
+        Ok((tree, settings, invocation))
     }
 
     /// Does the description of the kernel contain everything that this script needs?
@@ -192,7 +192,7 @@ impl Examiner<'_> {
     }
 
     /// The checked script, without those missing attach points that may be missing.
-    fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings) -> Option<Checked> {
+    fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings, invocation: &Invocation) -> Option<Checked> {
         match from_environment(&mut settings) {
             Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
             Err(failure) => {
@@ -206,13 +206,14 @@ impl Examiner<'_> {
             quiet.extend(["unreachable", "unused-map"]);
         }
         loop {
-            let (checked, mut diags) = match frontend::check(tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
-                Ok(checked) => {
-                    let warnings = checked.warnings.clone();
-                    (Some(checked), warnings)
-                }
-                Err(diags) => (None, diags),
-            };
+            let (checked, mut diags) =
+                match frontend::check(tree, self.ground.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
+                    Ok(checked) => {
+                        let warnings = checked.warnings.clone();
+                        (Some(checked), warnings)
+                    }
+                    Err(diags) => (None, diags),
+                };
             diags.0.retain(|d| !quiet.contains(&d.code));
             if !settings.allow_unsafe && diags.0.iter().any(|d| d.code == UNSAFE) {
                 diags.0.retain(|d| d.code == UNSAFE);
@@ -280,9 +281,9 @@ impl Examiner<'_> {
     }
 
     /// The script without invalid probes; none if no probe remains, or if the error is not in a probe.
-    fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
+    fn rest(&self, mut tree: ast::Script, settings: &Settings, invocation: &Invocation) -> Option<Checked> {
         loop {
-            let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+            let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
                 Ok(checked) => return Some(checked),
                 Err(diags) => diags,
             };
@@ -352,16 +353,17 @@ impl Examiner<'_> {
         }
         loop {
             let Checked { script, settings, .. } = &checked;
-            let lowered = codegen::lower(script.clone(), &Env { sys, settings });
-            let compiled = match codegen::compile(&lowered, settings, sys, &self.sources, Dumps::default()) {
+            let env = checked.env(sys);
+            let lowered = codegen::lower(script.clone(), &env);
+            let compiled = match codegen::compile(&lowered, &env, &self.sources, Dumps::default()) {
                 Ok(compiled) => compiled,
                 Err(e) => {
                     let diags = not_compiled(&e, &self.sources);
                     return self.find_all(diags);
                 }
             };
-            if load && let Err(e) = runtime::try_load(&compiled.artifact, settings, sys) {
-                // the kernel rejects a mechanism that rbt chose: compile without it, as a run does
+            if load && let Err(e) = runtime::try_load(&compiled.artifact, &env) {
+                // the kernel will not have what was chosen in place of what the script names: as a run does, without that
                 let without = refused_mechanisms(&e, &compiled, &checked, sys);
                 if !without.is_empty() {
                     checked.settings.no_features.extend(without);
@@ -458,21 +460,19 @@ impl Examiner<'_> {
     }
 }
 
-/// Settings by the options of the script's first line: `#!/usr/bin/env -S rbt --unsafe`.
-fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
-    let Some(line) = source.text.strip_prefix("#!").and_then(|t| t.lines().next()) else { return Ok(Settings::default()) };
+/// Settings and facts by the options of the script's first line: `#!/usr/bin/env -S rbt --unsafe`.
+fn own_options(source: &Source) -> Result<(Settings, Invocation), Diagnostics> {
+    let Some(line) = source.text.strip_prefix("#!").and_then(|t| t.lines().next()) else { return Ok(Default::default()) };
     let words = shlex::split(line).unwrap_or_default();
     let ours = |w: &String| matches!(w.rsplit('/').next(), Some("rbt" | "bpftrace"));
-    let Some(at) = words.iter().position(ours) else { return Ok(Settings::default()) };
+    let Some(at) = words.iter().position(ours) else { return Ok(Default::default()) };
     let options = words.get(at + 1..).unwrap_or_default().iter().cloned().chain(["--".to_string(), source.name.clone()]);
     match cli::parse(["rbt".to_string()].into_iter().chain(options).map(Into::into)) {
         Ok(Command::Run(run)) => {
-            let mut settings = run.settings;
-            settings.invocation.params.clear();
-            settings.invocation.options.clear();
-            Ok(settings)
+            let invocation = Invocation { params: Vec::new(), options: Vec::new(), ..run.invocation };
+            Ok((run.settings, invocation))
         }
-        Ok(_) => Ok(Settings::default()),
+        Ok(_) => Ok(Default::default()),
         Err(failure) => {
             let message = failure.message.lines().next().unwrap_or_default();
             let d = Diagnostic::error("bad-first-line", Span { source: 0, start: 0, end: line.len() as u32 + 2 }, message);

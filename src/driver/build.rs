@@ -18,7 +18,6 @@ use crate::frontend::require::require_privileges;
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::metrics::MetricNames;
-use crate::probes::Env;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::{Mechanism, Settings};
@@ -115,7 +114,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     script.text.clear();
     script.metrics = MetricNames::of(front.sources.iter().map(|source| source.text.as_str()));
     let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
-    Ok(Bundle::new(variants, &checked.settings, script, sys, about))
+    Ok(Bundle::new(variants, &checked.env(sys), script, about))
 }
 
 /// Finds a variant for a kernel, or compiles one.
@@ -212,7 +211,7 @@ fn compiled(
         let artifact =
             made.artifact(target).map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
         // Another kernel with the same answers also rejects what this kernel rejects.
-        let Err(e) = runtime::load(&artifact, &checked.settings, sys, Options::default()).map(drop) else { return Ok((checked, made)) };
+        let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()).map(drop) else { return Ok((checked, made)) };
         let mechanisms = refused_mechanisms(&e, &compiled, &checked, sys);
         if mechanisms.is_empty() {
             return Err(explain(&e, REFUSED, &compiled, &checked.script, front));
@@ -229,7 +228,7 @@ fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machin
     let asked = recorder.portable().ok()?;
     let made = variant(front, tree, &target, kind.without, (asked, &artifact), fixed).named(kind.name.clone());
     let artifact = made.artifact(&target).ok()?;
-    runtime::load(&artifact, &checked.settings, sys, Options::default()).ok()?;
+    runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
     Some(made)
 }
 
@@ -260,15 +259,15 @@ fn silent<'a>(
 ) -> impl Fn(&dyn TargetInfo) -> Result<(Checked, Artifact), String> + use<'a> {
     let given = front.settings(tree).map_err(|failure| failure.message);
     move |sys| {
-        let (settings, warnings) = given.clone()?;
+        let (settings, invocation, warnings) = given.clone()?;
         let why = |all: Diagnostics| {
             let error = all.0.into_iter().find(|d| d.severity == Severity::Error);
             error.map_or_else(|| "it cannot be compiled".to_string(), |d| d.message)
         };
-        let mut checked = frontend::check(tree, sys, settings, warnings).map_err(why)?;
+        let mut checked = frontend::check(tree, sys, settings, invocation, warnings).map_err(why)?;
         checked.settings.no_features.extend(without);
-        let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
-        let made = codegen::compile(&script, &checked.settings, sys, &front.sources, Dumps::default());
+        let env = checked.env(sys);
+        let made = codegen::compile(&codegen::lower(checked.script.clone(), &env), &env, &front.sources, Dumps::default());
         let made = made.map_err(|e| why(not_compiled(&e, &front.sources)))?;
         Ok((checked, made.artifact))
     }
@@ -330,7 +329,7 @@ fn help(front: &Frontend, tree: &ast::Script, checked: &Checked) -> String {
         lines = vec![format!("A compiled script: {}", front.sources.first().map_or("", |source| source.name.as_str()))];
     }
     let options = sema::options(tree);
-    let given = &checked.settings.invocation;
+    let given = &checked.invocation;
     let given: Vec<String> = (given.options.iter())
         .map(|(name, value)| value.as_ref().map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")))
         .chain(given.params.iter().cloned())

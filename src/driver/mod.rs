@@ -66,7 +66,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Prompt(run) => repl::prompt(&run),
         Command::Info => {
             let (sys, settings) = (Live::new(), Settings::default());
-            to_stdout(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
+            to_stdout(|out| info::report(&Env::new(&sys, &settings), out))
         }
         Command::Build(asked) => build::build(&asked),
         Command::Fmt(fmt) => fmt::rewrite(&fmt),
@@ -128,8 +128,8 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         to_stderr(&text);
         return Ok(1);
     }
-    let without_own = !run.settings.invocation.options.is_empty() && sema::options(&tree).is_empty();
-    if let Some(slip) = run.settings.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+    let without_own = !run.invocation.options.is_empty() && sema::options(&tree).is_empty();
+    if let Some(slip) = run.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
         return Err(slip);
     }
     // Without permission to run it, a script can still be checked and dumped.
@@ -204,8 +204,9 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend, keep: 
         assembly: wants("asm"),
         verify: run.verify_ir,
     };
-    let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
-    let compiled = compiled::compile(&script, &checked.settings, sys, &front.sources, dumps, keep);
+    let env = checked.env(sys);
+    let script = codegen::lower(checked.script.clone(), &env);
+    let compiled = compiled::compile(&script, &env, &front.sources, dumps, keep);
     let (compiled, is_kept) = compiled.map_err(|e| report_not_compiled(&e, front))?;
     compiled::warn_of_reduced(&compiled, front);
     let may_be_large = script.maps.iter().any(|m| m.max_entries >= LARGE_MAP);
@@ -247,15 +248,16 @@ fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Resu
     let mut out = io::BufWriter::with_capacity(1 << 16, Stdout);
     let mut settings = run.settings.clone();
     from_environment(&mut settings)?;
+    let env = Env { sys, settings: &settings, invocation: &run.invocation };
     match what {
         Listed::Script(program) => {
             let mut front = Frontend::new(run);
             front.read(&program)?;
             let tree = front.parse()?;
             let checked = front.check(&tree, sys)?;
-            list::list_script(&checked.script, &Env { sys, settings: &checked.settings }, verbose, &mut out)?;
+            list::list_script(&checked.script, &checked.env(sys), verbose, &mut out)?;
         }
-        Listed::All => list::list(None, &Env { sys, settings: &settings }, verbose, &mut out)?,
+        Listed::All => list::list(None, &env, verbose, &mut out)?,
         Listed::Pattern(pattern) => {
             if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
                 to_stderr(&format!(
@@ -264,7 +266,7 @@ fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Resu
                     diag::plain(&pattern)
                 ));
             }
-            list::list(Some(&pattern), &Env { sys, settings: &settings }, verbose, &mut out)?;
+            list::list(Some(&pattern), &env, verbose, &mut out)?;
         }
     }
     Ok(0)

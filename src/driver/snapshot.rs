@@ -14,11 +14,11 @@ use crate::frontend::read::read;
 use crate::frontend::{check, configure, from_environment, import};
 use crate::probes::Env;
 use crate::progress::Progress;
-use crate::settings::Settings;
+use crate::settings::{Invocation, Settings};
 use crate::streams::{Stdout, not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
-use crate::system::{Missing, TargetInfo, kernel_files};
+use crate::system::{Missing, kernel_files};
 use crate::terminal::{self, paint};
 
 /// Returns the exit status.
@@ -99,9 +99,11 @@ fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let Ok(tree) = tree else { return false };
     sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
-    settings.invocation.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+    let script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+    let invocation = Invocation { script_dir, ..Invocation::default() };
     let configured = configure(&tree, &mut settings).is_ok() && from_environment(&mut settings).is_ok();
-    if !configured || compiles(&tree, &settings, sys, &sources) {
+    let env = Env { sys, settings: &settings, invocation: &invocation };
+    if !configured || compiles(&tree, &env, &sources) {
         return true;
     }
     // a missing attach point does not prevent queries about others
@@ -111,16 +113,17 @@ fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
             let alone = ast::Item::Probe(ast::Probe { points: vec![point.clone()], ..probe.clone() });
             let others = tree.items.iter().enumerate().filter(|(n, other)| *n != i && !matches!(other, ast::Item::Probe(_)));
             let items = others.map(|(_, other)| other.clone()).chain([alone]).collect();
-            compiles(&ast::Script { items, ..tree.clone() }, &settings, sys, &sources);
+            compiles(&ast::Script { items, ..tree.clone() }, &env, &sources);
         }
     }
     true
 }
 
-fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn TargetInfo, sources: &[Source]) -> bool {
-    let Ok(checked) = check(tree, sys, settings.clone(), Diagnostics::default()) else { return false };
-    let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
-    codegen::compile(&script, &checked.settings, sys, sources, Dumps::default()).is_ok()
+fn compiles(tree: &ast::Script, env: &Env, sources: &[Source]) -> bool {
+    let checked = check(tree, env.sys, env.settings.clone(), env.invocation.clone(), Diagnostics::default());
+    let Ok(checked) = checked else { return false };
+    let env = checked.env(env.sys);
+    codegen::compile(&codegen::lower(checked.script.clone(), &env), &env, sources, Dumps::default()).is_ok()
 }
 
 /// Packs a snapshot, writes it, and reports its contents and what is missing.
@@ -268,19 +271,21 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::TargetInfo;
     use crate::tools::TOOLS;
 
     /// The result of compiling a script for a kernel: its instructions, or its errors.
     fn explained(text: &str, sys: &dyn TargetInfo) -> String {
         let source = Source { name: "test".into(), text: text.into() };
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
-        let checked = match crate::frontend::check_text("test", text, sys, &settings) {
+        let checked = match crate::frontend::check_text("test", text, &Env::new(sys, &settings)) {
             Ok(checked) => checked,
             Err(wrong) => return crate::diag::render(&wrong, &[source], false),
         };
-        let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
+        let env = checked.env(sys);
+        let script = codegen::lower(checked.script.clone(), &env);
         let dumps = Dumps { assembly: true, ..Dumps::default() };
-        match codegen::compile(&script, &checked.settings, sys, &[source], dumps) {
+        match codegen::compile(&script, &env, &[source], dumps) {
             Ok(compiled) => compiled.assembly.unwrap_or_default(),
             Err(e) => format!("{e:?}"),
         }

@@ -42,8 +42,7 @@ pub(super) fn start(
     let run = launch.run;
     let given = LaunchInput {
         artifact: &compiled.artifact,
-        settings: &checked.settings,
-        sys,
+        env: checked.env(sys),
         on_end: budget.map(Budget::on_end),
         loaded: &mut || front.clock.stage("load"),
     };
@@ -158,7 +157,7 @@ fn filters(run: &Run, checked: &Checked) -> Option<Vec<String>> {
                 Some(value) => format!("--{name} {value}"),
                 None => format!("--{name}"),
             };
-            Some(checked.settings.invocation.options.iter().map(option).collect())
+            Some(checked.invocation.options.iter().map(option).collect())
         }
         Program::Composed(made) => Some(made.condition().map(|text| format!("--if '{text}'")).into_iter().collect()),
         Program::Text(_) | Program::File(_) | Program::Stdin => None,

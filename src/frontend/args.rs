@@ -41,7 +41,7 @@ pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script)
 /// `-- --help`: the script's own options, unless it has one of this name.
 pub(crate) fn help_of_script(front: &Frontend, tree: &ast::Script) -> Option<String> {
     let run = front.run;
-    run.settings.invocation.options.iter().find(|(name, _)| name == "help")?;
+    run.invocation.options.iter().find(|(name, _)| name == "help")?;
     let options = sema::options(tree);
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),

@@ -15,8 +15,8 @@ use crate::codegen::artifact::Artifact;
 use crate::codegen::{self, Compiled, Limit, Unwinding};
 use crate::diag::Source;
 use crate::emit::{Dumps, EmitError};
+use crate::probes::Env;
 use crate::sema::hir;
-use crate::settings::Settings;
 use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind};
 use crate::system::questions::{Record, Recorder, digest};
@@ -39,21 +39,20 @@ struct CacheEntry<T> {
 /// was cached.
 pub(crate) fn compile(
     script: &hir::Script,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
+    env: &Env,
     sources: &[Source],
     dumps: Dumps,
     keep: bool,
 ) -> Result<(Compiled, bool), EmitError> {
     // a compilation with dumps is not cached
     let plain = keep && dumps == Dumps::default();
-    let file = plain.then(|| file(script, settings, sources)).flatten();
-    let Some(file) = file else { return Ok((codegen::compile(script, settings, sys, sources, dumps)?, false)) };
-    if let Some(compiled) = load_cached(&file, sys) {
+    let file = plain.then(|| file(script, env, sources)).flatten();
+    let Some(file) = file else { return Ok((codegen::compile(script, env, sources, dumps)?, false)) };
+    if let Some(compiled) = load_cached(&file, env.sys) {
         return Ok((compiled, true));
     }
-    let recorder = Recorder::new(sys);
-    let compiled = codegen::compile(script, settings, &recorder, sources, dumps)?;
+    let recorder = Recorder::new(env.sys);
+    let compiled = codegen::compile(script, &Env { sys: &recorder, ..*env }, sources, dumps)?;
     if let Some(asked) = recorder.recorded() {
         let Compiled { compilations, stack, frames, reduced, .. } = compiled;
         let kept = CacheEntry { asked, compilations, stack, frames, reduced, artifact: &compiled.artifact };
@@ -95,11 +94,11 @@ fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
 }
 
 /// The cache file of a compiled script; none if nothing is cached.
-fn file(script: &hir::Script, settings: &Settings, sources: &[Source]) -> Option<CacheFile> {
+fn file(script: &hir::Script, env: &Env, sources: &[Source]) -> Option<CacheFile> {
     let program = std::fs::metadata("/proc/self/exe").ok()?;
     let built =
         (program.dev(), program.ino(), program.size(), program.mtime(), program.mtime_nsec(), program.ctime(), program.ctime_nsec());
     let texts: Vec<(&str, &str)> = sources.iter().map(|s| (s.name.as_str(), s.text.as_str())).collect();
-    let key = format!("{:032x}", digest(&(VERSION, built, script, settings, &texts)));
+    let key = format!("{:032x}", digest(&(VERSION, built, script, env.settings, env.invocation, &texts)));
     CacheFile::new(KIND, key)
 }

@@ -13,6 +13,7 @@ use crate::emit::Dumps;
 use crate::failure::Failure;
 use crate::probes::Env;
 use crate::sema::{self, EARLIER, hir};
+use crate::settings::Invocation;
 use crate::streams::to_stderr;
 use crate::syntax::{self, ast};
 use crate::system::TargetInfo;
@@ -96,15 +97,15 @@ impl EntryContext<'_> {
         take(&mut whole, tree);
         let mut settings = self.run.settings.clone();
         let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;
-        settings.invocation.shares_maps = true;
-        // the maps outlive the entry
+        let invocation = Invocation { shares_maps: true, ..self.run.invocation.clone() };
+        // they outlive the entry
         settings.print_maps_on_exit = false;
         // its errors were reported when the prompt started
         let _ = from_environment(&mut settings);
-        let found = sema::check_among(&whole, self.sys, &settings, self.maps);
+        let found = sema::check_among(&whole, &Env { sys: self.sys, settings: &settings, invocation: &invocation }, self.maps);
         let (script, more) = found.map_err(|d| text.as_typed(d))?;
         warnings.0.extend(more.0);
-        Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
+        Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, invocation, warnings: text.as_typed(warnings) } })
     }
 
     /// Queries types of the machine, including those that earlier entries defined.
@@ -114,7 +115,7 @@ impl EntryContext<'_> {
         if !cdecl::wanted(&whole, &self.run.settings) {
             return ask(self.sys);
         }
-        let (declared, _) = cdecl::read(&whole, self.sys, &self.run.settings);
+        let (declared, _) = cdecl::read(&whole, &self.run.env(self.sys));
         ask(&declared)
     }
 
@@ -128,9 +129,10 @@ impl EntryContext<'_> {
     /// Compiles an entry, and reports the errors of LLVM.
     pub fn compile(&self, entry: &Entry, dumps: Dumps) -> Result<Compiled, Failure> {
         let checked = &entry.checked;
-        let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
+        let env = checked.env(self.sys);
+        let script = codegen::lower(checked.script.clone(), &env);
         let front = self.front(entry);
-        let compiled = compiled::compile(&script, &checked.settings, self.sys, &entry.sources, dumps, true);
+        let compiled = compiled::compile(&script, &env, &entry.sources, dumps, true);
         let (compiled, _) = compiled.map_err(|e| report_not_compiled(&e, &front))?;
         compiled::warn_of_reduced(&compiled, &front);
         Ok(compiled)

@@ -9,8 +9,9 @@ use std::time::Instant;
 use crate::cli::{self, Program, Run};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
+use crate::probes::Env;
 use crate::sema::{self, hir};
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{self, Assignment, Invocation, Settings};
 use crate::streams::{dump, to_stderr};
 use crate::syntax::{self, ast};
 use crate::system::{Feature, TargetInfo};
@@ -32,17 +33,26 @@ pub struct Checked {
     pub script: hir::Script,
     /// The settings, with the script's `config` block and, if requested, the environment.
     pub settings: Settings,
-    /// Warnings, which do not prevent a run.
+    /// The other facts of the run.
+    pub invocation: Invocation,
+    /// Nothing that stops it.
     pub warnings: Diagnostics,
 }
 
+impl Checked {
+    /// The facts that the next stages may use.
+    pub fn env<'a>(&'a self, sys: &'a dyn TargetInfo) -> Env<'a> {
+        Env { sys, settings: &self.settings, invocation: &self.invocation }
+    }
+}
+
 /// Parses and checks a text without the environment, for tests and similar callers.
-pub fn check_text(name: &str, text: &str, sys: &dyn TargetInfo, settings: &Settings) -> Result<Checked, Diagnostics> {
+pub fn check_text(name: &str, text: &str, env: &Env) -> Result<Checked, Diagnostics> {
     let source = Source { name: name.into(), text: text.into() };
     let tree = parse(&source)?;
-    let mut settings = settings.clone();
+    let mut settings = env.settings.clone();
     let warnings = configure(&tree, &mut settings)?;
-    check(&tree, sys, settings, warnings)
+    check(&tree, env.sys, settings, env.invocation.clone(), warnings)
 }
 
 fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
@@ -81,13 +91,14 @@ pub(crate) fn check(
     tree: &ast::Script,
     sys: &dyn TargetInfo,
     mut settings: Settings,
+    invocation: Invocation,
     mut warnings: Diagnostics,
 ) -> Result<Checked, Diagnostics> {
     settings.fit(sys.has(Feature::ShortKeys));
-    match sema::check(tree, sys, &settings) {
+    match sema::check(tree, &Env { sys, settings: &settings, invocation: &invocation }) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);
-            Ok(Checked { script, settings, warnings })
+            Ok(Checked { script, settings, invocation, warnings })
         }
         Err(mut all) => {
             all.0.extend(warnings.0);
@@ -141,30 +152,30 @@ impl<'a> Frontend<'a> {
     }
 
     /// Settings from the command line, the `config` block and the environment, in ascending precedence.
-    pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
+    pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Invocation, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        let mut invocation = self.run.invocation.clone();
         let options = sema::options(tree);
-        (settings.invocation.params, settings.invocation.options) = cli::script_args(&self.run.words, &cli::valued(&options));
-        if let (Program::Tool(_), Some((_, Some(given)))) =
-            (&self.program, settings.invocation.options.iter().rev().find(|(name, _)| name == "pid"))
+        (invocation.params, invocation.options) = cli::script_args(&self.run.words, &cli::valued(&options));
+        if let (Program::Tool(_), Some((_, Some(given)))) = (&self.program, invocation.options.iter().rev().find(|(name, _)| name == "pid"))
             && let Ok(pid @ 1..) = given.parse()
         {
             require_process("--pid", pid)?;
         }
         if let Program::File(path) = &self.run.program {
-            settings.invocation.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+            invocation.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
-        settings.invocation.cgroup = require_cgroup(self.run)?;
+        invocation.cgroup = require_cgroup(self.run)?;
         for text in from_environment(&mut settings)? {
             self.warn(&text);
         }
-        Ok((settings, warnings))
+        Ok((settings, invocation, warnings))
     }
 
     pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<Checked, Failure> {
-        let (settings, warnings) = self.settings(tree)?;
-        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
+        let (settings, invocation, warnings) = self.settings(tree)?;
+        let mut checked = check(tree, sys, settings, invocation, warnings).map_err(|d| self.wrong_or_misused(d))?;
         // code that a tool's options disable is not a fault in its script
         if let Program::Tool(_) = self.run.program {
             checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));

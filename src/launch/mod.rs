@@ -16,14 +16,14 @@ use crate::failure::{Failure, reason};
 use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
-use crate::render::{self, Base, RenderOptions, Shared};
+use crate::probes::Env;
+use crate::render::{self, Base, RenderOptions};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, WatchView};
 use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
-use crate::system::TargetInfo;
 use crate::types::Type;
 use prefix_writer::PrefixWriter;
 
@@ -86,9 +86,8 @@ pub(crate) struct ManagedRun {
 /// The program to run.
 pub(crate) struct LaunchInput<'a> {
     pub artifact: &'a Artifact,
-    pub settings: &'a Settings,
-    pub sys: &'a dyn TargetInfo,
-    /// Receives the final maps.
+    pub env: Env<'a>,
+    /// Gets the final maps.
     pub on_end: Option<OnEnd>,
     /// Called once the programs are loaded.
     pub loaded: &'a mut dyn FnMut(),
@@ -176,7 +175,8 @@ pub(crate) fn child(command: &str) -> Result<Child, Failure> {
 
 /// Loads a compiled script and runs it to its end.
 pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Child>) -> Result<RunResult, RunError> {
-    let (run, LaunchInput { artifact, settings, sys, on_end, loaded }) = (launch.run, given);
+    let (run, LaunchInput { artifact, env, on_end, loaded }) = (launch.run, given);
+    let settings = env.settings;
     let to = Destinations::of(run)?;
     let shared = to.format.shared;
     let with_state = to.formats().any(|format| format.state);
@@ -233,7 +233,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         asked: (!run.quiet && run.warnings).then(|| launch.asked(settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
-    let mut session = runtime::load(artifact, settings, sys, options).map_err(RunError::Refused)?;
+    let mut session = runtime::load(artifact, &env, options).map_err(RunError::Refused)?;
     session.set_child(child.take());
     loaded();
 

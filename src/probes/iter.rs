@@ -107,7 +107,7 @@ impl ProbeKind for Iter {
                 return Err(d.help("iter:bpf_map iterates over all maps"));
             }
             let of_tasks = objects(name, env.sys).any(|f| f.name == "task");
-            let option = match (env.settings.pid, &env.settings.invocation.cgroup) {
+            let option = match (env.settings.pid, &env.invocation.cgroup) {
                 (Some(_), _) => "-p",
                 (None, Some(_)) => "--cgroup",
                 (None, None) => return Ok(()),
@@ -116,7 +116,7 @@ impl ProbeKind for Iter {
                 let message = format!("{option} limits only iterators over tasks and their resources, not iter:{name}");
                 return Err(Diagnostic::error("unsupported-in-probe", point.span, message).help(format!("remove {option}")));
             }
-            if let Some(within) = &env.settings.invocation.cgroup
+            if let Some(within) = &env.invocation.cgroup
                 && (within.level.is_none() || path_to_cgroup(env.sys).is_none())
             {
                 let message = format!("{option} cannot limit an iterator here: the depth of the cgroup or the layout of tasks is unknown");
@@ -232,7 +232,7 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
         let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
         e.if_(other, |e| e.ret(None));
     }
-    if let Some((id, level)) = env.settings.invocation.cgroup.as_ref().and_then(|c| Some((c.id, c.level?))) {
+    if let Some((id, level)) = env.invocation.cgroup.as_ref().and_then(|c| Some((c.id, c.level?))) {
         return_if_other_cgroup(e, task, id, level, env.sys);
     }
 }

@@ -21,13 +21,14 @@ mod watchpoint;
 pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use bitflags::bitflags;
 
 use crate::diag::{Diagnostic, Span};
 pub use crate::emit::ProgramType;
 use crate::emit::{Builder, Operand};
-use crate::settings::{Mechanism, Settings};
+use crate::settings::{Invocation, Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::instructions::InstructionBoundary;
 pub use crate::system::matches;
@@ -185,12 +186,23 @@ impl Lowering {
     }
 }
 
-/// The facts that the expansion of wildcards may use.
+/// The facts that the stages from checking to loading may use.
+#[derive(Clone, Copy)]
 pub struct Env<'a> {
     /// The target kernel.
     pub sys: &'a dyn TargetInfo,
     /// Settings of the run.
     pub settings: &'a Settings,
+    /// The other facts of the run.
+    pub invocation: &'a Invocation,
+}
+
+impl<'a> Env<'a> {
+    /// Of no run in particular.
+    pub fn new(sys: &'a dyn TargetInfo, settings: &'a Settings) -> Self {
+        static NO_RUN: LazyLock<Invocation> = LazyLock::new(Invocation::default);
+        Self { sys, settings, invocation: &NO_RUN }
+    }
 }
 
 /// The names and the syntax of a kind.

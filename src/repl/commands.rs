@@ -19,7 +19,7 @@ use crate::frontend::entry::Text;
 use crate::input;
 use crate::list;
 use crate::output_files::{self, Outputs};
-use crate::probes::{self, Env};
+use crate::probes;
 use crate::render::{RenderOptions, Renderer};
 use crate::runtime::cost::{self, Cost};
 use crate::sema::{dump, hir};
@@ -198,7 +198,7 @@ impl Prompt {
         let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
-            match entries::evaluate(&compiled.artifact, &entry.checked.settings, world.named(), renderer, &world.sys) {
+            match entries::evaluate(&compiled.artifact, &entry.checked.env(&world.sys), world.named(), renderer) {
                 Ok((out, _)) => return Ok(out),
                 Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
@@ -273,8 +273,7 @@ fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
 fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
     let world = &prompt.world;
     let mut out = Vec::new();
-    let found = world
-        .among(|among| among.with_types(|sys| list::list(Some(pattern), &Env { sys, settings: &world.run.settings }, verbose, &mut out)));
+    let found = world.among(|among| among.with_types(|sys| list::list(Some(pattern), &world.run.env(sys), verbose, &mut out)));
     prompt.say(&String::from_utf8_lossy(&out));
     found.map(|()| Next::Go)
 }

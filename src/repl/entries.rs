@@ -14,11 +14,11 @@ use anyhow::Context;
 
 use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
+use crate::probes::Env;
 use crate::render::{self, RenderOptions, Renderer};
 use crate::runtime::{self, Options, Parts, Remote};
 use crate::sema::hir;
-use crate::settings::{MapLayout, Settings};
-use crate::system::TargetInfo;
+use crate::settings::{Invocation, MapLayout, Settings};
 use crate::system::machine::live::Live;
 use crate::terminal::Canvas;
 
@@ -115,6 +115,8 @@ pub struct Start<'a> {
     pub artifact: Artifact,
     /// The settings with which it was compiled.
     pub settings: Settings,
+    /// The other facts of the run.
+    pub invocation: Invocation,
     /// Maps of earlier entries.
     pub maps: NamedMaps,
     /// Options of the command line.
@@ -131,7 +133,7 @@ pub struct Start<'a> {
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
-    let Start { number, text, artifact, settings, maps, run, printer, file, gone } = start;
+    let Start { number, text, artifact, settings, invocation, maps, run, printer, file, gone } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (say, said) = mpsc::channel();
@@ -157,10 +159,11 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
             maps,
             ..Options::default()
         };
-        let ran = runtime::load(&artifact, &settings, &sys, options).and_then(|mut session| {
-            let _ = say.send(Progress::Loaded(session.parts()?));
-            session.run(&mut *renderer?, &mut out, &mut err)
-        });
+        let ran =
+            runtime::load(&artifact, &Env { sys: &sys, settings: &settings, invocation: &invocation }, options).and_then(|mut session| {
+                let _ = say.send(Progress::Loaded(session.parts()?));
+                session.run(&mut *renderer?, &mut out, &mut err)
+            });
         drop((out, err));
         // set before the other side learns of a failure, so that a failed entry never appears to run
         ended.store(true, Ordering::SeqCst);
@@ -213,17 +216,11 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
 /// Runs something that terminates on this thread: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
-pub fn evaluate(
-    artifact: &Artifact,
-    settings: &Settings,
-    maps: NamedMaps,
-    renderer: &mut dyn Renderer,
-    sys: &dyn TargetInfo,
-) -> Result<(Vec<u8>, Parts), EntryError> {
+pub fn evaluate(artifact: &Artifact, env: &Env, maps: NamedMaps, renderer: &mut dyn Renderer) -> Result<(Vec<u8>, Parts), EntryError> {
     let remote = Arc::new(Remote::new()?);
     let options = Options { quiet: true, managed_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut session = runtime::load(artifact, settings, sys, options)?;
+    let mut session = runtime::load(artifact, env, options)?;
     let parts = session.parts()?;
     interruptibly(&remote, || session.run(renderer, &mut out, &mut err))?;
     out.extend_from_slice(&err);

@@ -127,7 +127,7 @@ impl Line {
             return (from, files(rest, ":").into_iter().map(|path| format!("{first}:{path}")).collect());
         }
         let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
-        let env = Env { sys: &self.world.sys, settings: &settings };
+        let env = Env { sys: &self.world.sys, settings: &settings, invocation: &self.world.run.invocation };
         let mut pattern: Vec<String> = rest.split(':').map(str::to_owned).collect();
         if let Some(last) = pattern.last_mut() {
             last.push('*');
@@ -184,7 +184,7 @@ impl Line {
         let script = &entry.checked.script;
         let sys: &dyn TargetInfo = &self.world.sys;
         if args {
-            let env = Env { sys, settings: &entry.checked.settings };
+            let env = entry.checked.env(sys);
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
             let context = site.kind.context(site, &env).map(|c| c.fields).unwrap_or_default();
             let more = site.kind.fields(site, &env).unwrap_or_default();

@@ -462,8 +462,12 @@ impl Prompt {
         let world = self.world.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
         if what == EntryKind::Value {
-            let (out, mut parts) =
-                entries::evaluate(artifact, settings, world.named(), &mut *entries::renderer(&world.run, settings, None)?, &world.sys)?;
+            let (out, mut parts) = entries::evaluate(
+                artifact,
+                &entry.checked.env(&world.sys),
+                world.named(),
+                &mut *entries::renderer(&world.run, settings, None)?,
+            )?;
             self.keep(entry, &mut parts);
             self.printer.wait_until_idle(PATIENCE);
             plainly(&self.value(entry, &out));
@@ -489,6 +493,7 @@ impl Prompt {
             text: entry.text.typed.clone(),
             artifact: artifact.clone(),
             settings: settings.clone(),
+            invocation: entry.checked.invocation.clone(),
             maps: world.named(),
             run: &world.run,
             printer: &self.printer,

@@ -27,7 +27,7 @@ use crate::emit::stamped;
 use crate::host::{Host, Reader};
 use crate::output::{FinalResults, Output, Source};
 use crate::render::{Rendered, Renderer};
-use crate::settings::Settings;
+use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
 use crate::value::{Counts, Frame, MapView, Pos, Value};
@@ -42,6 +42,7 @@ pub(super) struct RunContext<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) manifest: &'a Manifest,
     pub(super) settings: &'a Settings,
+    pub(super) invocation: &'a Invocation,
     pub(super) symbols: &'a Symbols,
     pub(super) signals: &'a Signals,
     pub(super) boot_to_unix_ns: u64,
@@ -110,11 +111,12 @@ pub(super) struct RunContext<'a> {
 
 impl<'a> RunContext<'a> {
     pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        let SessionCx { loaded, symbols, signals, manifest, settings, boot_to_unix_ns } = cx;
+        let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns } = cx;
         Self {
             loaded,
             manifest,
             settings,
+            invocation,
             symbols,
             signals,
             boot_to_unix_ns: *boot_to_unix_ns,
@@ -146,7 +148,7 @@ impl<'a> RunContext<'a> {
             printed: Vec::new(),
             silent: false,
             emptied: BTreeSet::new(),
-            stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
+            stacks: Stacks::new(loaded, manifest, invocation.shares_maps),
             timed: None,
             shares_output: false,
             throttle: None,
@@ -227,7 +229,7 @@ impl<'a> RunContext<'a> {
 
     /// Passes the time of a record to the renderer, if the record has one.
     pub(super) fn date(&mut self, record: &[u8]) {
-        if self.settings.invocation.stamps
+        if self.invocation.stamps
             && let Some(stamp) = record.get(4..8).and_then(|bytes| bytes.try_into().ok())
         {
             let at = stamped(u32::from_ne_bytes(stamp), load::clock(DynamicClockId::Known(ClockId::Boottime)));
@@ -339,7 +341,7 @@ impl<'a> RunContext<'a> {
     /// Clears a map. Clearing a large map takes the kernel a while, so at the end it is only marked.
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
-        if self.in_end && !self.settings.invocation.shares_maps && !at.array {
+        if self.in_end && !self.invocation.shares_maps && !at.array {
             self.emptied.insert(map);
             return Ok(());
         }

@@ -36,8 +36,8 @@ use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
 use crate::output::{FinalResults, Output};
-use crate::probes::Attach;
-use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Overhead, Settings};
+use crate::probes::{Attach, Env};
+use crate::settings::{CacheUserSymbols, Invocation, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
 use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
@@ -254,18 +254,15 @@ struct SessionCx<'a> {
     signals: signals::Signals,
     manifest: &'a Manifest,
     settings: &'a Settings,
+    invocation: &'a Invocation,
     boot_to_unix_ns: u64,
 }
 
 /// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
 ///
 /// Errors: [`VerifierError`] by the verifier, [`NotPermitted`], or other errors of libbpf or the machine, in a chain.
-pub fn load<'a>(
-    artifact: &'a Artifact,
-    settings: &'a Settings,
-    sys: &'a dyn TargetInfo,
-    mut options: Options,
-) -> anyhow::Result<Session<'a>> {
+pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> anyhow::Result<Session<'a>> {
+    let Env { sys, settings, invocation } = *env;
     let signals = match &options.managed_by {
         Some(remote) => signals::Signals::managed_by(remote.clone()),
         None => signals::Signals::catch().context("cannot catch signals")?,
@@ -320,7 +317,7 @@ pub fn load<'a>(
     let mut session = Session {
         links: attach::Links::default(),
         source: source::Source::new(ring, events),
-        cx: SessionCx { loaded, symbols, signals, manifest, settings, boot_to_unix_ns },
+        cx: SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns },
         watched,
         target,
         sys,
@@ -344,9 +341,9 @@ pub fn load<'a>(
 /// Loads a compiled script into the kernel, including verification, and unloads it. Nothing is attached.
 ///
 /// Errors: as for [`load()`].
-pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> anyhow::Result<()> {
+pub fn try_load(artifact: &Artifact, env: &Env) -> anyhow::Result<()> {
     let context = load::LoadContext { child: 0, maps: &[] };
-    load::load(artifact, settings, sys, context, load::LogSelection::default(), &mut |_| {}).map(drop)
+    load::load(artifact, env.settings, env.sys, context, load::LogSelection::default(), &mut |_| {}).map(drop)
 }
 
 impl Session<'_> {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{CgroupFilter, Settings};
+use crate::settings::{CgroupFilter, Invocation, Settings};
 use crate::system::machine::cgroup;
 
 /// The interval between two checks.
@@ -17,8 +17,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Nothing is watched if no warnings are wanted.
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self { of: settings.invocation.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
+    pub(super) fn new(settings: &Settings, invocation: &Invocation) -> Self {
+        Self { of: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
     }
 
     /// The warning, once; checks only at intervals.

@@ -19,8 +19,8 @@ use super::source::{STRAGGLERS, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
 use super::{
-    Child, Exit, Options, Scrapes, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files, run_by_hand,
-    unhit,
+    Child, Exit, Options, Scrapes, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files,
+    run_by_hand, unhit_probes,
 };
 use crate::codegen::artifact::Manifest;
 use crate::host::Host;
@@ -45,7 +45,7 @@ impl Session<'_> {
         let context = RunContext::new(&self.cx, renderer, out, err);
         let mut events = EventLoop {
             child: self.child.take(),
-            cgroup: removed_cgroup::Watch::new(self.cx.settings),
+            cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
             scrapes: self.options.scrapes.clone(),
             ran: begun.ran,
             waits: waits(self.cx.manifest, &self.options),

@@ -137,8 +137,8 @@ macro_rules! object {
 fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (Heard, anyhow::Result<Exit>) {
     let sys = Live::new();
     let mut heard = Heard::default();
-    let result =
-        load(artifact, settings, &sys, options).and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
+    let result = load(artifact, &Env::new(&sys, settings), options)
+        .and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
     heard.0 = heard.0.clone();
     (heard, result)
 }
@@ -270,7 +270,7 @@ fn every_mechanism_counts_and_leaves() {
     });
     let heard = Heard::default();
     let settings = Settings::default();
-    let mut session = load(&artifact, &settings, &sys, Options::default()).map_err(|e| format!("{e:#}")).unwrap();
+    let mut session = load(&artifact, &Env::new(&sys, &settings), Options::default()).map_err(|e| format!("{e:#}")).unwrap();
     let exit = session.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
     let start = Instant::now();
     drop(session);
@@ -460,7 +460,7 @@ fn nothing_is_lost_in_silence() {
     let artifact = Artifact { elf, manifest };
     let sys = Live::new();
     let settings = Settings { perf_rb_pages: 64, ..Settings::default() };
-    let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
+    let mut session = load(&artifact, &Env::new(&sys, &settings), Options::default()).unwrap();
     let caller = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(100));
         for _ in 0..400_000 {
@@ -531,7 +531,7 @@ fn a_slow_record_has_none_lost() {
     let sys = Live::new();
     // 64 KiB: less than three bursts of 24-byte records; four times that may wait in memory
     let settings = Settings { perf_rb_pages: 16, ..Settings::default() };
-    let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
+    let mut session = load(&artifact, &Env::new(&sys, &settings), Options::default()).unwrap();
     let (go_on, wait) = std::sync::mpsc::channel();
     let caller = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));

@@ -302,6 +302,7 @@ impl BodyChecker<'_> {
             span,
             args: &given.facts,
             settings: env.settings,
+            invocation: env.invocation,
             sys: env.sys,
             site: self.site,
             notes: RefCell::default(),

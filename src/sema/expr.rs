@@ -24,7 +24,7 @@ impl BodyChecker<'_> {
             ast::ExprKind::Str(s) => self.string(s, span),
             ast::ExprKind::Bool(b) => fold::boolean(*b, span),
             ast::ExprKind::Param(n) => self.param(*n, span),
-            ast::ExprKind::ParamCount => fold::literal(self.env.settings.invocation.params.len() as u64, span),
+            ast::ExprKind::ParamCount => fold::literal(self.env.invocation.params.len() as u64, span),
             ast::ExprKind::Ident(name) => self.name(name, span),
             ast::ExprKind::Var(name) => self.var(name, span),
             ast::ExprKind::Map { name, key } => self.map(name, key.as_deref(), span),
@@ -91,7 +91,7 @@ impl BodyChecker<'_> {
 
     /// The text of `$n`.
     pub fn param_text(&self, n: u32) -> Option<String> {
-        (n as usize).checked_sub(1).and_then(|i| self.env.settings.invocation.params.get(i)).cloned()
+        (n as usize).checked_sub(1).and_then(|i| self.env.invocation.params.get(i)).cloned()
     }
 
     /// A tuple's value.

@@ -27,10 +27,10 @@ fn value(e: &ast::Expr, world: &CheckContext, depth: u32) -> Option<Expr> {
     match &e.kind {
         ast::ExprKind::Int(n) => Some(fold::literal(*n, e.span)),
         ast::ExprKind::Param(n) => {
-            let text = (*n as usize).checked_sub(1).and_then(|i| world.settings.invocation.params.get(i))?;
+            let text = (*n as usize).checked_sub(1).and_then(|i| world.invocation.params.get(i))?;
             fold::parse_int(text)
         }
-        ast::ExprKind::ParamCount => Some(fold::literal(world.settings.invocation.params.len() as u64, e.span)),
+        ast::ExprKind::ParamCount => Some(fold::literal(world.invocation.params.len() as u64, e.span)),
         ast::ExprKind::Ident(name) => named(name, world, depth),
         ast::ExprKind::Call { name, args } if args.is_empty() => named(&name.name, world, depth),
         ast::ExprKind::Comptime(e) => inner(e),

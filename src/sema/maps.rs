@@ -9,7 +9,7 @@ use super::hir;
 use super::types::{InferredType, WeakSign, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
-use crate::settings::Settings;
+use crate::settings::{Invocation, Settings};
 use crate::types::{Int, Type};
 
 /// Maximum number of keys of a hash map: `htab_map_alloc` of kernel/bpf/hashtab.c rounds it up to a power of two, and the buckets,
@@ -110,9 +110,9 @@ const ROOM: u32 = 64;
 
 impl Maps {
     /// No maps except for declared and predefined ones.
-    pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], settings: &Settings) -> Self {
+    pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], invocation: &Invocation) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
-        Self { declared, given, room: if settings.invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
+        Self { declared, given, room: if invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
     }
 
     /// The initial types of a predefined map.

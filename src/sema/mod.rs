@@ -35,7 +35,7 @@ use crate::builtins::{self, Builtin};
 use crate::cdecl;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, Shared, shared};
-use crate::settings::Settings;
+use crate::settings::{Invocation, Settings};
 use crate::syntax::ast;
 use crate::system::{Feature, SHORT_KEY, TargetInfo};
 use crate::types::Type;
@@ -50,8 +50,8 @@ use probes::Job;
 ///
 /// # Errors
 /// All errors and warnings, in order of place.
-pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    check_with(script, sys, settings, &Tables::REAL, &[])
+pub fn check(script: &ast::Script, env: &Env) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    check_with(script, env, &Tables::REAL, &[])
 }
 
 /// Like [`check`], for a script that finds these maps when it starts. It may use them without assigning them, and
@@ -59,13 +59,8 @@ pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) ->
 ///
 /// # Errors
 /// As for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
-pub fn check_among(
-    script: &ast::Script,
-    sys: &dyn TargetInfo,
-    settings: &Settings,
-    given: &[hir::Map],
-) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    check_with(script, sys, settings, &Tables::REAL, given)
+pub fn check_among(script: &ast::Script, env: &Env, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    check_with(script, env, &Tables::REAL, given)
 }
 
 /// The tables that the checker uses: the real ones, or those of a test.
@@ -85,6 +80,7 @@ impl Tables {
 pub(crate) struct CheckContext<'a> {
     sys: &'a dyn TargetInfo,
     settings: &'a Settings,
+    invocation: &'a Invocation,
     tables: &'a Tables,
     /// The script's macros.
     macros: Vec<&'a ast::Macro>,
@@ -110,16 +106,11 @@ const FREE_PASSES: u32 = 10;
 /// Maximum number of passes.
 const MOST_PASSES: u32 = 50;
 
-fn check_with(
-    script: &ast::Script,
-    sys: &dyn TargetInfo,
-    settings: &Settings,
-    tables: &Tables,
-    given: &[hir::Map],
-) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    let Env { sys, settings, invocation } = *env;
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let declared = cdecl::wanted(script, settings).then(|| cdecl::read(script, sys, settings)).map(|(declared, found)| {
+    let declared = cdecl::wanted(script, settings).then(|| cdecl::read(script, env)).map(|(declared, found)| {
         diags.extend(found);
         if settings.verbose {
             diags.extend(declared.notes().into_iter().map(|(span, note)| Diagnostic::warning("c-include", span, note)));
@@ -127,11 +118,22 @@ fn check_with(
         declared
     });
     let sys = declared.as_ref().map_or(sys, |d| d as &dyn TargetInfo);
+    let env = Env { sys, ..*env };
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
-    let world = CheckContext { sys, settings, tables, macros, library: &script.library, functions, defines, exhausted: Cell::new(false) };
-    let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
-    let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
+    let world = CheckContext {
+        sys,
+        settings,
+        invocation,
+        tables,
+        macros,
+        library: &script.library,
+        functions,
+        defines,
+        exhausted: Cell::new(false),
+    };
+    let mut maps = Maps::new(declarations(script, &world, &mut diags), given, invocation);
+    let jobs = probes::expand(script, &world, &env, tables, &mut diags);
     let incomplete = failed(&diags);
 
     let Inferred { states, unused, mut results, diags: mut unused_diags } = infer(&world, &mut maps, &jobs, &mut diags)?;
@@ -144,14 +146,14 @@ fn check_with(
             diags.append(&mut body.diags);
         }
         circular(job, bodies, &mut diags);
-        merge_sites(job, bodies, &Env { sys, settings }, &mut probes);
+        merge_sites(job, bodies, &env, &mut probes);
     }
     if !failed(&diags) {
         diags.extend(probes.iter().filter_map(call_depth::check));
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
-    options::check_declarations(&mut uses, script, settings, &mut diags);
+    options::check_declarations(&mut uses, script, invocation, &mut diags);
     let map_table = maps.finish(settings, |name| uses::mentions_map(&world, script, name), &mut diags);
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));

@@ -6,7 +6,7 @@ use super::uses;
 use crate::builtins::options::{ScriptOption, declared};
 use crate::builtins::{ArgInfo, Lit};
 use crate::diag::{Diagnostic, Span};
-use crate::settings::Settings;
+use crate::settings::Invocation;
 use crate::syntax::ast::{self, Expr, ExprKind, UnOp};
 use crate::types::Type;
 
@@ -52,7 +52,7 @@ fn literal(arg: &ast::Arg) -> ArgInfo {
 }
 
 /// Checks all declarations together: declarations of the same option must agree, and each given option must be declared.
-pub fn check_declarations(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) {
+pub fn check_declarations(uses: &mut Vec<ScriptOption>, script: &ast::Script, invocation: &Invocation, diags: &mut Vec<Diagnostic>) {
     uses.sort_by_key(|o| (o.span.source, o.span.start));
     let mut known: Vec<ScriptOption> = Vec::new();
     for o in uses.drain(..) {
@@ -77,7 +77,7 @@ pub fn check_declarations(uses: &mut Vec<ScriptOption>, script: &ast::Script, se
             known.push(o);
         }
     }
-    for (name, _) in &settings.invocation.options {
+    for (name, _) in &invocation.options {
         if known.iter().any(|k| k.name == *name) {
             continue;
         }

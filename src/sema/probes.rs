@@ -13,7 +13,7 @@ use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Severity, Span};
 use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite};
-use crate::settings::{MissingProbes, Mode, Settings};
+use crate::settings::{Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 
 /// A script's probe and the sites of its attach points.
@@ -180,30 +180,30 @@ fn expand_point(
     diags: &mut Vec<Diagnostic>,
 ) -> Result<Vec<ProbeSite>, Diagnostic> {
     let mut sites = Vec::new();
-    for settings in one_by_one(point, options, env.settings) {
-        if let Some(point) = with_given(point, options, &settings, diags) {
+    for invocation in one_by_one(point, options, env.invocation) {
+        if let Some(point) = with_given(point, options, &invocation, diags) {
             sites.extend(expand_given(point, env, tables)?);
         }
     }
     Ok(sites)
 }
 
-/// An option in an attach point may be a list, separated by commas (except within quotes): the settings for each element.
-fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], settings: &'s Settings) -> Vec<Cow<'s, Settings>> {
-    let mut all = vec![Cow::Borrowed(settings)];
+/// An option in an attach point may be a list, separated by commas (except within quotes): the arguments for each element.
+fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], invocation: &'s Invocation) -> Vec<Cow<'s, Invocation>> {
+    let mut all = vec![Cow::Borrowed(invocation)];
     let named = |o: &&ScriptOption| {
         let asks = |s: &Segment| s.text.split('$').skip(1).any(|t| t.strip_prefix(o.name.as_str()).is_some_and(ends_name));
         point.segments.iter().any(|s| !s.quoted && asks(s))
     };
     for option in options.iter().filter(named) {
-        let values = option.written(settings).map(|text| listed(&text)).unwrap_or_default();
+        let values = option.written(invocation).map(|text| listed(&text)).unwrap_or_default();
         if values.len() < 2 {
             continue;
         }
-        let each = |with: Cow<'s, Settings>| {
+        let each = |with: Cow<'s, Invocation>| {
             let one = |value: &String| {
                 let mut with = with.clone().into_owned();
-                with.invocation.options.push((option.name.clone(), Some(value.clone())));
+                with.options.push((option.name.clone(), Some(value.clone())));
                 Cow::Owned(with)
             };
             values.iter().map(one).collect::<Vec<_>>()
@@ -306,7 +306,7 @@ fn no_match(point: &AttachPoint) -> Diagnostic {
 
 /// Substitutes positional parameters for `$1` and the script's options for `$name`, in unquoted parts. The substituted text
 /// may contain colons. The result is nothing if an option is empty or 0, which disables the attach point.
-fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings, diags: &mut Vec<Diagnostic>) -> Option<AttachPoint> {
+fn with_given(point: &AttachPoint, options: &[ScriptOption], invocation: &Invocation, diags: &mut Vec<Diagnostic>) -> Option<AttachPoint> {
     let mut segments = Vec::new();
     for segment in &point.segments {
         if segment.quoted || !segment.text.contains('$') {
@@ -319,7 +319,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
             text.push_str(&rest[..at]);
             rest = &rest[at + 1..];
             if let Some(after) = rest.strip_prefix('#') {
-                text.push_str(&settings.invocation.params.len().to_string());
+                text.push_str(&invocation.params.len().to_string());
                 rest = after;
                 continue;
             }
@@ -327,8 +327,8 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
             // of `$1st`, only the number
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let (name, after) = rest.split_at(if digits > 0 { digits } else { end });
-            let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.invocation.params.get(i));
-            let option = options.iter().find(|o| o.name == name).and_then(|o| o.written(settings));
+            let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| invocation.params.get(i));
+            let option = options.iter().find(|o| o.name == name).and_then(|o| o.written(invocation));
             match (param, option) {
                 (Some(Some(value)), _) => text.push_str(value),
                 (Some(None), _) => {

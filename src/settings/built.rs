@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, SETTINGS, Settings, UNDECIDED};
+use super::{Invocation, Mode, SETTINGS, Settings, UNDECIDED};
 
 /// Settings that a run of a compiled script needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -22,17 +22,17 @@ pub struct Built {
 
 impl Built {
     /// The settings of a compiled script.
-    pub fn of(settings: &Settings) -> Self {
+    pub fn of(settings: &Settings, invocation: &Invocation) -> Self {
         let decided = SETTINGS.iter().map(|row| (row.name.to_string(), (row.get)(settings))).filter(|(_, value)| value != UNDECIDED);
         Self {
             rows: decided.collect(),
             follow: settings.follow,
             warning_level: settings.warning_level,
             mode: settings.mode,
-            has_child: settings.invocation.has_child,
-            counts_unread: settings.invocation.counts_unread,
-            stamps: settings.invocation.stamps,
-            sends_origin: settings.invocation.sends_origin,
+            has_child: invocation.has_child,
+            counts_unread: invocation.counts_unread,
+            stamps: invocation.stamps,
+            sends_origin: invocation.sends_origin,
             max_events: settings.max_events,
             debug_dirs: settings.debug_dirs.clone(),
         }
@@ -63,13 +63,19 @@ impl Built {
         settings.mode = self.mode;
         settings.max_events = self.max_events;
         settings.debug_dirs.extend(self.debug_dirs.iter().cloned());
-        let run = &mut settings.invocation;
-        run.has_child = self.has_child;
-        run.counts_unread = self.counts_unread;
-        run.stamps = self.stamps;
-        run.sends_origin = self.sends_origin;
         settings.flags_again();
         Ok(settings)
+    }
+
+    /// The other facts of a run.
+    pub fn invocation(&self, given: &Invocation) -> Invocation {
+        Invocation {
+            has_child: self.has_child,
+            counts_unread: self.counts_unread,
+            stamps: self.stamps,
+            sends_origin: self.sends_origin,
+            ..given.clone()
+        }
     }
 }
 

@@ -156,8 +156,6 @@ pub struct Settings {
     pub no_features: Vec<Mechanism>,
     /// Settings from flags, with their values: they take precedence over the `config` block and the environment.
     pub flags: Vec<(&'static str, String)>,
-    /// Further facts about this run.
-    pub invocation: Invocation,
 }
 
 /// The facts of one run, which are not settings: its parameters, and what was found out for it.
@@ -228,8 +226,8 @@ impl Settings {
     }
 
     /// Does `followed` refer to a process and its descendants?
-    pub fn follows(&self) -> bool {
-        self.invocation.has_child || self.follow && self.pid.is_some()
+    pub fn follows(&self, invocation: &Invocation) -> bool {
+        invocation.has_child || self.follow && self.pid.is_some()
     }
 
     /// The only traced process; none if its descendants are traced as well.
@@ -286,7 +284,6 @@ impl Default for Settings {
             probe_filter: None,
             no_features: Vec::new(),
             flags: Vec::new(),
-            invocation: Invocation::default(),
         }
     }
 }

@@ -134,7 +134,7 @@ impl Machine {
 
     fn checked(&self, text: &str) -> Result<Checked, String> {
         let source = Source { name: "generated".into(), text: text.into() };
-        match frontend::check_text("generated", text, &*self.sys, &self.settings) {
+        match frontend::check_text("generated", text, &Env::new(&*self.sys, &self.settings)) {
             Ok(checked) => Ok(checked),
             Err(mut said) => {
                 said.0.retain(|d| d.severity == diag::Severity::Error);
@@ -165,14 +165,15 @@ impl Machine {
         let source = Source { name: "generated".into(), text: text.into() };
         let checked = self.checked(text);
         spent.check = used().saturating_sub(since);
-        let Checked { script, mut settings, .. } = match checked {
+        let Checked { script, mut settings, invocation, .. } = match checked {
             Ok(checked) => checked,
             Err(said) => return Err(Outcome::Check(said)),
         };
         let since = used();
         settings.no_features.extend(without);
-        let script = codegen::lower(script, &Env { sys: &*self.sys, settings: &settings });
-        let compiled = codegen::compile(&script, &settings, &*self.sys, std::slice::from_ref(&source), Dumps::default());
+        let env = Env { sys: &*self.sys, settings: &settings, invocation: &invocation };
+        let script = codegen::lower(script, &env);
+        let compiled = codegen::compile(&script, &env, std::slice::from_ref(&source), Dumps::default());
         spent.compile = used().saturating_sub(since);
         match compiled {
             Ok(compiled) => {
@@ -216,7 +217,7 @@ impl Machine {
     fn load(&self, artifact: &Artifact, run: bool, spent: &mut Spent) -> Outcome {
         let since = used();
         let options = Options { quiet: true, dry_run: !run, ..Options::default() };
-        let session = runtime::load(artifact, &self.settings, &*self.sys, options);
+        let session = runtime::load(artifact, &Env::new(&*self.sys, &self.settings), options);
         spent.load = used().saturating_sub(since);
         let mut session = match session {
             Ok(session) => session,

@@ -126,7 +126,7 @@ impl<'a> Wild<'a> {
             let text = text.replace("FIXTURE", fixture);
             let Ok(script) = machine.check(&format!("{text} {{ }}")) else { continue };
             let Some(site) = script.probes.first().and_then(|p| p.sites.first()) else { continue };
-            let Ok(context) = site.kind.context(site, &Env { sys: &*machine.sys, settings: &machine.settings }) else { continue };
+            let Ok(context) = site.kind.context(site, &Env::new(&*machine.sys, &machine.settings)) else { continue };
             // what may not be loaded here is of no use
             if machine.try_script(&format!("{text} {{ @ = 1; }}"), false).0.class() == "fine" {
                 points.push(Point { text, context });

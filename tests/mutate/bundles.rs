@@ -5,6 +5,7 @@ use rbt::bundle::{Bundle, BundleInfo, Variant};
 use rbt::codegen;
 use rbt::frontend::check_text;
 use rbt::launch::Described;
+use rbt::probes::Env;
 use rbt::settings::Settings;
 use rbt::system::fake::Fake;
 use rbt::system::portable::{RecordedAnswer, Requirements};
@@ -58,11 +59,10 @@ fn forged(whole: &[u8], description: &str, objects: &[u8]) -> Vec<u8> {
 fn whole(fake: &Fake) -> Result<Vec<u8>, String> {
     let recorder = Recorder::new(fake);
     let settings = Settings::default();
-    let checked = check_text("s.bt", SCRIPT, &recorder, &settings).map_err(|e| format!("{e:?}"))?;
-    let compiled =
-        codegen::compile(&checked.script, &checked.settings, &recorder, &[], Default::default()).map_err(|e| format!("{e:?}"))?;
+    let checked = check_text("s.bt", SCRIPT, &Env::new(&recorder, &settings)).map_err(|e| format!("{e:?}"))?;
+    let compiled = codegen::compile(&checked.script, &checked.env(&recorder), &[], Default::default()).map_err(|e| format!("{e:?}"))?;
     let asked: Vec<RecordedAnswer> = recorder.portable()?.into_questions().map(|question| RecordedAnswer::new(question, fake)).collect();
     let variant = Variant::new(compiled.artifact, Vec::new(), Requirements::new(&asked, &BTreeSet::new(), &[]));
     let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
-    Bundle::new(vec![variant], &settings, Described::default(), fake, about).to_bytes().map_err(|e| e.message)
+    Bundle::new(vec![variant], &Env::new(fake, &settings), Described::default(), about).to_bytes().map_err(|e| e.message)
 }

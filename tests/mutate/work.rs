@@ -1,6 +1,7 @@
 //! Runs scripts through everything that is tested, in a process that may crash.
 
 use rbt::diag::Source;
+use rbt::probes::Env;
 use rbt::settings::{Invocation, Settings};
 use rbt::syntax::ast::Script;
 use rbt::system::TargetInfo;
@@ -56,9 +57,9 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
         options: if text.contains("getopt(\"n\"") { vec![("n".into(), Some("5".into()))] } else { Vec::new() },
         ..Invocation::default()
     };
-    let settings = Settings { allow_unsafe: true, invocation, ..Settings::default() };
+    let settings = Settings { allow_unsafe: true, ..Settings::default() };
     for sys in systems {
-        let checked = match frontend::check_text("t", text, sys, &settings) {
+        let checked = match frontend::check_text("t", text, &Env { sys, settings: &settings, invocation: &invocation }) {
             Ok(checked) => checked,
             Err(wrong) => {
                 told(wrong, text)?;
@@ -66,11 +67,11 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
             }
         };
         stages[1] = true;
-        told(checked.warnings, text)?;
+        told(checked.warnings.clone(), text)?;
         if compiles {
             stages[2] = true;
             let source = [Source { name: "t".into(), text: text.into() }];
-            let compiled = codegen::compile(&checked.script, &checked.settings, sys, &source, Default::default());
+            let compiled = codegen::compile(&checked.script, &checked.env(sys), &source, Default::default());
             match compiled {
                 // Features that the synthetic kernel lacks.
                 Err(e) if e.messages.is_empty() && !e.diagnostics.is_empty() => told(rbt::diag::Diagnostics(e.diagnostics), text)?,

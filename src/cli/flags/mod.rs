@@ -20,7 +20,7 @@ use super::values::{color, output_color};
 use super::{Expected, Program, Run};
 use crate::failure::Failure;
 use crate::runtime::Buffering;
-use crate::settings::{SETTINGS, Setting, Settings};
+use crate::settings::{Invocation, SETTINGS, Setting, Settings};
 
 /// A group of flags that help shows together.
 pub(super) struct FlagGroup {
@@ -400,6 +400,7 @@ fn blank() -> Run {
     Run {
         program: Program::Stdin,
         settings: Settings::default(),
+        invocation: Invocation::default(),
         words: Vec::new(),
         child: None,
         outputs: Vec::new(),

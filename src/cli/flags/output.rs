@@ -21,7 +21,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
                    not run or lost events leave an expectation undecided",
             hyphens: true,
             takes: FlagValue::Text("EXPRESSION", |d, text| {
-                d.run.settings.invocation.counts_unread = true;
+                d.run.invocation.counts_unread = true;
                 d.run.expected.texts.push(text.into());
                 Ok(())
             }),
@@ -34,7 +34,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             help: "Read expectations from a file, one per line; # starts a comment (may be repeated)",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
-                d.run.settings.invocation.counts_unread = true;
+                d.run.invocation.counts_unread = true;
                 d.run.expected.files.push(path);
                 Ok(())
             }),
@@ -86,7 +86,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
-                d.run.settings.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
+                d.run.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
                 d.run.outputs.push(path);
                 Ok(())
             }),
@@ -102,7 +102,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             help: "Output format; overrides file extensions",
             takes: FlagValue::Word("FORMAT", formats, |d, word| {
                 let name = one_of(word, &formats(), "format")?;
-                d.run.settings.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
+                d.run.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
                 d.run.format = Some(name);
                 Ok(())
             }),
@@ -174,7 +174,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             takes: FlagValue::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
                 d.run.otlp = Some(crate::otlp::Config::new(text, &var)?);
-                d.run.settings.invocation.sends_origin = true;
+                d.run.invocation.sends_origin = true;
                 Ok(())
             }),
             verbs: Verbs::Show,

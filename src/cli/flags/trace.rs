@@ -32,7 +32,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             hyphens: true,
             takes: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
-                d.run.settings.invocation.has_child = true;
+                d.run.invocation.has_child = true;
                 d.run.child = Some(text.into());
                 Ok(())
             }),

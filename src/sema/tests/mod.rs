@@ -256,9 +256,13 @@ const MACHINE: &str = "
 ";
 
 fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnostics), Diagnostics> {
+    run_with(text, settings, &Invocation::default())
+}
+
+fn run_with(text: &str, settings: &Settings, invocation: &Invocation) -> Result<(super::hir::Script, Diagnostics), Diagnostics> {
     let sys = Fake::new(MACHINE).unwrap();
     let script = crate::syntax::parse(&Source { name: "t".into(), text: text.into() })?;
-    check_with(&script, &sys, settings, &TABLES, &[])
+    check_with(&script, &Env { sys: &sys, settings, invocation }, &TABLES, &[])
 }
 
 /// The dump of a correct script.
@@ -464,15 +468,16 @@ fn macros_stand_for_their_bodies() {
 
 #[test]
 fn parameters() {
-    let settings = with_params(vec!["12".into(), "abc".into()]);
-    let (script, d) = run("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &settings).unwrap();
+    let given = with_params(vec!["12".into(), "abc".into()]);
+    let (script, d) =
+        run_with("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &Settings::default(), &given).unwrap();
     let text = dump(&script);
     for n in ["$a = 12", "$b = \"abc\"", "str(\"12\")", "$d = 2", "$e = 0", "str(\"bc\")"] {
         assert!(text.contains(n), "{n}\n{text}");
     }
     assert_eq!(d.0.iter().map(|d| d.code).collect::<Vec<_>>(), ["missing-parameter"]);
-    let settings = with_params(vec!["sched".into()]);
-    let (script, _) = run("tracepoint:$1:sched_switch { exit(); }", &settings).unwrap();
+    let given = with_params(vec!["sched".into()]);
+    let (script, _) = run_with("tracepoint:$1:sched_switch { exit(); }", &Settings::default(), &given).unwrap();
     assert_eq!(script.probes[0].sites[0].name, "tracepoint:sched:sched_switch");
 }
 
@@ -524,7 +529,9 @@ fn keys_beyond_what_the_kernel_takes() {
         let names = |n| vec!["args.comm"; n].join(", ");
         let text = format!("tracepoint:sched:sched_wakeup {{ @long[{}] = 1; @short[{}] = 1; }}", names(33), names(30));
         let script = crate::syntax::parse(&Source { name: "t".into(), text }).unwrap();
-        check_with(&script, &sys, &Settings::default(), &TABLES, &[]).err().map(|d| d.0.iter().map(|d| d.code).collect::<Vec<_>>())
+        check_with(&script, &Env::new(&sys, &Settings::default()), &TABLES, &[])
+            .err()
+            .map(|d| d.0.iter().map(|d| d.code).collect::<Vec<_>>())
     };
     assert_eq!(with(""), None);
     assert_eq!(with("feature ShortKeys;"), Some(vec!["key-too-long"]));
@@ -542,6 +549,6 @@ fn every_unroll_can_be_a_loop() {
     assert_eq!(dump(&script).matches("for ").count(), 8, "{}", dump(&script));
 }
 
-fn with_params(params: Vec<String>) -> Settings {
-    Settings { invocation: Invocation { params, ..Invocation::default() }, ..Settings::default() }
+fn with_params(params: Vec<String>) -> Invocation {
+    Invocation { params, ..Invocation::default() }
 }

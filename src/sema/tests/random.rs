@@ -146,7 +146,7 @@ fn random_scripts_do_no_harm() {
         grow(shape, 1 + (round % 4) as u32, &mut next, &mut text);
         let Ok(script) = crate::syntax::parse(&Source { name: "t".into(), text: text.clone() }) else { continue };
         parsed += 1;
-        if let Ok((script, _)) = check_with(&script, &sys, &Settings::default(), &TABLES, &[]) {
+        if let Ok((script, _)) = check_with(&script, &Env::new(&sys, &Settings::default()), &TABLES, &[]) {
             passed += 1;
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| promise::holds(&script))).is_err() {
                 panic!("{text}\n{}", dump(&script));
