@@ -3,6 +3,7 @@
 //! [`Value`] is closed: each renderer matches all of it.
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -225,7 +226,7 @@ pub struct Stack {
     /// True for kernel frames.
     pub kernel: bool,
     /// Leaf first; inlined frames precede the frame into which they were inlined.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// A frame of a stack.

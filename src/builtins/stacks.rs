@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::types::{Deferred, Int, Space, Type};
 use crate::value::{Frame, Stack, StackMode, Value};
+use std::sync::Arc;
 
 /// The stack's ID.
 const KERNEL: &str = "kstack";
@@ -482,11 +483,11 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
 }
 
 /// Python and native frames, in order.
-fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Frame> {
+fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Arc<Frame>> {
     let mut frames = Vec::new();
     for part in words.chunk_by(|a, b| is_frame(*a) == is_frame(*b)) {
         if part.first().is_some_and(|word| is_frame(*word)) {
-            frames.extend(part.iter().map(|word| frame_of_word(*word, host)));
+            frames.extend(part.iter().map(|word| Arc::new(frame_of_word(*word, host))));
         } else {
             frames.extend(host.user_frames(pid, part, resolve));
         }
@@ -500,7 +501,7 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
     let addrs = if id == 0 { Some(Vec::new()) } else { host.stack(tag.params[1], id) };
     let Some(mut addrs) = addrs else {
         let frame = Frame { symbol: Some(NOT_KEPT.into()), ..Frame::default() };
-        return Stack { mode, kernel, frames: vec![frame] };
+        return Stack { mode, kernel, frames: vec![Arc::new(frame)] };
     };
     let cut = addrs.pop_if(|last| !kernel && *last >= CUT).map(|word| word - CUT);
     addrs.truncate(tag.params[1] as usize);
@@ -512,7 +513,7 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
     }
     if let Some(reason) = cut {
         let text = why_cut(reason, addrs.len(), frames.last().and_then(|frame| frame.module.as_deref()));
-        frames.push(Frame { symbol: Some(text), ..Frame::default() });
+        frames.push(Arc::new(Frame { symbol: Some(text), ..Frame::default() }));
     }
     Stack { mode, kernel, frames }
 }

@@ -1,5 +1,7 @@
 //! Handlers and decoders with a host that records their calls, and tests of the whole table.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::host::Reader;
 use crate::output::Output;
@@ -65,10 +67,10 @@ impl Host for Notes {
     fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame> {
         Some(Frame { addr, symbol: Some(format!("of{pid}")), ..Frame::default() })
     }
-    fn kernel_frames(&mut self, addrs: &[u64], _: bool) -> Vec<Frame> {
-        addrs.iter().map(|a| Frame { addr: *a, ..Frame::default() }).collect()
+    fn kernel_frames(&mut self, addrs: &[u64], _: bool) -> Vec<Arc<Frame>> {
+        addrs.iter().map(|a| Arc::new(Frame { addr: *a, ..Frame::default() })).collect()
     }
-    fn user_frames(&mut self, _: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+    fn user_frames(&mut self, _: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
         self.kernel_frames(addrs, resolve)
     }
     fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame> {
@@ -200,7 +202,7 @@ fn stacks_decode() {
 fn python_stacks_decode() {
     let frames = |id: u64| {
         let Value::Stack(stack) = show("pystack", [0, 127], "", &id.to_le_bytes()) else { panic!() };
-        stack.frames.into_iter().map(|f| (f.symbol.unwrap_or_default(), f.source.map(|(_, line)| line))).collect::<Vec<_>>()
+        stack.frames.iter().map(|f| (f.symbol.clone().unwrap_or_default(), f.source.as_ref().map(|(_, line)| *line))).collect::<Vec<_>>()
     };
     let said = |text: &str| (text.to_owned(), None);
     assert_eq!(frames(8), [("f".to_owned(), Some(5)), said("[unknown function]"), said("[127 frames]")]);

@@ -114,12 +114,7 @@ impl Renderer for Pictures {
     }
 
     fn uncompared(&self) -> Option<String> {
-        let base = self.base.as_ref()?;
-        let place = match &**base {
-            Base::Map(name) => name,
-            Base::Run { place, .. } => place,
-        };
-        (!self.alone.is_empty()).then(|| format!("does not compare {}: there is no such map with stacks in {place}", self.alone.join(", ")))
+        uncompared(self.base.as_ref()?, &self.alone)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -185,16 +180,12 @@ impl Stacks {
         let (mut lines, mut kinds) = (BTreeMap::<String, u64>::new(), BTreeMap::new());
         for (key, value) in &view.entries {
             let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
-            let mut line = String::new();
-            for Name { text, kind } in names(key) {
-                let text = text.replace(';', ":");
-                if !line.is_empty() {
-                    line.push(';');
-                }
-                line.push_str(&text);
-                kinds.entry(text).or_insert(kind);
+            let names = names(key);
+            let line = folded_line(names.iter().map(|name| name.text.as_str()));
+            for Name { text, kind } in names {
+                kinds.entry(text.replace(';', ":")).or_insert(kind);
             }
-            let sum = lines.entry(plain(line)).or_default();
+            let sum = lines.entry(line).or_default();
             *sum = sum.saturating_add(n);
         }
         if lines.is_empty() {
@@ -204,7 +195,25 @@ impl Stacks {
     }
 }
 
-/// A line in which the library finds no comment, and no numbers except the following ones.
+/// The message about maps that could not be compared.
+pub fn uncompared(base: &Base, alone: &[String]) -> Option<String> {
+    let place = base.place();
+    (!alone.is_empty()).then(|| format!("does not compare {}: there is no such map with stacks in {place}", alone.join(", ")))
+}
+
+/// The names of a stack in one line, as in [`Folded`].
+pub fn folded_line<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut line = String::new();
+    for (i, name) in names.enumerate() {
+        if i > 0 {
+            line.push(';');
+        }
+        line.extend(name.chars().map(|c| if c == ';' { ':' } else { c }));
+    }
+    plain(line)
+}
+
+/// A line in which the library finds no comment, and no number but those that follow.
 fn plain(line: String) -> String {
     let line = line.strip_prefix("# ").map(|rest| format!("#\u{a0}{rest}")).unwrap_or(line);
     match line.rsplit_once(' ') {

@@ -3,16 +3,18 @@
 //!
 //! The page's script (`html/script.js`) builds everything from one JSON text, and inserts values as text only.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
 use super::escape::escaped;
+use super::flamegraph::{self, folded_line};
+use super::frame_tree::{self, Merged};
 use super::order::{arrange, divide};
 use super::stack_keys::{Kind, Name, TimeUnit, Width, is_stacked, names, shown, visible, weight};
-use super::{RenderOptions, Rendered, Renderer, hist, span, text, utc};
+use super::{Base, RenderOptions, Rendered, Renderer, hist, span, text, utc};
 use crate::output::Output;
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{MapView, Value};
@@ -21,7 +23,10 @@ use crate::value::{MapView, Value};
 const MOST_LINES: usize = 100_000;
 /// Maximum number of spans in a page.
 const MOST_SPANS: usize = 200_000;
-/// The limit of exact integers in JavaScript.
+/// Maximum number of rows of a map in a page, and of boxes in its flame graph.
+const MOST_ROWS: usize = 100_000;
+const MOST_BOXES: usize = 200_000;
+/// Integers from which on a number of JavaScript is not exact.
 const EXACT: i128 = 1 << 53;
 
 const STYLE: &str = include_str!("html/style.css");
@@ -39,6 +44,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         tracks: HashMap::new(),
         names: HashMap::new(),
         maps: BTreeMap::new(),
+        alone: Vec::new(),
     })
 }
 
@@ -55,6 +61,8 @@ struct Page {
     names: HashMap<String, u32>,
     /// Indices of maps: the last printed state of each counts.
     maps: BTreeMap<String, usize>,
+    /// Maps that could not be compared.
+    alone: Vec<String>,
 }
 
 #[derive(Default, Serialize)]
@@ -90,11 +98,27 @@ struct Map {
     columns: Vec<String>,
     /// The parts of the key, and the kind's form of the value.
     rows: Vec<(Vec<Json>, Json)>,
-    /// Indices of frames, outermost first, and their weight.
+    more_rows: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    unit: Option<&'static str>,
+    graph: Option<Graph>,
+}
+
+/// A flame graph.
+#[derive(Serialize)]
+struct Graph {
+    unit: &'static str,
+    /// Indices of frames, outermost first, the weight, and the weight in what the map is compared with.
+    #[serde(serialize_with = "triples")]
+    stacks: Vec<Merged>,
+    /// All boxes of at least this weight are there; 0: all.
+    least: u64,
+    /// What the map is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stacks: Option<Vec<(Vec<u32>, u64)>>,
+    base: Option<String>,
+}
+
+fn triples<S: Serializer>(stacks: &[Merged], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(stacks.iter().map(|stack| (&stack.frames, stack.weight, stack.before)))
 }
 
 impl Renderer for Page {
@@ -118,7 +142,15 @@ impl Renderer for Page {
         }
     }
 
+    fn uncompared(&self) -> Option<String> {
+        flamegraph::uncompared(self.options.base.as_deref()?, &self.alone)
+    }
+
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        self.compare();
+        for graph in self.data.maps.iter_mut().filter_map(|map| map.graph.as_mut()) {
+            (graph.stacks, graph.least) = frame_tree::bounded(std::mem::take(&mut graph.stacks), MOST_BOXES);
+        }
         let about = &self.options.about;
         let facts = [
             ("command", visible(&about.command)),
@@ -194,7 +226,7 @@ impl Page {
             None => columns.push("value".into()),
         }
         // the greatest come first
-        let rows = entries.iter().rev().map(|(key, value)| {
+        let rows = entries.iter().rev().take(MOST_ROWS).map(|(key, value)| {
             let key = if view.keyed { parts(key).iter().map(cell).collect() } else { Vec::new() };
             (key, content(value, div))
         });
@@ -203,8 +235,8 @@ impl Page {
             kind: view.kind,
             columns,
             rows: rows.collect(),
-            unit: stacks.is_some().then(|| Width::of(view).unit()),
-            stacks,
+            more_rows: entries.len().saturating_sub(MOST_ROWS),
+            graph: stacks.map(|stacks| Graph { unit: Width::of(view).unit(), stacks, least: 0, base: None }),
         };
         let next = self.data.maps.len();
         let at = *self.maps.entry(view.name.clone()).or_insert(next);
@@ -214,11 +246,44 @@ impl Page {
         }
     }
 
-    fn stacks(&mut self, view: &MapView) -> Vec<(Vec<u32>, u64)> {
+    /// Adds to each flame graph the weights of what it is compared with.
+    fn compare(&mut self) {
+        let Some(base) = self.options.base.clone() else { return };
+        let frames = &self.data.frames;
+        let line = |stack: &Merged| {
+            let name = |frame: &u32| frames.get(*frame as usize).map_or("", |(name, _)| name);
+            folded_line(stack.frames.iter().map(name))
+        };
+        let own = base.map().and_then(|name| self.data.maps.get(*self.maps.get(name)?)?.graph.as_ref());
+        let own: BTreeMap<String, u64> = own.iter().flat_map(|graph| &graph.stacks).map(|stack| (line(stack), stack.weight)).collect();
+        for (name, at) in &self.maps {
+            let Some(graph) = self.data.maps.get_mut(*at).and_then(|map| map.graph.as_mut()) else { continue };
+            let before = match &*base {
+                Base::Map(other) if other == name => continue,
+                Base::Map(_) => Some(&own).filter(|own| !own.is_empty()),
+                Base::Run { maps, .. } => maps.get(name),
+            };
+            let Some(before) = before else {
+                self.alone.push(name.clone());
+                continue;
+            };
+            // of several stacks with the same names, the first has the weight of all
+            let mut seen = HashSet::new();
+            for stack in &mut graph.stacks {
+                let line = line(stack);
+                stack.before = before.get(&line).copied().filter(|_| !seen.contains(&line)).unwrap_or(0);
+                seen.insert(line);
+            }
+            graph.base = Some(visible(base.place()));
+        }
+    }
+
+    fn stacks(&mut self, view: &MapView) -> Vec<Merged> {
         let mut stacks = Vec::new();
         for (key, value) in &view.entries {
             let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
-            stacks.push((names(key).into_iter().map(|name| self.frame(name)).collect(), n));
+            let frames = names(key).into_iter().map(|name| self.frame(name)).collect();
+            stacks.push(Merged { frames, weight: n, before: 0 });
         }
         stacks
     }

@@ -23,6 +23,7 @@ mod decimal;
 mod escape;
 mod flamegraph;
 mod folded;
+mod frame_tree;
 mod gfp;
 mod heatmap;
 mod heatmap_svg;
@@ -162,6 +163,14 @@ impl Base {
         match self {
             Base::Map(name) => Some(name),
             Base::Run { .. } => None,
+        }
+    }
+
+    /// What pictures are compared with, as messages name it.
+    fn place(&self) -> &str {
+        match self {
+            Base::Map(name) => name,
+            Base::Run { place, .. } => place,
         }
     }
 }

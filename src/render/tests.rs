@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use crate::value::{Counts, Frame, Hist, MapView, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value};
+use std::sync::Arc;
 
 use super::{FORMATS, RenderOptions, Rendered, find};
 
@@ -91,7 +92,7 @@ fn frame(addr: u64, symbol: &str, offset: u64) -> Frame {
 }
 
 fn stack(mode: StackMode, kernel: bool, frames: Vec<Frame>) -> Value {
-    Value::Stack(Stack { mode, kernel, frames })
+    Value::Stack(Stack { mode, kernel, frames: frames.into_iter().map(Arc::new).collect() })
 }
 
 #[test]
@@ -538,7 +539,7 @@ fn warnings_can_be_silenced() {
 fn a_terminal_gets_no_control_characters_of_values() {
     let text = || Value::Str { bytes: b"\x1b[31m\n::x".into(), cut: false };
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
-    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame] });
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
     let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, set: true, entries, show: ShowOptions::default() });
     let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -481,7 +482,7 @@ impl Host for RunContext<'_> {
         found
     }
 
-    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
         if !resolve {
             return bare(addrs);
         }
@@ -490,7 +491,7 @@ impl Host for RunContext<'_> {
         frames
     }
 
-    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
         if !resolve {
             return bare(addrs);
         }
@@ -512,6 +513,6 @@ impl Host for RunContext<'_> {
     }
 }
 
-fn bare(addrs: &[u64]) -> Vec<Frame> {
-    addrs.iter().map(|addr| Frame { addr: *addr, ..Frame::default() }).collect()
+fn bare(addrs: &[u64]) -> Vec<Arc<Frame>> {
+    addrs.iter().map(|addr| Arc::new(Frame { addr: *addr, ..Frame::default() })).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
@@ -95,13 +95,13 @@ impl Symbols {
     /// itself. Addresses after the first are treated as return addresses: the function is that of the call, even if the
     /// call is its last instruction, while `offset` belongs to the address, as usual. An unknown address is a frame
     /// without a symbol.
-    pub fn kernel(&self, addrs: &[u64]) -> Vec<Vec<Frame>> {
+    pub fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
         let state = &mut *self.state.borrow_mut();
         addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
     }
 
     /// Frames of a user stack, like [`Symbols::kernel`]. The process may have ended, if its mappings were recorded.
-    pub fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Vec<Frame>> {
+    pub fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames> {
         let state = &mut *self.state.borrow_mut();
         state.mappings.refresh();
         addrs.iter().enumerate().map(|(i, addr)| state.user(self.options, pid, *addr, i > 0)).collect()
@@ -122,11 +122,15 @@ impl Symbols {
     }
 }
 
-fn named(frames: Vec<Vec<Frame>>) -> Option<Frame> {
-    frames.into_iter().flatten().next_back().filter(|frame| frame.symbol.is_some() || frame.within.is_some())
+fn named(frames: Vec<Frames>) -> Option<Frame> {
+    let last = frames.last()?.last()?;
+    (last.symbol.is_some() || last.within.is_some()).then(|| Frame::clone(last))
 }
 
-/// Maximum number of cached addresses; all are discarded at once.
+/// The frames at one address, which all stacks that contain it share.
+type Frames = Arc<[Arc<Frame>]>;
+
+/// Addresses remembered before all are forgotten.
 const REMEMBERED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -142,6 +146,8 @@ struct State {
     mappings: Mappings,
     /// Results by object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
+    /// The same with the address, since the same code has other addresses in other processes.
+    placed: HashMap<(usize, u64, bool, u64), Frames>,
     /// Objects on which blazesym panicked. They are not tried again.
     broken: HashSet<usize>,
     /// Segments of objects in which a function was not found.
@@ -166,12 +172,15 @@ const KERNEL: usize = 0;
 const VDSO: usize = usize::MAX;
 
 impl State {
-    fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
-        // Code is in the upper half. In the lower half kallsyms lists offsets of per-CPU variables as if they were
-        // addresses.
+    fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Frames {
+        // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
         if addr >> 63 == 0 {
-            return placed(&[], addr, None);
+            return placed(&[], addr, None).into();
         }
+        self.shared((KERNEL, addr, call, addr), true, |state| state.kernel_frames(options, addr, call))
+    }
+
+    fn kernel_frames(&mut self, options: Options, addr: u64, call: bool) -> Vec<Arc<Frame>> {
         let frames = self.remembered((KERNEL, addr, call), true, |state| {
             // A vmlinux adds only lines to kallsyms, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
@@ -182,43 +191,48 @@ impl State {
         placed(&frames, addr, None)
     }
 
-    fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Vec<Frame> {
-        // The call itself is mapped; its return address may be past the end.
+    fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Frames {
+        // The call is what is mapped: its return address may be past the end.
         let at = if call { addr.wrapping_sub(1) } else { addr };
-        let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None) };
+        let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None).into() };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
-            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
+            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at).into(),
             Backing::File(object) => {
-                let frames = self.remembered((object.id, offset, call), options.keep, |state| {
-                    let frames = state.file(options, object, offset, call);
-                    state.named(options, Some(object), frames)
-                });
-                let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
-                let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
-                if let Some((last, id)) = frames.last_mut().zip(id.as_ref()) {
-                    last.build_id = Some((id.clone(), offset));
-                }
-                if let Some(unknown) = frames.last_mut().filter(|frame| frame.symbol.is_none()) {
-                    let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.reach()?));
-                    // a return address may be past the end
-                    let back = u64::from(call);
-                    unknown.within = segments.as_ref().and_then(|s| Some(elf::address(s, offset - back)? + back));
-                }
-                frames
+                self.shared((object.id, offset, call, addr), options.keep, |state| state.file_frames(options, object, offset, call, addr))
             }
             Backing::Vdso => {
                 let frames = self.remembered((VDSO, offset, call), options.keep, |state| state.vdso(options, offset, call));
                 let mut frames = placed(&frames, addr, Some("[vdso]"));
-                frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| frame.within = Some(offset));
-                frames
+                frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| Arc::make_mut(frame).within = Some(offset));
+                frames.into()
             }
-            Backing::Anonymous => self.anonymous(pid, addr, at),
-            Backing::Other(name) => placed(&[], addr, Some(name)),
+            Backing::Anonymous => self.anonymous(pid, addr, at).into(),
+            Backing::Other(name) => placed(&[], addr, Some(name)).into(),
         }
     }
 
-    /// Replaces symbols by names as in the source.
+    fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
+        let frames = self.remembered((object.id, offset, call), options.keep, |state| {
+            let frames = state.file(options, object, offset, call);
+            state.named(options, Some(object), frames)
+        });
+        let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
+        let Some(last) = frames.last_mut().map(Arc::make_mut) else { return frames };
+        let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
+        if let Some(id) = id {
+            last.build_id = Some((id.clone(), offset));
+        }
+        if last.symbol.is_none() {
+            let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.reach()?));
+            // a return address may be past the end
+            let back = u64::from(call);
+            last.within = segments.as_ref().and_then(|s| Some(elf::address(s, offset - back)? + back));
+        }
+        frames
+    }
+
+    /// With names as in the source in place of symbols.
     fn named(&mut self, options: Options, object: Option<&Object>, mut frames: Vec<Frame>) -> Vec<Frame> {
         for symbol in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| options.demangle) {
             let instance = demangle::before_hash(symbol).filter(|before| object.is_some_and(|o| self.several(o).contains(*before)));
@@ -307,7 +321,7 @@ impl State {
     }
 
     /// Code without a file: named if its compiler recorded it.
-    fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Frame> {
+    fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Arc<Frame>> {
         let map = self.perf_maps.entry(pid).or_default();
         let dump = self.mappings.jit_dump(pid);
         let found = map.look_up(pid, at, dump.as_deref()).map(|(start, name)| Frame {
@@ -316,6 +330,20 @@ impl State {
             ..Frame::default()
         });
         placed(found.as_slice(), addr, None)
+    }
+
+    fn shared(&mut self, key: (usize, u64, bool, u64), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
+        if let Some(placed) = self.placed.get(&key) {
+            return Arc::clone(placed);
+        }
+        let made: Frames = make(self).into();
+        if keep {
+            if self.placed.len() >= REMEMBERED {
+                self.placed.clear();
+            }
+            self.placed.insert(key, Arc::clone(&made));
+        }
+        made
     }
 
     fn remembered(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
@@ -398,13 +426,15 @@ fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
 }
 
 /// The frames at an address; a frame without a symbol if there are none.
-fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
-    let at = |frame: &Frame| Frame {
-        addr,
-        module: module.or(frame.module.as_deref()).map(harmless),
-        symbol: frame.symbol.as_deref().map(harmless),
-        source: frame.source.as_ref().map(|(file, line)| (harmless(file), *line)),
-        ..frame.clone()
+fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Arc<Frame>> {
+    let at = |frame: &Frame| {
+        Arc::new(Frame {
+            addr,
+            module: module.or(frame.module.as_deref()).map(harmless),
+            symbol: frame.symbol.as_deref().map(harmless),
+            source: frame.source.as_ref().map(|(file, line)| (harmless(file), *line)),
+            ..frame.clone()
+        })
     };
     if frames.is_empty() { vec![at(&Frame::default())] } else { frames.iter().map(at).collect() }
 }
@@ -461,8 +491,8 @@ mod tests {
         black_box(x) + 1
     }
 
-    fn names(frames: &[Vec<Frame>]) -> Vec<String> {
-        frames.iter().flatten().map(|f| f.symbol.clone().unwrap_or_default()).collect()
+    fn names(frames: &[Frames]) -> Vec<String> {
+        frames.iter().flat_map(|at| at.iter()).map(|f| f.symbol.clone().unwrap_or_default()).collect()
     }
 
     #[test]
@@ -504,7 +534,7 @@ mod tests {
         let frames = symbols.user(us(), &[libc::getenv as *const () as usize as u64, 0, u64::MAX, 0x10]);
         assert_eq!(names(&frames), ["getenv", "", "", ""]);
         assert!(frames[0][0].module.as_ref().unwrap().contains("libc"));
-        assert_eq!(frames[2][0], Frame { addr: u64::MAX, ..Frame::default() });
+        assert_eq!(*frames[2][0], Frame { addr: u64::MAX, ..Frame::default() });
         let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
         assert_eq!(symbols.user(us(), &[vdso])[0][0].module.as_deref(), Some("[vdso]"));
     }
@@ -518,7 +548,7 @@ mod tests {
         let symbols = Symbols::new(PLAIN);
         let frame = symbols.kernel_name(addr + 5).unwrap();
         assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 5));
-        assert_eq!(symbols.kernel(&[1, addr])[0], [Frame { addr: 1, ..Frame::default() }]);
+        assert_eq!(*symbols.kernel(&[1, addr])[0], [Arc::new(Frame { addr: 1, ..Frame::default() })]);
         assert_eq!(symbols.kernel_name(1), None);
     }
 
@@ -561,7 +591,7 @@ mod tests {
             return eprintln!("skipped: needs CAP_PERFMON");
         }
         let (pid, symbols, addrs) = addresses_of_child(|run| format!("sh -c \"exec {run} >/dev/null\""));
-        let frames: Vec<_> = addrs.iter().flat_map(|a| symbols.user(pid, &[*a]).remove(0)).collect();
+        let frames: Vec<_> = addrs.iter().flat_map(|a| symbols.user(pid, &[*a])[0].to_vec()).collect();
         assert_eq!(frames[0].symbol.as_deref(), Some("td_ta_new"));
         assert!(frames[0].module.as_ref().unwrap().contains("libthread_db"));
         assert!(frames[1].symbol.as_ref().unwrap().ends_with("landmark"), "{frames:?}");

@@ -4,11 +4,12 @@
 //! integers are JSON numbers of up to 64 bits, which a reader must not turn into doubles.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::types::Type;
-use crate::value::{Counts, Frame, ShowOptions, Value};
+use crate::value::{Counts, ShowOptions, Value};
 
 pub mod text;
 
@@ -266,7 +267,7 @@ pub fn portable(key: &mut Value) {
     match key {
         Value::Stack(stack) => stack.frames.iter_mut().for_each(|frame| {
             if frame.symbol.is_some() || frame.within.is_some() {
-                *frame = Frame { addr: 0, ..std::mem::take(frame) };
+                Arc::make_mut(frame).addr = 0;
             }
         }),
         Value::List(parts) | Value::Tuple(parts) => parts.iter_mut().for_each(portable),

@@ -110,7 +110,7 @@ fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
         interpreted,
         ..Frame::default()
     };
-    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false), frame(true)] });
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false).into(), frame(true).into()] });
     let map =
         |name: &str, keyed, entries| MapView { name: name.into(), kind: "map", keyed, set: true, entries, show: ShowOptions::default() };
     let span = |phase| Span {

@@ -117,16 +117,18 @@ function heat({ labels, columns }) {
 }
 
 function tree(rows) {
-  const root = { name: 'all', kind: -1, n: 0, children: new Map() };
+  const root = { name: 'all', kind: -1, n: 0, b: 0, children: new Map() };
   let depth = 1;
-  for (const [stack, n] of rows) {
+  for (const [stack, n, b] of rows) {
     let node = root;
     root.n += n;
+    root.b += b;
     depth = Math.max(depth, stack.length + 1);
     for (const frame of stack) {
       let child = node.children.get(frame);
-      if (!child) node.children.set(frame, child = { name: data.frames[frame][0], kind: data.frames[frame][1], n: 0, children: new Map(), parent: node });
+      if (!child) node.children.set(frame, child = { name: data.frames[frame][0], kind: data.frames[frame][1], n: 0, b: 0, children: new Map(), parent: node });
       child.n += n;
+      child.b += b;
       node = child;
     }
   }
@@ -135,6 +137,11 @@ function tree(rows) {
 
 const GRAY = '#c8c8d0';
 const isTime = unit => /seconds$/.test(unit);
+// Red for what has grown against the base, blue for what has shrunk.
+const change = (node, most) => {
+  const part = most ? Math.round(210 - 210 * Math.min(1, Math.abs(node.n - node.b) / most)) : 255;
+  return node.n === node.b ? '#f2f2f2' : node.n > node.b ? `rgb(255 ${part} ${part})` : `rgb(${part} ${part} 255)`;
+};
 const color = (kind, unit) => kind < 0 ? GRAY : data.kinds[kind][isTime(unit) ? 2 : 1];
 
 // What the colors of a flame graph mean, the widest kinds first.
@@ -154,8 +161,14 @@ function legend(root, unit) {
 }
 
 // A flame graph that zooms by click and searches.
-function flame(rows, unit) {
-  const [root, depth] = tree(rows);
+function flame({ stacks, unit, least, base }) {
+  const [root, depth] = tree(stacks);
+  let most = 0;
+  for (let todo = [...root.children.values()]; base && todo.length;) {
+    const node = todo.pop();
+    most = Math.max(most, Math.abs(node.n - node.b));
+    for (const child of node.children.values()) todo.push(child);
+  }
   const input = el('input', { type: 'search', placeholder: 'search functions', value: initial });
   const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
   const canvas = el('canvas'), name = el('div', { className: 'mono dim', textContent: '\u00a0' });
@@ -176,7 +189,7 @@ function flame(rows, unit) {
     const above = [];
     for (let n = top.parent; n; n = n.parent) above.unshift(n);
     const box = (node, x, level, w) => {
-      g.fillStyle = matches(node) ? '#c03ad0' : color(node.kind, unit);
+      g.fillStyle = matches(node) ? '#c03ad0' : base && node !== root ? change(node, most) : color(node.kind, unit);
       g.fillRect(x, height - (level + 1) * ROW, Math.max(w - .5, .5), ROW - 1);
       boxes.push([node, x, level, w]);
       if (w > 24) {
@@ -209,14 +222,16 @@ function flame(rows, unit) {
   const under = e => boxes.find(([, x, level, w]) => e.offsetX >= x && e.offsetX < x + w && Math.floor((canvas.clientHeight - e.offsetY) / ROW) === level);
   canvas.onmousemove = e => {
     const hit = under(e);
-    name.textContent = hit ? `${hit[0].name}: ${spelled(hit[0].n)} ${unit} (${percent(hit[0].n, root.n)})` : '\u00a0';
+    name.textContent = hit ? `${hit[0].name}: ${spelled(hit[0].n)} ${unit} (${percent(hit[0].n, root.n)})${base ? `, before: ${spelled(hit[0].b)}` : ''}` : '\u00a0';
   };
   canvas.onclick = e => { const hit = under(e); if (hit) { top = hit[0]; draw(); } };
   out.onclick = () => { top = root; draw(); };
   input.oninput = draw;
   addEventListener('resize', draw);
   queueMicrotask(draw);
-  return el('div', {}, el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), name, legend(root, unit));
+  return el('div', {}, el('div', { className: 'bar' }, input, out, told), el('div', {}, canvas), name,
+    least ? el('div', { className: 'loss', textContent: `boxes of fewer than ${spelled(least)} ${unit} are part of their callers` }) : '',
+    base ? el('div', { className: 'dim', textContent: `compared with ${base}: red is more, blue is less` }) : legend(root, unit));
 }
 
 const length = ns => ns < 1e3 ? `${ns} ns` : ns < 1e6 ? `${(ns / 1e3).toFixed(2)} μs` : ns < 1e9 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e9).toFixed(3)} s`;
@@ -340,7 +355,7 @@ function several(items, make) {
 
 function map(m) {
   const section = el('section', {}, el('h2', { textContent: m.name }));
-  if (m.stacks) section.append(flame(m.stacks, m.unit));
+  if (m.graph) section.append(flame(m.graph));
   if (m.kind === 'hist') section.append(several(m.rows, ([key, buckets]) => titled(key, histogram(buckets))));
   else if (m.kind === 'heatmap') section.append(several(m.rows, ([key, h]) => titled(key, heat(h))));
   else if (m.kind === 'tseries') {
@@ -351,6 +366,7 @@ function map(m) {
   } else {
     const rows = m.rows.map(([key, values]) => key.concat(values));
     const numeric = m.columns.map((_, i) => rows.length > 0 && rows.every(r => number(r[i]) !== null));
+    if (m.more_rows) section.append(el('div', { className: 'loss', textContent: `${spelled(m.more_rows)} more rows are not in this page: -o FILE.csv has all` }));
     section.append(table(m.columns, rows, numeric));
   }
   return section;
