@@ -17,7 +17,7 @@ use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
 use crate::probes::Env;
-use crate::render::{self, Base, RenderOptions};
+use crate::render::{self, Base, RenderOptions, Shared};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, WatchView};
 use crate::serve;
