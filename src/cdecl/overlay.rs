@@ -169,6 +169,7 @@ impl TargetInfo for Declarations<'_> {
     }
 
     forward! { sys, |_| ();
+        knows_cgroups() -> bool;
         matching_tracepoints(category: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
         matching_raw_tracepoints(module: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
         matching_functions(name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing>;

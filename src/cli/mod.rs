@@ -490,7 +490,7 @@ fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
         let mut formats = run.format.as_deref().and_then(crate::render::find).into_iter().chain(formats);
         if !formats.any(|format| format.compares) {
             let what = format!("--diff {base} needs a flame graph");
-            return Err(Failure::new(what).help("add -o FILE.svg, or -f flamegraph"));
+            return Err(Failure::new(what).help("add -o FILE.svg, -o FILE.html, or -f flamegraph"));
         }
     }
     if run.expected.is_empty() {

@@ -300,7 +300,8 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "html",
         endings: &[".html", ".htm"],
-        doc: "One page with everything: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and what was lost. It needs no network. `#q=WORD` after its address searches it.",
+        doc: "One page with everything: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and what was lost. It needs no network. `#q=WORD` after its address searches it. A map has at most 100,000 rows there, and a flame graph at most 200,000 boxes. `--diff` compares flame graphs.",
+        compares: true,
         make: html::make,
         ..DOCUMENT
     },

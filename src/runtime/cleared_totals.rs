@@ -109,7 +109,10 @@ mod tests {
         Map { name: "@".into(), key: Some(Type::U64), value, set: true, emptied: 0, cleared: false, entries, other: None }
     }
 
-    fn shown(cleared: &mut ClearedTotals, keys: std::ops::Range<u64>) -> (Vec<(Value, Option<u64>)>, Option<(Option<u64>, u64)>) {
+    /// The count of each key, and that of all other keys with their number.
+    type Shown = (Vec<(Value, Option<u64>)>, Option<(Option<u64>, u64)>);
+
+    fn shown(cleared: &mut ClearedTotals, keys: std::ops::Range<u64>) -> Shown {
         let mut now = map(keys);
         cleared.add_to(0, &mut now);
         let own = now.entries.into_iter().map(|entry| (entry.key, entry.counted.and_then(|counted| counted.count)));

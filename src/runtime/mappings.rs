@@ -1,6 +1,6 @@
 //! Finds the file behind an address of a process, even after the process has ended.
 //!
-//! The sources are `/proc/PID/maps` while the process lives, and the kernel's records of mappings ([`mmap_events`]).
+//! The sources are `/proc/PID/maps` while the process lives, and the kernel's records of mappings ([`super::mmap_events`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};

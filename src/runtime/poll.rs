@@ -27,7 +27,7 @@ pub(super) fn readable(fd: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
-/// A descriptor that [`tell`] makes readable: eventfd(2).
+/// A descriptor that [`wake`] makes readable: eventfd(2).
 pub(super) fn eventfd() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }

@@ -346,6 +346,11 @@ impl TargetInfo for Recorder<'_> {
         arch
     }
 
+    // it affects a note only
+    fn knows_cgroups(&self) -> bool {
+        self.sys.knows_cgroups()
+    }
+
     fn has(&self, feature: Feature) -> bool {
         self.record(Question::Has(feature), self.sys.has(feature))
     }

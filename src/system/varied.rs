@@ -149,6 +149,7 @@ impl TargetInfo for Varied<'_> {
     }
 
     forward! { sys, |_| ();
+        knows_cgroups() -> bool;
         matching_tracepoints(category: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
         matching_raw_tracepoints(module: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
         matching_functions(name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing>;

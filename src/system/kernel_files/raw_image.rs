@@ -26,7 +26,7 @@ pub(super) fn is_image(data: &[u8]) -> bool {
     data.get(MAGIC.0) == Some(MAGIC.1)
 }
 
-/// Reads the image. All of it may be code until [`settle`] divides it.
+/// Reads the image. All of it may be code until [`divide_sections`] divides it.
 pub(super) fn image(data: &[u8]) -> Result<Image<'_>, String> {
     let relocations = relocations(data);
     let base = base(data, &relocations).ok_or("its pointers do not tell where it is linked")?;

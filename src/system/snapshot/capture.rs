@@ -14,7 +14,7 @@ use crate::system::kernel::functions::{self, KERNEL};
 use crate::system::machine::live::Live;
 use crate::system::{Feature, TargetInfo, events::headers, kernel::function_cache, kernel_types};
 
-/// The value of [`About::source`] for a running kernel.
+/// The value of [`SnapshotInfo::source`] for a running kernel.
 pub(super) const THIS_MACHINE: &str = "this machine";
 
 /// Limit for the size of a configuration.
