@@ -1,10 +1,11 @@
 //! The interface that the user-space part of a builtin uses. The running session implements it; tests use a fake.
 
+use std::sync::Arc;
+
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::timeline::Spans;
 use crate::value::{Frame, MapView, Value};
-use std::sync::Arc;
 
 /// Who reads a text that contains values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +49,11 @@ pub trait Host {
     fn kernel_symbol(&mut self, addr: u64) -> Option<Frame>;
     /// Name and offset of an address in a process.
     fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame>;
-    /// Frames of a kernel stack, leaf first, inlined ones included; names are looked up when `resolve`.
+    /// Frames of a kernel stack, leaf first, including inlined ones; names are looked up if `resolve` is true.
     fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>>;
-    /// The same for a process's stack.
+    /// The same for a stack of a process.
     fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>>;
-    /// Addresses kept under a stack's id in the stack map of this many frames.
+    /// The addresses of a stack ID in the stack map of this many frames.
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>>;
     /// The frame of a Python code object, by its ID and the offset of the instruction in it; none if it is unknown.
     fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame>;

@@ -363,7 +363,7 @@ impl Examiner<'_> {
                 }
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, &env) {
-                // the kernel will not have what was chosen in place of what the script names: as a run does, without that
+                // the kernel rejects a mechanism that rbt chose: compile without it, as a run does
                 let without = refused_mechanisms(&e, &compiled, &checked, sys);
                 if !without.is_empty() {
                     checked.settings.no_features.extend(without);

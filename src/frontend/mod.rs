@@ -35,7 +35,7 @@ pub struct Checked {
     pub settings: Settings,
     /// The other facts of the run.
     pub invocation: Invocation,
-    /// Nothing that stops it.
+    /// Warnings, which do not prevent a run.
     pub warnings: Diagnostics,
 }
 

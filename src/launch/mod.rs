@@ -87,7 +87,7 @@ pub(crate) struct ManagedRun {
 pub(crate) struct LaunchInput<'a> {
     pub artifact: &'a Artifact,
     pub env: Env<'a>,
-    /// Gets the final maps.
+    /// Receives the final maps.
     pub on_end: Option<OnEnd>,
     /// Called once the programs are loaded.
     pub loaded: &'a mut dyn FnMut(),

@@ -213,7 +213,7 @@ pub fn folded_line<'a>(names: impl Iterator<Item = &'a str>) -> String {
     plain(line)
 }
 
-/// A line in which the library finds no comment, and no number but those that follow.
+/// A line in which the library finds no comment, and no numbers except the following ones.
 fn plain(line: String) -> String {
     let line = line.strip_prefix("# ").map(|rest| format!("#\u{a0}{rest}")).unwrap_or(line);
     match line.rsplit_once(' ') {

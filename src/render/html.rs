@@ -26,7 +26,7 @@ const MOST_SPANS: usize = 200_000;
 /// Maximum number of rows of a map in a page, and of boxes in its flame graph.
 const MOST_ROWS: usize = 100_000;
 const MOST_BOXES: usize = 200_000;
-/// Integers from which on a number of JavaScript is not exact.
+/// The limit of exact integers in JavaScript.
 const EXACT: i128 = 1 << 53;
 
 const STYLE: &str = include_str!("html/style.css");
@@ -255,7 +255,11 @@ impl Page {
             folded_line(stack.frames.iter().map(name))
         };
         let own = base.map().and_then(|name| self.data.maps.get(*self.maps.get(name)?)?.graph.as_ref());
-        let own: BTreeMap<String, u64> = own.iter().flat_map(|graph| &graph.stacks).map(|stack| (line(stack), stack.weight)).collect();
+        let own = own.iter().flat_map(|graph| &graph.stacks).fold(BTreeMap::<String, u64>::new(), |mut sums, stack| {
+            let sum = sums.entry(line(stack)).or_default();
+            *sum = sum.saturating_add(stack.weight);
+            sums
+        });
         for (name, at) in &self.maps {
             let Some(graph) = self.data.maps.get_mut(*at).and_then(|map| map.graph.as_mut()) else { continue };
             let before = match &*base {
