@@ -1,8 +1,10 @@
 //! The progress of long work, on the terminal: one line that says what is being done, from the first second on.
 //!
 //! A separate thread writes the line, so that the time of a single long step is shown as well.
+#![allow(unsafe_code)] // write(2) in a signal handler
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +19,17 @@ const PERIOD: Duration = Duration::from_millis(250);
 const WIDTH: usize = 64;
 /// Returns to the start of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
+
+/// Is a line on standard error?
+static SHOWN: AtomicBool = AtomicBool::new(false);
+
+/// Clears the line in a signal handler that ends the process. Makes only calls of signal-safety(7).
+pub fn abandon() {
+    if SHOWN.load(Ordering::Relaxed) {
+        // SAFETY: the bytes are constant
+        unsafe { libc::write(libc::STDERR_FILENO, CLEAR.as_ptr().cast(), CLEAR.len()) };
+    }
+}
 
 /// The progress line; it is cleared on drop.
 pub struct Progress {
@@ -61,9 +74,16 @@ impl Progress {
 
     /// Clears the line for a message; the line returns after a while.
     pub fn make_room(&self) {
+        self.aside(|| ());
+    }
+
+    /// Clears the line, and does not show it while `write` uses the terminal; it returns a while after that.
+    pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         let mut state = self.line.lock();
         state.clear();
+        let result = write();
         state.since = Instant::now();
+        result
     }
 }
 
@@ -102,6 +122,7 @@ impl Line {
 impl State {
     fn show(&mut self, elapsed: Duration) {
         self.shown = true;
+        SHOWN.store(true, Ordering::Relaxed);
         let _ = write!(self.to, "{CLEAR}{} … {} s", self.step, elapsed.as_secs());
         let _ = self.to.flush();
     }
@@ -110,6 +131,7 @@ impl State {
         if std::mem::take(&mut self.shown) {
             let _ = self.to.write_all(CLEAR.as_bytes());
             let _ = self.to.flush();
+            SHOWN.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -149,6 +171,24 @@ mod tests {
         });
         assert!(text.matches("reading … ").count() > 1, "{text:?}");
         assert!(text.ends_with(CLEAR), "{text:?}");
+    }
+
+    #[test]
+    fn other_output_is_not_disturbed() {
+        let screen = Screen::default();
+        let progress = Progress::on(Box::new(screen.clone()), true, Duration::ZERO);
+        progress.at("reading");
+        let text = || String::from_utf8(screen.0.lock().unwrap().clone()).unwrap();
+        while text().is_empty() {
+            std::thread::sleep(PERIOD / 10);
+        }
+        let (before, after) = progress.aside(|| {
+            let before = text();
+            std::thread::sleep(PERIOD * 3);
+            (before, text())
+        });
+        assert!(before.ends_with(CLEAR), "{before:?}");
+        assert_eq!(before, after);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! Output of the command other than that of a script: reports on standard error, texts on standard output, files.
+#![allow(unsafe_code)] // unlink(2) in a signal handler
 
+use std::ffi::{CString, c_char};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
@@ -90,8 +95,69 @@ pub struct AtomicFile {
 enum TempFile {
     /// In a file without a name, which disappears if rbt is killed.
     Unnamed,
-    /// In a file with this name, if the file system does not support unnamed files.
-    Named(PathBuf),
+    /// In a file with a name, if the file system does not support unnamed files.
+    Named(NamedFile),
+}
+
+/// A file that [`abandon`] removes; it is removed on drop.
+struct NamedFile {
+    path: PathBuf,
+    entry: &'static Entry,
+}
+
+/// An entry in the list of named files. Entries are never freed, since a signal handler reads the list at any time.
+struct Entry {
+    /// Null if no file uses the entry.
+    path: AtomicPtr<c_char>,
+    next: *const Entry,
+}
+
+/// The head of the list of named files.
+static NAMED: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+
+impl NamedFile {
+    /// Called before the file is created.
+    fn new(path: PathBuf) -> io::Result<Self> {
+        let name = CString::new(path.as_os_str().as_bytes())?.into_raw();
+        let entry = Box::leak(Box::new(Entry { path: AtomicPtr::new(name), next: ptr::null() }));
+        let mut head = NAMED.load(Ordering::SeqCst);
+        loop {
+            entry.next = head;
+            match NAMED.compare_exchange(head, entry, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return Ok(Self { path, entry }),
+                Err(other) => head = other,
+            }
+        }
+    }
+
+    /// Keeps the file, which has another name now.
+    fn keep(&self) {
+        self.entry.path.store(ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+impl Drop for NamedFile {
+    fn drop(&mut self) {
+        if !self.entry.path.load(Ordering::SeqCst).is_null() {
+            let _ = fs::remove_file(&self.path);
+            self.keep();
+        }
+    }
+}
+
+/// Removes the files that are not complete, in a signal handler that ends the process. Makes only calls of
+/// signal-safety(7).
+pub fn abandon() {
+    let mut at = NAMED.load(Ordering::SeqCst).cast_const();
+    // SAFETY: neither entries nor their paths are ever freed
+    while let Some(entry) = unsafe { at.as_ref() } {
+        let path = entry.path.load(Ordering::SeqCst);
+        if !path.is_null() {
+            // SAFETY: the path ends with a null byte
+            unsafe { libc::unlink(path) };
+        }
+        at = entry.next;
+    }
 }
 
 impl AtomicFile {
@@ -110,8 +176,9 @@ impl AtomicFile {
         let (file, beside) = match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
             Ok(file) => (File::from(file), TempFile::Unnamed),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
-                let name = Self::beside(&path);
-                (fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&name)?, TempFile::Named(name))
+                let named = NamedFile::new(Self::beside(&path))?;
+                let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&named.path);
+                (file.inspect_err(|_| named.keep())?, TempFile::Named(named))
             }
             Err(e) => return Err(e.into()),
         };
@@ -143,24 +210,19 @@ impl AtomicFile {
     /// # Errors
     /// Those of the file system; the old contents then remain.
     pub fn commit(mut self) -> io::Result<()> {
-        let name = match &self.beside {
-            None => return Ok(()),
-            Some(TempFile::Named(name)) => name.clone(),
-            Some(TempFile::Unnamed) => {
-                self.file.sync_all()?;
-                let (name, file) = (Self::beside(&self.path), format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-                rustix::fs::linkat(CWD, file, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
-                self.beside = Some(TempFile::Named(name.clone()));
-                return self.rename(&name);
+        let Some(beside) = self.beside.take() else { return Ok(()) };
+        self.file.sync_all()?;
+        let named = match beside {
+            TempFile::Named(named) => named,
+            TempFile::Unnamed => {
+                let named = NamedFile::new(Self::beside(&self.path))?;
+                let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                rustix::fs::linkat(CWD, file, CWD, &named.path, AtFlags::SYMLINK_FOLLOW).inspect_err(|_| named.keep())?;
+                named
             }
         };
-        self.file.sync_all()?;
-        self.rename(&name)
-    }
-
-    fn rename(&mut self, name: &Path) -> io::Result<()> {
-        fs::rename(name, &self.path)?;
-        self.beside = None;
+        fs::rename(&named.path, &self.path)?;
+        named.keep();
         Ok(())
     }
 }
@@ -172,14 +234,6 @@ impl Write for AtomicFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if let Some(TempFile::Named(name)) = &self.beside {
-            let _ = fs::remove_file(name);
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::frontend::Frontend;
 use crate::merge::{Document, MergeError, NotSummable, Sum, read};
 use crate::output::Output;
 use crate::output_files::{Destinations, about};
+use crate::progress::Progress;
 use crate::render::{Base, RenderOptions, Rendered, Renderer};
 use crate::streams::{not_written, report};
 use crate::value::Value;
@@ -143,10 +144,13 @@ fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure
         outputs.extend(state.map(Output::State));
     }
     let mut rendered = Rendered::default();
+    let progress = Progress::on_stderr();
+    progress.at("printing the sum");
     outputs
         .iter()
         .filter(|output| !matches!(output, Output::Counts(all) if all.is_empty()))
         .for_each(|o| renderer.render(o, &mut rendered));
+    drop(progress);
     crate::streams::to_stderr(&String::from_utf8_lossy(&rendered.err));
     match out.write_all(&rendered.out) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(not_written("the output", &e)),

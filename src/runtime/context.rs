@@ -27,6 +27,7 @@ use crate::diag::plain;
 use crate::emit::stamped;
 use crate::host::{Host, Reader};
 use crate::output::{FinalResults, Output, Source};
+use crate::progress::Progress;
 use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
@@ -100,6 +101,8 @@ pub(super) struct RunContext<'a> {
     pub(super) timed: Option<(OwnedFd, Instant)>,
     /// Other runs continue to use the output.
     pub(super) shares_output: bool,
+    /// Set after the loop, unless other runs use standard error.
+    pub(super) progress: Option<Progress>,
     /// Set after the loop.
     pub(super) throttle: Option<Throttle>,
     /// See [`RunContext::close`].
@@ -152,6 +155,7 @@ impl<'a> RunContext<'a> {
             stacks: Stacks::new(loaded, manifest, invocation.shares_maps),
             timed: None,
             shares_output: false,
+            progress: None,
             throttle: None,
             counts: Vec::new(),
             listener: None,
@@ -181,6 +185,20 @@ impl<'a> RunContext<'a> {
             return;
         }
         let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
+        if self.rendered.err.is_empty() && (!time || self.rendered.out.is_empty()) {
+            return;
+        }
+        match self.progress.take() {
+            Some(progress) => {
+                progress.aside(|| self.write(time));
+                self.progress = Some(progress);
+            }
+            None => self.write(time),
+        }
+    }
+
+    /// Writes the rendered messages, and before them the rendered output if `time`.
+    fn write(&mut self, time: bool) {
         if time && !self.rendered.out.is_empty() {
             if self.broken.is_none()
                 && let Err(why) = self.out.write_all(&self.rendered.out).and_then(|()| self.out.flush())
@@ -193,6 +211,13 @@ impl<'a> RunContext<'a> {
             // A closed standard error cannot be reported.
             let _ = self.err.write_all(&self.rendered.err).and_then(|()| self.err.flush());
             self.rendered.err.clear();
+        }
+    }
+
+    /// Shows the current step, if the run is over.
+    fn at(&self, step: &str) {
+        if let Some(progress) = &self.progress {
+            progress.at(step);
         }
     }
 
@@ -300,6 +325,7 @@ impl<'a> RunContext<'a> {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
             for map in order {
+                self.at(&format!("printing {}", self.manifest.maps.get(map).map_or("", |m| &m.name)));
                 match self.map(map) {
                     // a format may print empty statistics
                     Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {

@@ -26,6 +26,7 @@ use crate::codegen::artifact::Manifest;
 use crate::host::Host;
 use crate::output::Output;
 use crate::probes::Attach;
+use crate::progress::Progress;
 use crate::render::{Rendered, Renderer};
 use crate::state::State;
 use crate::streams::CLOSED_PIPE;
@@ -234,6 +235,11 @@ impl EventLoop<'_> {
         }
         redraw::end(&mut self.context);
         self.stop();
+        if !self.context.shares_output {
+            let progress = Progress::on_stderr();
+            progress.at("printing the results");
+            self.context.progress = Some(progress);
+        }
         self.context.throttle = self.throttle.take();
         self.source.finish(&mut self.context);
         let status = self.context.exit.take();

@@ -16,6 +16,7 @@ use super::poll;
 use super::remote::Remote;
 use super::shared::Flags;
 use crate::terminal::screen;
+use crate::{progress, streams};
 
 /// The number of SIGINT and SIGTERM signals, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);
@@ -78,6 +79,8 @@ extern "C" fn caught(signal: libc::c_int) {
                 0 => FIRST.store(now, Ordering::Relaxed),
                 _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => {
                     screen::abandon();
+                    progress::abandon();
+                    streams::abandon();
                     libc::_exit(128 + signal);
                 }
                 _ => {}
