@@ -60,6 +60,8 @@ fn count_is_by_probe_where_there_are_several() {
     assert!(text("count libc:malloc,libc:free").starts_with("uprobe:libc:malloc,\nuprobe:libc:free {\n  @[probe]"));
     assert!(text("count a b --by comm").contains("@[comm] = count();"));
     let whole = text("count 'vfs_*' --if 'pid == 1' --top 5 -i 0.5 -d 2m");
+    assert!(text("count vfs_read --subsecond").contains("  @ms_of_second = heatmap(nsecs(sw_tai) % 1s / 1ms, "));
+    assert!(text("count a b --subsecond -i 1").contains("  print(@ms_of_second);\n  clear(@ms_of_second);\n"));
     for part in [
         "kprobe:vfs_* /pid == 1/ {",
         "interval:ms:500 {\n  time(\"%H:%M:%S\\n\");\n  print(@, 5);\n  clear(@);\n}",

@@ -125,11 +125,17 @@ pub(super) fn count(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure
     let own_end = asked.has("top");
     script.own_end(own_end);
     script.head(&points, true);
-    script.put("  @");
+    script.put("  ");
+    // columns begin at seconds of UTC, from which International Atomic Time differs by whole seconds
+    let (map, counted) = match asked.has("subsecond") {
+        true => ("@ms_of_second", "heatmap(nsecs(sw_tai) % 1s / 1ms, 1s, 60, 0, 1000, 20)"),
+        false => ("@", "count()"),
+    };
+    script.put(map);
     let each = several(&points) && !asked.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
-    script.put(" = count();\n}\n");
-    script.ends(asked, "@", keyed, own_end)
+    script.put(&format!(" = {counted};\n}}\n"));
+    script.ends(asked, map, keyed, own_end)
 }
 
 pub(super) fn hist(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
