@@ -44,7 +44,7 @@ SECTIONS {
 ";
 
 /// What is written in C++.
-const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/constructors.cpp", "src/emit/idle_passes.cpp"];
+const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/idle_passes.cpp"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -70,7 +70,7 @@ fn passes(linked: bool) {
     for flag in String::from_utf8_lossy(&flags.stdout).split_whitespace() {
         build.flag(flag);
     }
-    for source in if linked { PASSES } else { &PASSES[..2] } {
+    for source in if linked { PASSES } else { &PASSES[..3] } {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }

@@ -26,6 +26,8 @@ mod probe;
 mod session;
 mod stmt;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod unwind;
 
 use crate::builtins;

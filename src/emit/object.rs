@@ -6,12 +6,13 @@ use std::sync::Once;
 
 use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
+use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::{FlagBehavior, Module};
-use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
+use inkwell::targets::{CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 use llvm_sys::LLVMDiagnosticSeverity;
 use llvm_sys::core::{LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity};
-use llvm_sys::prelude::{LLVMDiagnosticInfoRef, LLVMModuleRef};
-use llvm_sys::target_machine::LLVMTargetMachineRef;
+use llvm_sys::prelude::{LLVMDiagnosticInfoRef, LLVMMemoryBufferRef, LLVMModuleRef};
+use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 
 use super::debug_info::DebugInfo;
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
@@ -97,6 +98,8 @@ unsafe extern "C" {
     /// Runs the passes of `default<O2>`; if `lean`, only those that do not extend live ranges: no hoisting, no reuse of
     /// values computed elsewhere. In `passes.cpp`.
     fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool);
+    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. In `codegen.cpp`.
+    fn rbt_generate(module: LLVMModuleRef, machine: LLVMTargetMachineRef, kind: LLVMCodeGenFileType) -> LLVMMemoryBufferRef;
     /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
     fn rbt_construct_llvm();
 }
@@ -190,17 +193,22 @@ impl<'c> CodegenCx<'c> {
         // SAFETY: the module is well-formed, and both live as long as this value
         unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), self.options.room.lean) };
         let optimized = dumps.optimized.then(|| text(&self.module));
-        let write = |kind| self.machine.write_to_memory_buffer(&self.module, kind);
+        let generate = |kind| {
+            // SAFETY: both live as long as this value, and the function returns a buffer of its own
+            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind) };
+            // SAFETY: not null, and nothing else has it
+            (!buffer.is_null()).then(|| unsafe { MemoryBuffer::new(buffer) })
+        };
         let assembly = match dumps.assembly {
-            true => write(FileType::Assembly).ok().map(|b| String::from_utf8_lossy(b.as_slice()).into_owned()),
+            true => generate(LLVMCodeGenFileType::LLVMAssemblyFile).map(|b| String::from_utf8_lossy(b.as_slice()).into_owned()),
             false => None,
         };
-        let object = write(FileType::Object);
+        let object = generate(LLVMCodeGenFileType::LLVMObjectFile);
         if !self.errors.is_empty() {
             return Err(std::mem::take(&mut *self.errors).into());
         }
         match object {
-            Ok(buffer) => Ok(BuiltObject {
+            Some(buffer) => Ok(BuiltObject {
                 elf: buffer.as_slice().to_vec(),
                 problems: self.problems.take(),
                 events: self.next_event.get(),
@@ -208,7 +216,7 @@ impl<'c> CodegenCx<'c> {
                 optimized,
                 assembly,
             }),
-            Err(e) => Err(vec![e.to_string()].into()),
+            None => bug!("LLVM's BPF target emits no objects"),
         }
     }
 }

@@ -1,0 +1,133 @@
+//! Scripts compiled for an older kernel, and their code.
+
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::path::Path;
+
+use super::{STACK_LIMITS, Unwinding, compile_within, lower};
+use crate::diag::Source;
+use crate::emit::Dumps;
+use crate::frontend::{Checked, check_text};
+use crate::probes::Env;
+use crate::settings::{Mechanism, Settings};
+use crate::system::machine::live::Live;
+use crate::system::snapshot::Snapshot;
+
+/// Loops of all kinds: the script's own, those of functions on strings, maps and stacks, and of the walk along a user stack.
+const LOOPS: &[&str] = &[
+    "end { print(len(ustack(3))); }",
+    "profile:hz:99 { @[ustack, kstack, comm] = count(); @s[tid] = stats(nsecs); }",
+    "uretprobe:/proc/self/exe:main { for $i : 0..17 { @[ustack(6)] = count(); if ($i == $1) { break; } } }",
+    "tracepoint:syscalls:sys_enter_execve { $i = 0; while ($i++ < 41) { if (rand % 3 == 0) { continue; } @[comm, $i] = count(); } }",
+    "tracepoint:syscalls:sys_enter_execve { while (1) { $n = 0; while ($n < 7) { $n++; if (rand == $n) { break; } } if ($n) { return; } } }",
+    "tracepoint:syscalls:sys_enter_openat { if (strcontains(str(args.filename), \"etc\") || strstr(comm, \"s\") > 0) { print(ppid); } }",
+    "tracepoint:syscalls:sys_enter_openat { @[str(args.filename), strcap(comm), signal_name(rand)] = rand; } end { for ($kv : @) { print($kv); } }",
+    "fn f($n : int64) : int64 { $i = 0; while ($i < $n) { $i += 2; if ($i > 90) { return 1; } } return $i; } end { print((f(3), f(len(kstack)))); }",
+    "end { unroll (5) { for $i : 0..9 { for $j : 0..$i { @a[$i, $j] = str_concat(comm, pcomm); } } } }",
+];
+
+/// Before Linux 6.8, an edge that closes a loop must be a jump: `push_insn` in kernel/bpf/verifier.c.
+#[test]
+fn older_kernels_accept_loops() {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/6.1.rbts");
+    let sys = Snapshot::open(&kernel).map(|kernel| kernel.with_files(Live::new()));
+    let sys = sys.unwrap_or_else(|m| panic!("{}", m.what));
+    let (mut jumps, mut refused) = (0, Vec::new());
+    for refused_loops in [false, true] {
+        let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
+        if refused_loops {
+            settings.no_features.push(Mechanism::BpfLoop);
+        }
+        for text in LOOPS {
+            let source = Source { name: "loops".into(), text: (*text).into() };
+            let checked = check_text("loops", text, &Env::new(&sys, &settings));
+            let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
+            let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
+            let script = lower(script, &env);
+            for limits in STACK_LIMITS {
+                let compiled = compile_within((limits, Unwinding::Whole), &script, &env, std::slice::from_ref(&source), Dumps::default());
+                let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"));
+                let mut edges = Edges::default();
+                edges.find(&compiled.artifact.elf).unwrap_or_else(|e| panic!("{text}: {e}"));
+                jumps += edges.jumps;
+                refused.extend(edges.refused.iter().map(|edge| format!("{text}, {limits:?}: {edge}")));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    assert!(jumps > LOOPS.len());
+}
+
+/// The edges of functions that lead back to an instruction on the way to them.
+#[derive(Default)]
+struct Edges {
+    /// The number of those that are jumps.
+    jumps: usize,
+    /// The others.
+    refused: Vec<String>,
+}
+
+impl Edges {
+    /// Finds those of an ELF file.
+    fn find(&mut self, elf: &[u8]) -> Result<(), object::Error> {
+        let file = object::File::parse(elf)?;
+        for symbol in file.symbols().filter(|s| s.kind() == SymbolKind::Text && s.size() > 0) {
+            let Some(section) = symbol.section_index() else { continue };
+            let section = file.section_by_index(section)?;
+            if let Some(code) = section.data_range(symbol.address(), symbol.size())? {
+                self.add(symbol.name()?, code);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds those of a function, by the walk of `check_cfg`.
+    fn add(&mut self, name: &str, code: &[u8]) {
+        #[derive(Clone, Copy, PartialEq)]
+        enum State {
+            New,
+            OnPath,
+            Done,
+        }
+        let (code, _) = code.as_chunks::<8>();
+        let mut states = vec![State::New; code.len()];
+        let mut path = vec![(0, successors(code, 0))];
+        while let Some((at, rest)) = path.last_mut() {
+            let at = *at;
+            states[at] = State::OnPath;
+            let Some((to, jumps)) = rest.pop() else {
+                states[at] = State::Done;
+                path.pop();
+                continue;
+            };
+            match states.get(to) {
+                Some(State::New) => path.push((to, successors(code, to))),
+                Some(State::OnPath) if jumps => self.jumps += 1,
+                Some(State::OnPath) => self.refused.push(format!("{name}: back-edge from insn {at} to {to}")),
+                Some(State::Done) => {}
+                None => self.refused.push(format!("{name}: jump out of range from insn {at} to {to}")),
+            }
+        }
+    }
+}
+
+/// The instructions that follow one, the first to visit last, and whether they follow by a jump.
+fn successors(code: &[[u8; 8]], at: usize) -> Vec<(usize, bool)> {
+    const LD_IMM64: u8 = 0x18;
+    const JMP: u8 = 0x05;
+    const JMP32: u8 = 0x06;
+    const JA: u8 = 0x00;
+    const CALL: u8 = 0x80;
+    const EXIT: u8 = 0x90;
+    let [op, _, low, high, immediate @ ..] = code[at];
+    let target = |offset: isize| (at + 1).checked_add_signed(offset).unwrap_or(usize::MAX);
+    let offset = isize::from(i16::from_le_bytes([low, high]));
+    match (op & 7, op & 0xf0) {
+        _ if op == LD_IMM64 => vec![(at + 2, false)],
+        (JMP, EXIT) => Vec::new(),
+        (JMP, CALL) => vec![(at + 1, false)],
+        (JMP, JA) => vec![(target(offset), true)],
+        (JMP32, JA) => vec![(target(i32::from_le_bytes(immediate) as isize), true)],
+        (JMP | JMP32, _) => vec![(target(offset), true), (at + 1, true)],
+        _ => vec![(at + 1, false)],
+    }
+}

@@ -1,0 +1,113 @@
+// Generates code by LLVM's back end, with a pass of our own after its passes.
+//
+// Before Linux 6.8, the verifier accepts a loop only if its back edge is a jump: "back-edge from insn 41 to 42" is its answer
+// where the last block of a loop falls through into the first (`push_insn` with `loop_ok`, kernel/bpf/verifier.c). LLVM lays
+// out loops that way to save a jump, even if the blocks were in another order before.
+
+#include "llvm-c/Core.h"
+#include "llvm-c/TargetMachine.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/CodeGen/MachineFunctionPass.h"
+#include "llvm/CodeGen/MachineModuleInfo.h"
+#include "llvm/CodeGen/Passes.h"
+#include "llvm/CodeGen/TargetInstrInfo.h"
+#include "llvm/CodeGen/TargetPassConfig.h"
+#include "llvm/CodeGen/TargetSubtargetInfo.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace llvm;
+
+namespace {
+
+// The blocks that follow one, in the verifier's order: the next in the layout, then the targets of jumps.
+SmallVector<MachineBasicBlock *, 4> successors(MachineBasicBlock &block) {
+  SmallVector<MachineBasicBlock *, 4> all;
+  for (MachineInstr &jump : reverse(block.terminators()))
+    for (const MachineOperand &operand : jump.operands())
+      if (operand.isMBB())
+        all.push_back(operand.getMBB());
+  MachineBasicBlock *next = block.getNextNode();
+  if (next && block.isSuccessor(next))
+    all.insert(all.begin(), next);
+  return all;
+}
+
+// Ends blocks that fall through into the start of a loop with a jump to it. The kernel removes a jump to the next instruction
+// after it has verified the program, so this costs nothing at run time.
+class BackEdges : public MachineFunctionPass {
+public:
+  static char ID;
+  BackEdges() : MachineFunctionPass(ID) {}
+
+  StringRef getPassName() const override { return "back edges as jumps"; }
+
+  // A walk as the verifier's: an edge is a back edge if it leads to a block on the current path.
+  bool runOnMachineFunction(MachineFunction &function) override {
+    const TargetInstrInfo &instructions = *function.getSubtarget().getInstrInfo();
+    struct Step {
+      MachineBasicBlock *block;
+      SmallVector<MachineBasicBlock *, 4> rest;
+    };
+    SmallVector<Step, 32> path;
+    SmallPtrSet<MachineBasicBlock *, 32> seen, open;
+    bool changed = false;
+    auto enter = [&](MachineBasicBlock *block) {
+      seen.insert(block);
+      open.insert(block);
+      SmallVector<MachineBasicBlock *, 4> rest = successors(*block);
+      std::reverse(rest.begin(), rest.end());
+      path.push_back({block, std::move(rest)});
+    };
+    enter(&function.front());
+    while (!path.empty()) {
+      Step &step = path.back();
+      if (step.rest.empty()) {
+        open.erase(step.block);
+        path.pop_back();
+        continue;
+      }
+      MachineBasicBlock *from = step.block, *to = step.rest.pop_back_val();
+      bool jumps = from->getFirstTerminator() != from->end();
+      if (open.contains(to) && to == from->getNextNode() && !jumps) {
+        instructions.insertBranch(*from, to, nullptr, {}, from->findPrevDebugLoc(from->end()));
+        changed = true;
+      }
+      if (!seen.contains(to))
+        enter(to);
+    }
+    return changed;
+  }
+};
+
+char BackEdges::ID = 0;
+
+} // namespace
+
+// Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does; null if the target has no such output.
+extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind) {
+  auto *machine = reinterpret_cast<LLVMTargetMachine *>(target);
+  auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;
+  SmallString<0> code;
+  raw_svector_ostream out(code);
+  legacy::PassManager passes;
+  auto *info = new MachineModuleInfoWrapperPass(machine);
+  TargetPassConfig *config = machine->createPassConfig(passes);
+  config->setDisableVerify(true);
+  passes.add(config);
+  passes.add(info);
+  if (config->addISelPasses())
+    return nullptr;
+  config->addMachinePasses();
+  config->setInitialized();
+  passes.add(new BackEdges());
+  if (machine->addAsmPrinter(passes, out, nullptr, type, info->getMMI().getContext()))
+    return nullptr;
+  passes.add(createFreeMachineFunctionPass());
+  passes.run(*unwrap(module));
+  return LLVMCreateMemoryBufferWithMemoryRangeCopy(code.data(), code.size(), "");
+}
