@@ -63,7 +63,7 @@
 //! | properties of a mechanism (filters, notes) | `probes::Attach::properties` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
 //! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `system/machine/arch/mod.rs` |
-//! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |
+//! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, its row, and a file that implements `cli::Action` |
 //!
 //! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attaching) are enums that code matches
 //! without `_`, so that the compiler lists every place that a new member affects. [`probes::Attach`] is closed because each

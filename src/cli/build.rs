@@ -112,7 +112,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };
-    Ok(Command::Build(Build { run, to, exe, here, against }))
+    Ok(Command::Subcommand(Box::new(Build { run, to, exe, here, against })))
 }
 
 /// Takes an option with its values out of the arguments.

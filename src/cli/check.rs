@@ -168,7 +168,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Err(wrong(Failure::new("rbt check needs scripts").help(help)));
     }
     let color = super::values::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
-    Ok(Command::Check(Box::new(Check {
+    Ok(Command::Subcommand(Box::new(Check {
         scripts,
         against,
         baseline: raw.baseline,
@@ -204,6 +204,8 @@ fn rules() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Command, Failure> {
@@ -212,7 +214,7 @@ mod tests {
 
     fn check(args: &[&str]) -> Check {
         match parsed(args) {
-            Ok(Command::Check(check)) => *check,
+            Ok(Command::Subcommand(action)) => *(action as Box<dyn Any>).downcast().unwrap(),
             other => panic!("{args:?}: {other:?}"),
         }
     }

@@ -1,7 +1,5 @@
 //! Shell completions, generated from the definitions of the options.
 
-use std::io::Write;
-
 use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
@@ -13,12 +11,12 @@ use crate::tools::{Header, TOOLS, Tool};
 use crate::verbs::{self, VERBS};
 use crate::{sema, syntax};
 
-/// Writes a shell's completions.
-pub fn completions(shell: Shell, to: &mut dyn Write) {
+/// A shell's completions.
+pub(super) fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut definition(), "rbt", &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
-    let text = match shell {
+    match shell {
         Shell::Zsh => with_scripts(&text),
         // Offer scripts where no subcommand was typed yet, and do not stop if an option lacks its value.
         Shell::Fish => {
@@ -26,9 +24,7 @@ pub fn completions(shell: Shell, to: &mut dyn Write) {
             format!("{text}complete -c rbt -n \"__fish_rbt_needs_command\" -F\n")
         }
         Shell::Bash | Shell::Elvish | Shell::PowerShell | _ => text,
-    };
-    // the reader may have gone
-    let _ = to.write_all(text.as_bytes());
+    }
 }
 
 /// For zsh: a word that is not a subcommand is a script, and the following words are its arguments.
@@ -79,9 +75,7 @@ mod tests {
     #[test]
     fn completions_are_written() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut text = Vec::new();
-            completions(shell, &mut text);
-            let text = String::from_utf8_lossy(&text);
+            let text = completions(shell);
             for word in ["notify-fd", "in-place", "kprobe_multi", "completions", "one-liners", "opensnoop", "latency", "print-script"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }

@@ -203,7 +203,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     run.outputs = vec!["/dev/null".into()];
     run.settings.print_maps_on_exit = false;
     run.invocation.is_measured = true;
-    Ok(Command::Cost(Cost { run, limit, bounds, json }))
+    Ok(Command::Subcommand(Box::new(Cost { run, limit, bounds, json })))
 }
 
 /// Rejects options that concern the output of a run, or another kind of run.

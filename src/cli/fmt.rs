@@ -126,7 +126,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` writes the tool to a file"))));
     }
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;
-    Ok(Command::Fmt(Fmt { inputs, to, diff: raw.diff, color, wrong: WRONG }))
+    Ok(Command::Subcommand(Box::new(Fmt { inputs, to, diff: raw.diff, color, wrong: WRONG })))
 }
 
 /// Resolves `--fmt`.
@@ -137,11 +137,13 @@ pub(super) fn compatible(mut draft: ArgsBuilder, file: Option<OsString>) -> Resu
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
     let to = draft.run.outputs.pop().map_or(To::Stdout, To::File);
-    Ok(Command::Fmt(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 }))
+    Ok(Command::Subcommand(Box::new(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 })))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Command, Failure> {
@@ -150,7 +152,7 @@ mod tests {
 
     fn fmt(args: &[&str]) -> Fmt {
         match parsed(args) {
-            Ok(Command::Fmt(fmt)) => fmt,
+            Ok(Command::Subcommand(action)) => *(action as Box<dyn Any>).downcast().unwrap(),
             other => panic!("{args:?}: {other:?}"),
         }
     }

@@ -103,11 +103,11 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let draft = flags::read(&found)?;
     super::require_run(&draft)?;
     let hosts = found.get_many::<String>("hosts").unwrap_or_default().map(|host| host.trim().to_string()).filter(|host| !host.is_empty());
-    Ok(Command::Merge(Merge {
+    Ok(Command::Subcommand(Box::new(Merge {
         run: Box::new(draft.run),
         files: found.get_many::<PathBuf>("files").unwrap_or_default().cloned().collect(),
         by_host: found.contains_id("by"),
         top: found.get_one("top").copied(),
         hosts: hosts.collect(),
-    }))
+    })))
 }

@@ -20,7 +20,9 @@ mod usage;
 mod values;
 pub mod verbs;
 
+use std::any::Any;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +37,6 @@ use crate::system::TargetInfo;
 use crate::tools::{self, Tool};
 use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
-pub use completions::completions;
 use flags::ArgsBuilder;
 pub use split::{misspelt_option, own_letter, script_args, valued};
 use synopsis::short_usage;
@@ -59,26 +60,8 @@ pub enum Command {
         /// As for a run.
         run: Box<Run>,
     },
-    /// `rbt info`
-    Info,
-    /// `rbt build`
-    Build(build::Build),
-    /// `rbt fmt`, `--fmt`
-    Fmt(fmt::Fmt),
-    /// `rbt check`
-    Check(Box<check::Check>),
-    /// `rbt snapshot`
-    Snapshot(snapshot::Snapshot),
-    /// `rbt merge`
-    Merge(merge::Merge),
-    /// `rbt cost`
-    Cost(cost::Cost),
-    /// `rbt serve`
-    Serve(serve::Serve),
-    /// `rbt completions`
-    Completions(clap_complete::Shell),
-    /// `rbt help`: the words to explain
-    Help(Vec<String>),
+    /// A subcommand, or an option that means the same.
+    Subcommand(Box<dyn Action>),
     /// Text for standard output, such as help or the version.
     Say(String),
 }
@@ -88,16 +71,22 @@ impl Command {
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
-            Command::Build(build) => build.run.color,
-            Command::Fmt(fmt) => fmt.color,
-            Command::Check(check) => check.color,
-            Command::Snapshot(snapshot) => snapshot.color,
-            Command::Merge(merge) => merge.run.color,
-            Command::Cost(cost) => cost.run.color,
-            Command::Serve(serve) => serve.run.color,
-            Command::Info | Command::Completions(_) | Command::Help(_) | Command::Say(_) => color_by_default(),
+            Command::Subcommand(action) => action.color(),
+            Command::Say(_) => color_by_default(),
         }
     }
+}
+
+/// The work that a subcommand asks for. A row of [`subcommands::SUBCOMMANDS`] names the parser of such a value; the module that does
+/// the work implements this for it. So nothing lists the subcommands a second time.
+pub trait Action: Any + Debug {
+    /// Are messages colored?
+    fn color(&self) -> bool {
+        color_by_default()
+    }
+
+    /// Does the work, and returns the exit status.
+    fn run(&self) -> Result<u8, Failure>;
 }
 
 /// The default of `--color` (also if its value is invalid).
@@ -376,7 +365,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
     let program_or_list = flags::given(found, "e") || flags::given(found, "list");
     let word = rest.peek().and_then(|word| word.to_str()).filter(|_| !program_or_list);
     if word == Some("info") {
-        return Ok(Command::Info);
+        return Ok(Command::Subcommand(Box::new(subcommands::Info)));
     }
     if let Some(subcommand) = word.and_then(subcommands::find) {
         let name = subcommand.name;
@@ -385,7 +374,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
     }
     let draft = flags::read(found)?;
     if draft.info {
-        return Ok(Command::Info);
+        return Ok(Command::Subcommand(Box::new(subcommands::Info)));
     }
     if let Some(name) = draft.completions {
         return subcommands::shell(&name);
@@ -469,16 +458,7 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
             Err(Failure::new(format!("rbt {name} needs a script")).help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"))
         }
         Command::List { .. } => Err(Failure::new(format!("-l lists probes, and rbt {name} takes a script"))),
-        Command::Info
-        | Command::Build(_)
-        | Command::Fmt(_)
-        | Command::Check(_)
-        | Command::Snapshot(_)
-        | Command::Merge(_)
-        | Command::Cost(_)
-        | Command::Serve(_)
-        | Command::Completions(_)
-        | Command::Help(_) => Err(Failure::new(format!("rbt {name} takes a script, and no other subcommand"))),
+        Command::Subcommand(_) => Err(Failure::new(format!("rbt {name} takes a script, and no other subcommand"))),
     }
 }
 

@@ -100,10 +100,10 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Err(Failure::new(message).help("`-f json` writes one line for each output, with the name of the script"));
     }
     let address = found.get_one::<String>("address").map_or(ADDRESS, String::as_str);
-    Ok(Command::Serve(Serve {
+    Ok(Command::Subcommand(Box::new(Serve {
         run: Box::new(run),
         folder: found.get_one::<PathBuf>("folder").cloned().unwrap_or_default(),
         address: crate::serve::address(address).map_err(|e| Failure::new(format!("rbt serve: {e}")))?,
         token: found.get_one::<PathBuf>("token").cloned(),
-    }))
+    })))
 }

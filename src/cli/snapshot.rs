@@ -138,7 +138,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Task::Show(raw.show)
     };
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;
-    Ok(Command::Snapshot(Snapshot { task, color }))
+    Ok(Command::Subcommand(Box::new(Snapshot { task, color })))
 }
 
 /// Scripts by their paths and names, and those of directories.
@@ -164,6 +164,8 @@ fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Command, Failure> {
@@ -172,7 +174,7 @@ mod tests {
 
     fn task(args: &[&str]) -> Task {
         match parsed(args) {
-            Ok(Command::Snapshot(snapshot)) => snapshot.task,
+            Ok(Command::Subcommand(action)) => (action as Box<dyn Any>).downcast::<Snapshot>().unwrap().task,
             other => panic!("{args:?}: {other:?}"),
         }
     }

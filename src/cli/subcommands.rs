@@ -1,11 +1,11 @@
-//! The table of subcommands. The parser, help, completions, and the synopsis and options in the manual come from it. The action
-//! of a subcommand is an arm of its [`Command`] in `driver`, since the modules that do the work are above this one; a match over all
-//! commands lists a missing arm.
+//! The table of subcommands. The parser, help, completions, and the synopsis and options in the manual come from it. A row's parser
+//! returns the row's [`Action`](super::Action).
 
 use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory};
 
+use super::completions::completions;
 use super::{Command, build, check, cost, fmt, merge, one_liners, serve, snapshot};
 use crate::failure::Failure;
 use crate::tools::TOOLS;
@@ -42,7 +42,7 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         usage: "[WORD]",
         doc: "Explain a word: a builtin, a probe, a setting, an option, a code, a tool",
         command: || clap::Command::new("help").arg(Arg::new("word")),
-        parse: |words| Ok(Command::Help(text(words).into_iter().filter(|w| w != "--").collect())),
+        parse: |words| Ok(Command::Subcommand(Box::new(Help(text(words).into_iter().filter(|w| w != "--").collect())))),
     },
     Subcommand {
         name: "check",
@@ -104,7 +104,7 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
         parse: |words| match words.first() {
             Some(word) if is_help(word) => Ok(Command::Say(brief("info", ""))),
             Some(word) => Err(Failure::new(format!("rbt info takes no arguments: `{}`", word.to_string_lossy()))),
-            None => Ok(Command::Info),
+            None => Ok(Command::Subcommand(Box::new(Info))),
         },
     },
     Subcommand {
@@ -123,6 +123,14 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
     },
 ];
 
+/// `rbt info`
+#[derive(Debug)]
+pub struct Info;
+
+/// `rbt help`: the words to explain.
+#[derive(Debug)]
+pub struct Help(pub Vec<String>);
+
 /// Shells with completions.
 const SHELLS: [(&str, clap_complete::Shell); 3] =
     [("bash", clap_complete::Shell::Bash), ("zsh", clap_complete::Shell::Zsh), ("fish", clap_complete::Shell::Fish)];
@@ -136,7 +144,7 @@ pub fn find(word: &str) -> Option<&'static Subcommand> {
 pub(super) fn shell(name: &OsString) -> Result<Command, Failure> {
     let name = name.to_string_lossy();
     match SHELLS.iter().find(|(known, _)| *known == name) {
-        Some((_, shell)) => Ok(Command::Completions(*shell)),
+        Some((_, shell)) => Ok(Command::Say(completions(*shell))),
         None => Err(Failure::new(format!("there are no completions for `{name}`")).help(SHELL_NAMES)),
     }
 }

@@ -27,6 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::cli::Action;
 use crate::cli::check::Check;
 use crate::codegen::artifact::Artifact;
 use crate::failure::{Failure, without_os_error};
@@ -44,8 +45,18 @@ use kernels::Kernel;
 use script_check::ScriptCheck;
 use subjects::Subject;
 
+impl Action for Check {
+    fn color(&self) -> bool {
+        self.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        check(self)
+    }
+}
+
 /// Runs a check and prints its report. The result is the exit status.
-pub fn check(asked: &Check) -> Result<u8, Failure> {
+fn check(asked: &Check) -> Result<u8, Failure> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
     let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
     let absent = |what: &str, path: &std::path::Path, help: &str| {

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::relocate::{FixedParts, Template, template};
 use super::{compile, start};
 use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
+use crate::cli::Action;
 use crate::cli::build::Build;
 use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
@@ -31,8 +32,18 @@ use crate::system::varied::{Machine, Varied};
 use crate::system::{Feature, TargetInfo};
 use crate::tools::Header;
 
+impl Action for Build {
+    fn color(&self) -> bool {
+        self.run.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        build(self)
+    }
+}
+
 /// Compiles a script and writes its bundle.
-pub(super) fn build(asked: &Build) -> Result<u8, Failure> {
+fn build(asked: &Build) -> Result<u8, Failure> {
     let run = &*asked.run;
     let mut front = Frontend::new(run);
     front.read(&run.program)?;

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::expectations::{Budget, not_run};
 use super::script;
+use crate::cli::Action;
 use crate::cli::cost::{Bound, Cost};
 use crate::diag::plain;
 use crate::failure::Failure;
@@ -17,8 +18,18 @@ use crate::settings::{Overhead, write_overhead};
 use crate::streams::{report, to_stdout};
 use crate::verdict::{Finding, Level, Outcome, State, rule};
 
+impl Action for Cost {
+    fn color(&self) -> bool {
+        self.run.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        cost(self)
+    }
+}
+
 /// Runs the script, and prints its cost.
-pub(super) fn cost(asked: &Cost) -> Result<u8, Failure> {
+fn cost(asked: &Cost) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let measured = Rc::new(RefCell::new(None));
     let mut budget = Budget::default();

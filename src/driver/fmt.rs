@@ -3,16 +3,26 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use crate::cli::Program;
 use crate::cli::fmt::{Fmt, To};
+use crate::cli::{Action, Program};
 use crate::diag::{self, Source};
 use crate::failure::Failure;
 use crate::frontend::read::read;
 use crate::streams::{AtomicFile, not_written, report, to_stderr, to_stdout};
 use crate::{fmt, syntax};
 
+impl Action for Fmt {
+    fn color(&self) -> bool {
+        self.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        rewrite(self)
+    }
+}
+
 /// Formats all arguments of `rbt fmt`. An error in one does not affect the others. The result is the exit status.
-pub fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
+fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
     let mut status = 0;
     for input in &asked.inputs {
         match one(asked, input) {

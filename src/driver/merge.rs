@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::expectations::{self, Budget};
-use crate::cli::Run;
 use crate::cli::merge::Merge;
+use crate::cli::{Action, Run};
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Document, MergeError, NotSummable, Sum, read};
@@ -22,7 +22,17 @@ use crate::value::Value;
 /// Number of messages about one input; further ones are only counted.
 const MOST_MESSAGES: usize = 20;
 
-pub(super) fn merge(asked: &Merge) -> Result<u8, Failure> {
+impl Action for Merge {
+    fn color(&self) -> bool {
+        self.run.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        merge(self)
+    }
+}
+
+fn merge(asked: &Merge) -> Result<u8, Failure> {
     let began = SystemTime::now();
     if asked.files.is_empty() && io::stdin().is_terminal() {
         return Err(

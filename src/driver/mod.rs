@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::cli::{self, Command, Listed, Program, Run};
+use crate::cli::subcommands::{Help, Info};
+use crate::cli::{self, Action, Command, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::compat;
 use crate::diag;
@@ -64,36 +65,26 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Run(run) => self::run(&run),
         Command::List { what, verbose, run } => list(what, verbose, &run),
         Command::Prompt(run) => repl::prompt(&run),
-        Command::Info => {
-            let (sys, settings) = (Live::new(), Settings::default());
-            to_stdout(|out| info::report(&Env::new(&sys, &settings), out))
-        }
-        Command::Build(asked) => build::build(&asked),
-        Command::Fmt(fmt) => fmt::rewrite(&fmt),
-        Command::Check(check) => compat::check(&check),
-        Command::Snapshot(asked) => snapshot::snapshot(&asked),
-        Command::Merge(asked) => merge::merge(&asked),
-        Command::Cost(asked) => cost::cost(&asked),
-        Command::Serve(asked) => serve::serve(&asked),
-        Command::Completions(shell) => to_stdout(|out| {
-            let mut text = Vec::new();
-            cli::completions(shell, &mut text);
-            out.write_all(&text)
-        }),
-        Command::Help(words) => {
-            let text = explain(&words)?;
-            to_stdout(|out| out.write_all(text.as_bytes()))
-        }
+        Command::Subcommand(action) => action.run(),
         Command::Say(text) => to_stdout(|out| out.write_all(text.as_bytes())),
     }
 }
 
-/// `rbt help [WORD]`
-fn explain(words: &[String]) -> Result<String, Failure> {
-    match words {
-        [] => Ok(help::overview()),
-        [option] if option == "-h" || option == "--help" => Ok(help::overview()),
-        words => help::about(&words.join(" ")),
+impl Action for Info {
+    fn run(&self) -> Result<u8, Failure> {
+        let (sys, settings) = (Live::new(), Settings::default());
+        to_stdout(|out| info::report(&Env::new(&sys, &settings), out))
+    }
+}
+
+impl Action for Help {
+    fn run(&self) -> Result<u8, Failure> {
+        let text = match &*self.0 {
+            [] => help::overview(),
+            [option] if option == "-h" || option == "--help" => help::overview(),
+            words => help::about(&words.join(" "))?,
+        };
+        to_stdout(|out| out.write_all(text.as_bytes()))
     }
 }
 

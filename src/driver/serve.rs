@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::{compile, launch_script, start};
 use crate::cli::serve::Serve;
-use crate::cli::{Program, Run};
+use crate::cli::{Action, Program, Run};
 use crate::diag::plain;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
@@ -46,8 +46,18 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The stack of a thread, which parses and compiles: that of a main thread.
 const STACK: usize = 8 << 20;
 
+impl Action for Serve {
+    fn color(&self) -> bool {
+        self.run.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        serve(self)
+    }
+}
+
 /// Runs the scripts until a signal ends the process.
-pub(super) fn serve(asked: &Serve) -> Result<u8, Failure> {
+fn serve(asked: &Serve) -> Result<u8, Failure> {
     require_privileges()?;
     let signals = ProcessSignals::catch().map_err(|e| Failure::new(format!("cannot catch signals: {}", reason(&e))))?;
     if scripts(&asked.folder)?.is_empty() {

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use super::fmt::place;
-use crate::cli::Program;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as SnapshotArgs, Task};
+use crate::cli::{Action, Program};
 use crate::codegen;
 use crate::diag::{self, Diagnostics, Source};
 use crate::emit::Dumps;
@@ -21,8 +21,18 @@ use crate::system::snapshot::{self, Contents, Snapshot, capture};
 use crate::system::{Missing, kernel_files};
 use crate::terminal::{self, paint};
 
+impl Action for SnapshotArgs {
+    fn color(&self) -> bool {
+        self.color
+    }
+
+    fn run(&self) -> Result<u8, Failure> {
+        snapshot(self)
+    }
+}
+
 /// Returns the exit status.
-pub fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
+fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
     match &asked.task {
         Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, asked.color),
         Task::Show(files) => {
