@@ -23,8 +23,8 @@ use crate::launch::Described;
 use crate::probes::Env;
 use crate::settings::Built;
 use crate::system::TargetInfo;
-use crate::system::portable::{Difference, Requirements};
-use crate::system::relocations::{self, Relocation, Unrelocatable};
+use crate::system::portability::relocations::{self, Relocation, Unrelocatable};
+use crate::system::portability::requirements::{Difference, Requirements};
 
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
@@ -383,8 +383,8 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::system::fake::Fake;
-    use crate::system::portable::RecordedAnswer;
-    use crate::system::questions::Recorder;
+    use crate::system::portability::questions::Recorder;
+    use crate::system::portability::requirements::RecordedAnswer;
     use crate::system::{Feature, TargetInfo};
 
     fn made(sys: &dyn TargetInfo) -> Bundle {

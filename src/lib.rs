@@ -118,14 +118,14 @@
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from
-//!   a `TargetInfo` only, so a recorder in front of it (`system/questions.rs`) knows them all: a kept script is used if
+//!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
 //!   the same queries have the same answers.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
-//!   (`system/portable.rs`). The effect of a fact on the code is found by compiling again with other answers
-//!   (`driver/relocate.rs`, `system/varied.rs`). A fact without effect is not required of other kernels. Offsets and
+//!   (`system/portability/requirements.rs`). The effect of a fact on the code is found by compiling again with other answers
+//!   (`driver/relocate.rs`, `system/portability/varied.rs`). A fact without effect is not required of other kernels. Offsets and
 //!   sizes are varied at random, all together: where objects differ in offsets and immediates of instructions only,
-//!   these are linear in the numbers, and become relocations (`system/relocations.rs`), which one more compilation must
+//!   these are linear in the numbers, and become relocations (`system/portability/relocations.rs`), which one more compilation must
 //!   confirm. Everything else must be unchanged. CO-RE relocations of `.BTF.ext` would cover members of kernel types
 //!   alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to emit
 //!   one; here, code generation is unaware of relocations, and no place can be forgotten. Choices between mechanisms
@@ -187,6 +187,7 @@ pub mod host;
 pub mod input;
 pub mod output;
 pub mod progress;
+pub mod protobuf;
 pub mod settings;
 pub mod state;
 pub mod streams;

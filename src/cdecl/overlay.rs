@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::binary::instructions::InstructionBoundary;
-use crate::system::forward::forward;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
+use crate::system::portability::forward::forward;
 use crate::system::{
     Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
     TargetInfo, Tracepoint, TypeName,

@@ -25,10 +25,10 @@ use crate::settings::{Mechanism, Settings};
 use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
 use crate::system::machine::live::Live;
-use crate::system::portable::Part;
-use crate::system::questions::{Record, Recorder};
+use crate::system::portability::questions::{Record, Recorder};
+use crate::system::portability::requirements::Part;
+use crate::system::portability::varied::{Machine, Varied};
 use crate::system::snapshot::Snapshot;
-use crate::system::varied::{Machine, Varied};
 use crate::system::{Feature, TargetInfo};
 use crate::tools::Header;
 
@@ -185,11 +185,11 @@ struct Kind {
 /// Kinds of kernels, the best one first.
 fn kinds(sys: &dyn TargetInfo) -> Vec<Kind> {
     let mut kinds = vec![Kind { name: this_kernel(), lacks: BTreeSet::new(), without: &[] }];
-    for (version, newer, without) in NEWER {
-        let lacks: BTreeSet<Feature> = newer.iter().flat_map(|features| features.iter().copied()).collect();
+    for old in OLD_KERNELS {
+        let lacks: BTreeSet<Feature> = old.lacks.iter().flat_map(|features| features.iter().copied()).collect();
         // they differ if this machine has one of those
         if lacks.iter().any(|feature| sys.has(*feature) != feature.is_limit()) {
-            kinds.push(Kind { name: format!("kernels like {version}"), lacks, without });
+            kinds.push(Kind { name: format!("kernels like {}", old.version), lacks, without: old.without });
         }
     }
     kinds
@@ -284,10 +284,20 @@ fn silent<'a>(
     }
 }
 
-/// A version of Linux, the features added after it, and the mechanisms that are then not used, because the arguments of
-/// raw tracepoints differ.
-type Newer = (&'static str, &'static [&'static [Feature]], &'static [Mechanism]);
-const NEWER: [Newer; 2] = [("6.1", &[AFTER_6_1], &[]), ("5.10", &[AFTER_6_1, AFTER_5_10], &[Mechanism::RawTracepoint, Mechanism::Fentry])];
+/// What an old kernel lacks.
+struct OldKernel {
+    /// The version of Linux.
+    version: &'static str,
+    /// The features that were added after it.
+    lacks: &'static [&'static [Feature]],
+    /// The mechanisms that are not used for it, because the arguments of raw tracepoints differ.
+    without: &'static [Mechanism],
+}
+
+const OLD_KERNELS: [OldKernel; 2] = [
+    OldKernel { version: "6.1", lacks: &[AFTER_6_1], without: &[] },
+    OldKernel { version: "5.10", lacks: &[AFTER_6_1, AFTER_5_10], without: &[Mechanism::RawTracepoint, Mechanism::Fentry] },
+];
 const AFTER_6_1: &[Feature] = &[
     Feature::CpuV4,
     Feature::UprobeMulti,

@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::codegen::artifact::Artifact;
-use crate::system::portable::{Change, Part, RecordedAnswer, Requirements};
-use crate::system::questions::Record;
-use crate::system::relocations::{Relocation, Sample, derive, same_shape};
-use crate::system::varied::{Variation, Varied};
+use crate::system::portability::questions::Record;
+use crate::system::portability::relocations::{Relocation, Sample, derive, same_shape};
+use crate::system::portability::requirements::{Change, Part, RecordedAnswer, Requirements};
+use crate::system::portability::varied::{Variation, Varied};
 use crate::system::{Feature, TargetInfo};
 
 /// The number of compilations to find relocations, and to check them.

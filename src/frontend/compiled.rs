@@ -19,7 +19,7 @@ use crate::probes::Env;
 use crate::sema::hir;
 use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind};
-use crate::system::questions::{Record, Recorder, digest};
+use crate::system::portability::questions::{Record, Recorder, digest};
 
 const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", most_bytes: 8 << 20, most_files: 512 };
 

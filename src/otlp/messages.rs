@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::protobuf::{Field, Message, fields};
 use crate::metrics::{Family, Kind, Point, Series, scaled};
 use crate::output::{Output, Source};
+use crate::protobuf::{Field, Message, fields};
 use crate::render::TextFormatter;
 use crate::value::Value;
 
@@ -53,31 +53,33 @@ impl Heading {
         let mut of = Message::default();
         attributes(&mut of, 1, resource.iter().map(|(name, value)| (name.as_str(), value)));
         let mut by = Message::default();
-        by.data(1, b"rbt");
-        by.data(2, crate::VERSION.as_bytes());
+        by.bytes(1, b"rbt");
+        by.bytes(2, crate::VERSION.as_bytes());
         attributes(&mut by, 3, scope.iter().map(|(name, value)| (name.as_str(), value)));
-        Self { resource: of.bytes(), scope: by.bytes() }
+        Self { resource: of.into_bytes(), scope: by.into_bytes() }
     }
 
     /// `ResourceMetrics` or `ResourceLogs`, which differ in their items.
     fn request(&self, items: &[u8]) -> Vec<u8> {
         let mut scope = Message::default();
-        scope.data(1, &self.scope);
-        let mut scope = scope.bytes();
+        scope.bytes(1, &self.scope);
+        let mut scope = scope.into_bytes();
         scope.extend_from_slice(items);
         let mut request = Message::default();
         request.message(1, |m| {
-            m.data(1, &self.resource);
-            m.data(2, &scope);
+            m.bytes(1, &self.resource);
+            m.bytes(2, &scope);
         });
-        request.bytes()
+        request.into_bytes()
     }
 
     /// `ExportLogsServiceRequest`
     pub fn logs<'a>(&self, records: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
         let mut items = Message::default();
-        records.for_each(|record| items.data(2, record));
-        self.request(&items.bytes())
+        for record in records {
+            items.bytes(2, record);
+        }
+        self.request(&items.into_bytes())
     }
 
     /// Requests for all series; if `known` is given, for the differences since then.
@@ -94,24 +96,24 @@ impl Heading {
                     let Some(point) = added(family, series, known, &mut sent) else { continue };
                     let point = data_point(family, series, &point, times);
                     room += point.len();
-                    data.data(1, &point);
+                    data.bytes(1, &point);
                     if size + room > REQUEST {
                         break;
                     }
                 }
                 if room > 0 {
-                    items.data(2, &metric(family, data, known.is_some()));
+                    items.bytes(2, &metric(family, data, known.is_some()));
                     size += room;
                 }
                 if size > REQUEST {
-                    let body = self.request(&std::mem::take(&mut items).bytes());
+                    let body = self.request(&std::mem::take(&mut items).into_bytes());
                     requests.push(Request { body, sent: std::mem::take(&mut sent) });
                     size = 0;
                 }
             }
         }
         if size > 0 {
-            requests.push(Request { body: self.request(&items.bytes()), sent });
+            requests.push(Request { body: self.request(&items.into_bytes()), sent });
         }
         requests
     }
@@ -150,27 +152,27 @@ fn metric(family: &Family, mut data: Message, delta: bool) -> Vec<u8> {
     let field = match family.kind {
         Kind::Gauge => 5,
         Kind::Counter => {
-            data.varint(2, temporality);
-            data.varint(3, 1);
+            data.uint(2, temporality);
+            data.uint(3, 1);
             7
         }
         Kind::Histogram | Kind::Summary => {
-            data.varint(2, temporality);
+            data.uint(2, temporality);
             9
         }
     };
     let mut metric = Message::default();
-    metric.data(1, family.name.as_bytes());
-    metric.data(2, family.help.as_bytes());
+    metric.bytes(1, family.name.as_bytes());
+    metric.bytes(2, family.help.as_bytes());
     // the units are UCUM's
     let unit = match family.unit {
         Some("seconds") => "s",
         Some("bytes") => "By",
         Some(_) | None => "",
     };
-    metric.data(3, unit.as_bytes());
-    metric.data(field, &data.bytes());
-    metric.bytes()
+    metric.bytes(3, unit.as_bytes());
+    metric.bytes(field, &data.into_bytes());
+    metric.into_bytes()
 }
 
 /// `NumberDataPoint` or `HistogramDataPoint`
@@ -178,18 +180,17 @@ fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> 
     let mut to = Message::default();
     let labels = |field: u32, to: &mut Message| {
         for (name, value) in family.labels_of(series) {
-            attribute(to, field, name, |to| to.data(1, value.as_bytes()));
+            attribute(to, field, name, |to| to.bytes(1, value.as_bytes()));
         }
     };
-    to.fixed(2, times.start);
-    to.fixed(3, times.now);
+    to.fixed(2, times.start).fixed(3, times.now);
     match family.kind {
         Kind::Counter | Kind::Gauge => {
             labels(7, &mut to);
             match i64::try_from(point.value) {
                 Ok(n) if family.power == 0 => to.fixed(6, n as u64),
                 Ok(_) | Err(_) => to.double(4, double(point.value, family.power)),
-            }
+            };
         }
         Kind::Histogram | Kind::Summary => {
             labels(9, &mut to);
@@ -207,12 +208,11 @@ fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> 
             if !bounds.is_empty() {
                 let mut counts: Vec<u64> = point.buckets.iter().map(|(_, n)| *n).collect();
                 counts.resize(bounds.len() + 1, 0);
-                to.packed(6, counts.into_iter());
-                to.packed(7, bounds.into_iter());
+                to.packed_fixed(6, counts).packed_fixed(7, bounds);
             }
         }
     }
-    to.bytes()
+    to.into_bytes()
 }
 
 /// The nearest floating-point number.
@@ -221,10 +221,12 @@ fn double(n: i128, power: u32) -> f64 {
 }
 
 /// `KeyValue`
-fn attribute(to: &mut Message, field: u32, name: &str, value: impl FnOnce(&mut Message)) {
+fn attribute(to: &mut Message, field: u32, name: &str, value: impl for<'m> FnOnce(&'m mut Message) -> &'m mut Message) {
     to.message(field, |to| {
-        to.data(1, name.as_bytes());
-        to.message(2, value);
+        to.bytes(1, name.as_bytes());
+        to.message(2, |to| {
+            value(to);
+        });
     });
 }
 
@@ -234,26 +236,32 @@ fn attributes<'a>(to: &mut Message, field: u32, all: impl Iterator<Item = (&'a s
 }
 
 /// `AnyValue`
-fn any(value: &Value, formatter: &TextFormatter, to: &mut Message) {
-    let mut integer = |n: i128| match i64::try_from(n) {
-        Ok(n) => to.varint(3, n as u64),
-        Err(_) => to.data(1, n.to_string().as_bytes()),
+fn any<'m>(value: &Value, formatter: &TextFormatter, to: &'m mut Message) -> &'m mut Message {
+    let integer = |to: &'m mut Message, n: i128| match i64::try_from(n) {
+        Ok(n) => to.int(3, n),
+        Err(_) => to.bytes(1, n.to_string().as_bytes()),
     };
     match value {
-        Value::None => {}
-        Value::Bool(b) => to.varint(2, u64::from(*b)),
-        Value::Int(n) => integer((*n).into()),
-        Value::Uint(n) => integer((*n).into()),
-        Value::Enum { name: None, value } => integer((*value).into()),
+        Value::None => to,
+        Value::Bool(b) => to.uint(2, u64::from(*b)),
+        Value::Int(n) => integer(to, (*n).into()),
+        Value::Uint(n) => integer(to, (*n).into()),
+        Value::Enum { name: None, value } => integer(to, (*value).into()),
         Value::Float { value, .. } => to.double(4, *value),
-        Value::Str { bytes, cut: false } => to.data(1, String::from_utf8_lossy(bytes).as_bytes()),
-        Value::Bytes(bytes) => to.data(7, bytes),
-        Value::List(parts) | Value::Tuple(parts) => {
-            to.message(5, |to| parts.iter().for_each(|part| to.message(1, |to| any(part, formatter, to))));
-        }
-        Value::Record(fields) => {
-            to.message(6, |to| fields.iter().for_each(|(name, part)| attribute(to, 1, name, |to| any(part, formatter, to))));
-        }
+        Value::Str { bytes, cut: false } => to.bytes(1, String::from_utf8_lossy(bytes).as_bytes()),
+        Value::Bytes(bytes) => to.bytes(7, bytes),
+        Value::List(parts) | Value::Tuple(parts) => to.message(5, |to| {
+            for part in parts {
+                to.message(1, |to| {
+                    any(part, formatter, to);
+                });
+            }
+        }),
+        Value::Record(fields) => to.message(6, |to| {
+            for (name, part) in fields {
+                attribute(to, 1, name, |to| any(part, formatter, to));
+            }
+        }),
         Value::Str { .. }
         | Value::Enum { .. }
         | Value::Ptr(_)
@@ -264,7 +272,7 @@ fn any(value: &Value, formatter: &TextFormatter, to: &mut Message) {
         | Value::Avg(_)
         | Value::Percentiles(_)
         | Value::Series(_)
-        | Value::HeatMap(_) => to.data(1, formatter.format(value).as_bytes()),
+        | Value::HeatMap(_) => to.bytes(1, formatter.format(value).as_bytes()),
     }
 }
 
@@ -288,29 +296,37 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
     };
     to.fixed(1, source.map_or(now, |source| source.time_ns));
     to.fixed(11, now);
-    to.varint(2, severity);
-    to.data(3, word.as_bytes());
-    let text = |to: &mut Message, name: &str, value: &str| attribute(to, 6, name, |to| to.data(1, value.as_bytes()));
-    let number = |to: &mut Message, name: &str, value: u64| attribute(to, 6, name, |to| to.varint(3, value));
+    to.uint(2, severity);
+    to.bytes(3, word.as_bytes());
+    let text = |to: &mut Message, name: &str, value: &str| attribute(to, 6, name, |to| to.bytes(1, value.as_bytes()));
+    let number = |to: &mut Message, name: &str, value: u64| attribute(to, 6, name, |to| to.uint(3, value));
     match output {
         Output::Text { data, .. } => {
             let line = data.strip_suffix(b"\n").unwrap_or(data);
-            to.message(5, |to| to.data(1, String::from_utf8_lossy(line).as_bytes()));
+            to.message(5, |to| {
+                to.bytes(1, String::from_utf8_lossy(line).as_bytes());
+            });
         }
         Output::Value(value) => {
             let formatter = TextFormatter::default();
-            to.message(5, |to| any(value, &formatter, to));
+            to.message(5, |to| {
+                any(value, &formatter, to);
+            });
             if let Value::Record(fields) = value {
                 fields.iter().for_each(|(name, part)| attribute(&mut to, 6, name, |to| any(part, &formatter, to)));
             }
         }
         Output::Problem { msg, pos, .. } => {
-            to.message(5, |to| to.data(1, msg.as_bytes()));
+            to.message(5, |to| {
+                to.bytes(1, msg.as_bytes());
+            });
             text(&mut to, "code.file.path", &pos.file);
             number(&mut to, "code.line.number", pos.line.into());
         }
         Output::Lost { events } => {
-            to.message(5, |to| to.data(1, format!("{events} events were lost").as_bytes()));
+            to.message(5, |to| {
+                to.bytes(1, format!("{events} events were lost").as_bytes());
+            });
             number(&mut to, "rbt.lost_events", *events);
         }
         Output::Map(_)
@@ -329,7 +345,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         number(&mut to, "thread.id", source.tid.into());
         text(&mut to, "thread.name", &source.comm);
     }
-    Some(to.bytes())
+    Some(to.into_bytes())
 }
 
 /// What a collector rejected of a request that it accepted: the number of items, and why

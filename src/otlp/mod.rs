@@ -1,7 +1,7 @@
 //! `--otlp`: the maps of a run as metrics and its output as logs, for a collector of OpenTelemetry, by HTTP.
 //!
 //! - `config`: the address, and the environment
-//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP; `protobuf` is their encoding
+//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP
 //! - `client`: HTTP; `resolve` finds addresses
 //! - - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
@@ -16,7 +16,6 @@ mod client;
 mod config;
 mod mailbox;
 mod messages;
-mod protobuf;
 mod resolve;
 mod send;
 

@@ -34,7 +34,6 @@ mod json;
 mod order;
 mod perfetto;
 mod pprof;
-mod protobuf;
 mod series;
 mod span;
 mod speedscope;

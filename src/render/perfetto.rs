@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use super::protobuf::Message;
 use super::stack_keys::{self, KeyPart};
 use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
 use crate::host::Reader;
 use crate::output::Output;
+use crate::protobuf::Message;
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{MapView, Value};
 

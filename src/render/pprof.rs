@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::protobuf::Message;
 use super::stack_keys::{BETWEEN, KeyPart, Width, frame, is_stacked, parts, shown, visible, weight};
 use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
+use crate::protobuf::Message;
 use crate::value::{Frame, MapView, Stack, Value};
 
 /// Creates the renderer.

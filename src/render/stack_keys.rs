@@ -1,5 +1,9 @@
 //! Map keys in the form of flame graphs: labels and frames, outermost first, and the width of each.
 
+use std::hash::Hasher;
+
+use fnv::FnvHasher;
+
 use super::style::Style;
 use super::value_text;
 use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
@@ -219,9 +223,10 @@ impl Kind {
             Kind::User(module) => {
                 let shades = if time { LIBRARIES_OF_TIME } else { LIBRARIES };
                 let name = module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-                // FNV-1a: similar names have different shades
-                let hash = name.bytes().fold(0x811c_9dc5u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
-                shades.get((hash >> 8) as usize % shades.len()).copied().unwrap_or_default()
+                // a hash that is the same on all machines, of which similar names have different shades
+                let mut hash = FnvHasher::default();
+                hash.write(name.as_bytes());
+                shades.get((hash.finish() >> 8) as usize % shades.len()).copied().unwrap_or_default()
             }
         }
     }

@@ -57,12 +57,12 @@ pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
 
 /// Like [`parse`], for the source at `index` (an imported script), which its spans contain.
 pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics> {
-    parse_both(source, index).map(|(script, _, _)| script)
+    parse_with_pair(source, index).map(|parsed| parsed.script)
 }
 
 /// Like [`parse`], and also returns the script's [`shape`].
 pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::Node>), Diagnostics> {
-    let (script, pair, casts) = parse_both(source, 0)?;
+    let Parsed { script, pair, casts } = parse_with_pair(source, 0)?;
     Ok((script, pair.map(|p| shape::shape(p, &casts))))
 }
 
@@ -90,9 +90,17 @@ pub fn parse_expression(source: &Source, index: u16, place: Range<usize>) -> Res
     }
 }
 
-type Both<'s> = (ast::Script, Option<read::Pair<'s>>, std::collections::BTreeSet<u32>);
+/// A script, and what its [`shape`] is made from.
+#[derive(Default)]
+struct Parsed<'s> {
+    script: ast::Script,
+    /// The grammar's tree; none for an empty text.
+    pair: Option<read::Pair<'s>>,
+    /// The places of casts.
+    casts: BTreeSet<u32>,
+}
 
-fn parse_both(source: &Source, index: u16) -> Result<Both<'_>, Diagnostics> {
+fn parse_with_pair(source: &Source, index: u16) -> Result<Parsed<'_>, Diagnostics> {
     let text = source.text.as_str();
     if u32::try_from(text.len()).is_err() {
         return Err(Diagnostic::error("syntax", Span { source: index, ..Span::default() }, "a script of over 4 GB").into());
@@ -108,11 +116,11 @@ fn parse_both(source: &Source, index: u16) -> Result<Both<'_>, Diagnostics> {
                 let mut tree = reader.script(script.clone());
                 if reader.diags.is_empty() {
                     tree.library = library(reader.library);
-                    return Ok((tree, Some(script), reader.casts));
+                    return Ok(Parsed { script: tree, pair: Some(script), casts: reader.casts });
                 }
                 reader.diags
             }
-            None => return Ok((ast::Script::default(), None, std::collections::BTreeSet::new())),
+            None => return Ok(Parsed::default()),
         },
         Err(error) => recover(source, index, scan, &error),
     };

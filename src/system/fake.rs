@@ -443,7 +443,7 @@ impl Reader {
             path: path.clone(),
             functions,
             objects: Vec::new(),
-            segments: vec![(0, 0, 1 << 32, true)],
+            segments: vec![crate::system::binary::elf::Segment { address: 0, offset: 0, size: 1 << 32, executable: true }],
             pie: true,
             build_id: Vec::new(),
         };

@@ -7,17 +7,13 @@ pub mod binary;
 pub(crate) mod cache;
 pub mod events;
 pub mod fake;
-pub(crate) mod forward;
 pub mod kernel;
 pub mod kernel_files;
 pub mod kernel_types;
 pub mod machine;
-pub mod portable;
-pub mod questions;
-pub mod relocations;
+pub mod portability;
 pub mod snapshot;
 pub mod syscalls;
-pub mod varied;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -391,7 +391,7 @@ pub(super) fn raw(wanted: &UprobeTarget, env: &Env) -> Option<PathBuf> {
 pub(super) fn open(env: &Env, path: &Path, wanted: &UprobeTarget, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
     match (env.sys.binary(path), raw(wanted, env)) {
         (Err(_), Some(path)) => {
-            let segments = vec![(0, 0, u64::MAX, true)];
+            let segments = vec![crate::system::binary::elf::Segment { address: 0, offset: 0, size: u64::MAX, executable: true }];
             Ok(Arc::new(Binary { path, functions: Vec::new(), objects: Vec::new(), segments, pie: false, build_id: Vec::new() }))
         }
         (found, _) => found.map_err(|m| missing(point.span, m)),

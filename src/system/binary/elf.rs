@@ -102,13 +102,18 @@ fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, 
     let mut segments = Vec::new();
     for segment in header.program_headers(endian, data).map_err(|why| why.to_string().to_lowercase())? {
         if segment.p_type(endian) == elf::PT_LOAD {
-            let (addr, offset, size): (u64, u64, u64) =
-                (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
+            let segment = Segment {
+                address: segment.p_vaddr(endian).into(),
+                offset: segment.p_offset(endian).into(),
+                size: segment.p_filesz(endian).into(),
+                executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
+            };
+            let Segment { address, offset, size, .. } = segment;
             // This check prevents overflow in later sums.
-            if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
+            if address.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
                 return Err("a segment extends beyond its end".into());
             }
-            segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
+            segments.push(segment);
         }
     }
     Ok(segments)

@@ -7,6 +7,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::reason;
 use crate::input;
 use crate::system::Missing;
@@ -44,15 +46,36 @@ pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
 }
 
-/// A loadable segment: virtual address, file offset, size in the file, executable.
-pub type Segment = (u64, u64, u64, bool);
+/// A loadable segment (`PT_LOAD` in elf(5)), in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Virtual address.
+    pub address: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Size in the file.
+    pub size: u64,
+    /// `PF_X`
+    pub executable: bool,
+}
+
+impl Segment {
+    fn holds_offset(&self, offset: u64) -> bool {
+        offset.checked_sub(self.offset).is_some_and(|by| by < self.size)
+    }
+
+    /// Is this virtual address in the part that the file has?
+    pub fn holds(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|by| by < self.size)
+    }
+}
 
 /// File offset to virtual address, within executable segments.
 pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
-    segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
+    segments.iter().find(|s| s.executable && s.holds_offset(offset)).map(|s| s.address + (offset - s.offset))
 }
 
 /// Virtual address to file offset.
-pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
-    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+pub fn offset(segments: &[Segment], address: u64) -> Option<u64> {
+    segments.iter().find(|s| s.holds(address)).map(|s| s.offset + (address - s.address))
 }

@@ -260,15 +260,14 @@ impl Python {
     /// Returns the load bias of the file, if the part of it at `offset` is mapped as executable at `start`.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         const PAGE: u64 = 4096;
-        let holds = |(_, at, size, executable): &&Segment| *executable && (at / PAGE * PAGE..at + size).contains(&offset);
-        let (addr, at, ..) = self.segments.iter().find(holds)?;
-        Some(start.wrapping_sub(offset).wrapping_sub(addr.wrapping_sub(*at)))
+        let holds = |s: &&Segment| s.executable && (s.offset / PAGE * PAGE..s.offset + s.size).contains(&offset);
+        let segment = self.segments.iter().find(holds)?;
+        Some(start.wrapping_sub(offset).wrapping_sub(segment.address.wrapping_sub(segment.offset)))
     }
 
     /// How far the virtual addresses of the loop's segment are from the offsets in the file.
     pub fn shift(&self) -> u64 {
-        let of_loop = self.segments.iter().find(|(addr, _, size, _)| self.evaluates_at.wrapping_sub(*addr) < *size);
-        of_loop.map_or(0, |(addr, at, ..)| addr.wrapping_sub(*at))
+        self.segments.iter().find(|s| s.holds(self.evaluates_at)).map_or(0, |s| s.address.wrapping_sub(s.offset))
     }
 }
 

@@ -4,9 +4,11 @@
 //! then three NUL-terminated strings: provider, name, arguments. If a tool such as prelink has moved the program,
 //! `.stapsdt.base` has moved with it and shows the distance.
 
+use crate::system::binary::elf::segments_of;
+use crate::system::binary::file::offset;
 use std::path::Path;
 
-use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
+use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object, ObjectSection};
 
 use crate::system::machine::arch::{HERE, OptimizedUprobe};
@@ -50,18 +52,9 @@ pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
 
 fn read(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<Marker>> {
     let endian = file.endian();
-    let header = file.elf_header();
     let base = file.section_by_name(".stapsdt.base").map(|s| s.address());
-    let segments: Vec<(u64, u64, u64)> = {
-        use object::read::elf::ProgramHeader as _;
-        let all = header.program_headers(endian, file.data()).ok()?;
-        let loaded = all.iter().filter(|s| s.p_type(endian) == object::elf::PT_LOAD);
-        loaded.map(|s| (s.p_vaddr(endian), s.p_offset(endian), s.p_filesz(endian))).collect()
-    };
-    let in_file = |addr: u64| {
-        let (start, offset, _) = segments.iter().find(|(start, _, size)| addr.checked_sub(*start).is_some_and(|by| by < *size))?;
-        offset.checked_add(addr - start)
-    };
+    let segments = segments_of(file.data())?;
+    let in_file = |address: u64| offset(&segments, address);
     let mut all = Vec::new();
     for section in file.elf_section_table().iter() {
         let Ok(Some(mut notes)) = section.notes(endian, file.data()) else { continue };

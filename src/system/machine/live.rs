@@ -21,7 +21,7 @@ use crate::system::kernel::features::Features;
 use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
-use crate::system::questions::digest;
+use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
     Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,

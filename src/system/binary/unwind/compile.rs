@@ -153,7 +153,7 @@ impl Compiler {
 
     /// Is less than half of the code described? The code that the C runtime adds to a program always is.
     fn describes_little(&self, segments: &[Segment]) -> bool {
-        let code = segments.iter().filter(|(.., executable)| *executable).fold(0u64, |sum, (_, _, size, _)| sum.saturating_add(*size));
+        let code = segments.iter().filter(|s| s.executable).fold(0u64, |sum, s| sum.saturating_add(s.size));
         let described = self.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.end - span.start));
         described < code / 2
     }
@@ -170,12 +170,12 @@ impl Compiler {
         let unknown = self.number(Rule::UNKNOWN);
         self.spans.sort_by_key(|s| s.start);
         let mut pages = Pages { table: Table::default(), unknown };
-        let mut code: Vec<&Segment> = segments.iter().filter(|(.., executable)| *executable).collect();
-        code.sort_by_key(|(_, offset, ..)| *offset);
+        let mut code: Vec<&Segment> = segments.iter().filter(|s| s.executable).collect();
+        code.sort_by_key(|s| s.offset);
         let spans = std::mem::take(&mut self.spans);
         // a file without any information is unwound by frame pointers entirely
         let mut gaps = UncoveredRanges { data, segments, functions: None };
-        for &&(addr, _, size, _) in &code {
+        for &&Segment { address: addr, size, .. } in &code {
             let first = spans.partition_point(|s| s.end <= addr);
             let mut at = addr;
             for span in spans.get(first..).unwrap_or(&[]).iter().take_while(|s| s.start < addr + size) {

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::binary::instructions::InstructionBoundary;
 use super::forward::forward;
-use super::kernel::functions::{Functions, Symbols};
-use super::kernel_types::{KernelTypes, Prototype};
-use super::machine::arch::Arch;
-use super::machine::programs::ProgramFunction;
-use super::portable::{Answer, Change, Part, RecordedAnswer, key};
 use super::questions::Question;
-use super::{
+use super::requirements::{Answer, Change, Part, RecordedAnswer, key};
+use crate::system::binary::instructions::InstructionBoundary;
+use crate::system::kernel::functions::{Functions, Symbols};
+use crate::system::kernel_types::{KernelTypes, Prototype};
+use crate::system::machine::arch::Arch;
+use crate::system::machine::programs::ProgramFunction;
+use crate::system::{
     Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
     TargetInfo, Tracepoint, TypeName,
 };

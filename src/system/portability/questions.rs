@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::binary::instructions::InstructionBoundary;
 use super::forward::forward;
-use super::kernel::functions::{Functions, Symbols};
-use super::kernel_types::{KernelTypes, Prototype};
-use super::machine::arch::Arch;
-use super::machine::programs::ProgramFunction;
-use super::{
+use crate::system::binary::instructions::InstructionBoundary;
+use crate::system::kernel::functions::{Functions, Symbols};
+use crate::system::kernel_types::{KernelTypes, Prototype};
+use crate::system::machine::arch::Arch;
+use crate::system::machine::programs::ProgramFunction;
+use crate::system::{
     Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
     TargetInfo, Tracepoint, TypeName,
 };
@@ -613,8 +613,8 @@ impl Display for Question {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::Fake;
     use super::*;
+    use crate::system::fake::Fake;
 
     #[test]
     fn questions_are_asked_again() {

@@ -1,7 +1,7 @@
 //! `-f html`: one self-contained page: each map in the form of its type, `printf` lines, the script, the command, the kernel and
 //! what was lost.
 //!
-//! The page's script (`html/script.js`) builds everything from one JSON text, and inserts values as text only.
+//! The page's script (`script.js`) builds everything from one JSON text, and inserts values as text only.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -29,8 +29,8 @@ const MOST_BOXES: usize = 200_000;
 /// The limit of exact integers in JavaScript.
 const EXACT: i128 = 1 << 53;
 
-const STYLE: &str = include_str!("html/style.css");
-const SCRIPT: &str = include_str!("html/script.js");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

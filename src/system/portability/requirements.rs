@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::kernel_types::Prototype;
-use super::machine::live::BINARY_IDS;
 use super::questions::{Question, digest};
-use super::{Feature, Missing, TargetInfo, Tracepoint};
+use crate::system::kernel_types::Prototype;
+use crate::system::machine::live::BINARY_IDS;
+use crate::system::{Feature, Missing, TargetInfo, Tracepoint};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// A part of an answer that may differ between kernels.
@@ -47,7 +47,7 @@ pub struct Place {
 
 /// An answer, reduced to its relevant parts.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(in crate::system) enum Answer {
     Type(Option<Type>),
     Field(Option<Field>),
     Record(Option<Record>),
@@ -166,7 +166,7 @@ impl Answer {
         let mut parts: Vec<(Part, Option<u32>)> = match self {
             Answer::Field(Some(field)) => vec![(Part::Offset, Some(field.offset))],
             Answer::Tracepoint(Ok(Some(of))) => {
-                let both = |f: &super::TracepointField| {
+                let both = |f: &crate::system::TracepointField| {
                     let name = f.field.name.clone();
                     [(Part::Field(name.clone()), None), (Part::FieldOffset(name), Some(f.field.offset))]
                 };
@@ -308,12 +308,12 @@ impl RecordedAnswer {
     }
 
     /// The query without the size of a struct.
-    pub(super) fn key(&self) -> Question {
+    pub(in crate::system) fn key(&self) -> Question {
         key(self.question.clone())
     }
 
     /// The answer with changed parts, and with changed sizes of structs, by ID.
-    pub(super) fn changed(&self, how: &dyn Fn(&Part) -> Option<Change>, sizes: &HashMap<u32, u32>) -> Answer {
+    pub(in crate::system) fn changed(&self, how: &dyn Fn(&Part) -> Option<Change>, sizes: &HashMap<u32, u32>) -> Answer {
         let mut answer = self.answer.clone();
         answer.change(how);
         answer.each_named(&mut |_, named| {
@@ -336,7 +336,7 @@ impl RecordedAnswer {
 }
 
 /// A query without the size of a struct.
-pub(super) fn key(mut question: Question) -> Question {
+pub(in crate::system) fn key(mut question: Question) -> Question {
     if let Question::Member(of, _) | Question::Expand(of) = &mut question {
         of.size = 0;
     }

@@ -1,4 +1,4 @@
-//! Passes queries on to another [`TargetInfo`](super::TargetInfo), for a target in front of it.
+//! Passes queries on to another [`TargetInfo`](crate::system::TargetInfo), for a target in front of it.
 
 /// Methods that give the answers of the target in a field. Before each, `$first` runs with `self`.
 macro_rules! forward {
@@ -19,11 +19,11 @@ mod tests {
     #[test]
     fn every_question_is_passed_on() {
         let of_trait =
-            include_str!("mod.rs").split("pub trait TargetInfo {").nth(1).and_then(|t| t.split("\n}\n").next()).unwrap_or_default();
+            include_str!("../mod.rs").split("pub trait TargetInfo {").nth(1).and_then(|t| t.split("\n}\n").next()).unwrap_or_default();
         let names: Vec<&str> = of_trait.lines().filter_map(|l| l.trim().strip_prefix("fn ")?.split('(').next()).collect();
         assert!(names.len() > 40, "the trait was not found");
         for (front, text) in [
-            ("overlay", include_str!("../cdecl/overlay.rs")),
+            ("overlay", include_str!("../../cdecl/overlay.rs")),
             ("questions", include_str!("questions.rs")),
             ("varied", include_str!("varied.rs")),
         ] {

@@ -1,0 +1,173 @@
+//! The wire format of Protocol Buffers, as far as rbt writes and reads it:
+//! <https://protobuf.dev/programming-guides/encoding>.
+
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const LENGTH: u32 = 2;
+
+/// A message under construction. Fields with default values are written as well, because some of them are optional.
+#[derive(Clone, Debug, Default)]
+pub struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.0.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        self.0.push(n as u8);
+    }
+
+    fn key(&mut self, field: u32, wire: u32) {
+        self.varint(u64::from(field) << 3 | u64::from(wire));
+    }
+
+    /// `uint64`, `uint32`, `bool` and enumerations.
+    pub fn uint(&mut self, field: u32, n: u64) -> &mut Self {
+        self.key(field, VARINT);
+        self.varint(n);
+        self
+    }
+
+    /// `int64` and `int32`.
+    pub fn int(&mut self, field: u32, n: i64) -> &mut Self {
+        self.uint(field, n as u64)
+    }
+
+    /// `fixed64` and `sfixed64`.
+    pub fn fixed(&mut self, field: u32, n: u64) -> &mut Self {
+        self.key(field, FIXED64);
+        self.0.extend_from_slice(&n.to_le_bytes());
+        self
+    }
+
+    /// `double`
+    pub fn double(&mut self, field: u32, n: f64) -> &mut Self {
+        self.fixed(field, n.to_bits())
+    }
+
+    /// `bytes`, or a message that is complete.
+    pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
+        self.key(field, LENGTH);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// `string`: U+FFFD replaces bytes that are not UTF-8.
+    pub fn text(&mut self, field: u32, text: &[u8]) -> &mut Self {
+        self.bytes(field, String::from_utf8_lossy(text).as_bytes())
+    }
+
+    /// A message.
+    pub fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        let mut inner = Self::default();
+        fill(&mut inner);
+        self.bytes(field, &inner.0)
+    }
+
+    /// `repeated uint64` and `repeated int64`, packed.
+    pub fn packed(&mut self, field: u32, numbers: impl IntoIterator<Item = u64>) -> &mut Self {
+        let mut packed = Self::default();
+        numbers.into_iter().for_each(|n| packed.varint(n));
+        self.bytes(field, &packed.0)
+    }
+
+    /// `repeated fixed64` and `repeated double`, packed.
+    pub fn packed_fixed(&mut self, field: u32, numbers: impl IntoIterator<Item = u64>) -> &mut Self {
+        let packed: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
+        self.bytes(field, &packed)
+    }
+
+    /// Complete fields.
+    pub fn append(&mut self, fields: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(fields);
+        self
+    }
+
+    /// The bytes written so far.
+    pub fn written(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes of the message.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The value of a field of a message; numbers are those of varints and of `fixed64` fields.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// A number.
+    Number(u64),
+    /// Bytes, a string or a message.
+    Data(&'a [u8]),
+}
+
+/// The fields of a message up to the first that is malformed.
+pub fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+    std::iter::from_fn(move || {
+        let key = take_varint(&mut bytes)?;
+        let value = match (key & 7) as u32 {
+            VARINT => Field::Number(take_varint(&mut bytes)?),
+            FIXED64 => Field::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
+            LENGTH => {
+                let length = usize::try_from(take_varint(&mut bytes)?).ok()?;
+                Field::Data(take(&mut bytes, length)?)
+            }
+            _ => return None,
+        };
+        Some((key >> 3, value))
+    })
+}
+
+fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(n)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = *take(bytes, 1)?.first()?;
+        n |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_the_specification_has_it() {
+        let mut m = Message::default();
+        m.uint(1, 150).text(2, b"testing").message(3, |inner| {
+            inner.uint(1, 150);
+        });
+        assert_eq!(m.written(), b"\x08\x96\x01\x12\x07testing\x1a\x03\x08\x96\x01");
+        let mut m = Message::default();
+        m.int(16, -2).text(1, b"\xff");
+        assert_eq!(m.written(), b"\x80\x01\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x0a\x03\xef\xbf\xbd");
+    }
+
+    #[test]
+    fn fields_are_read_as_they_were_written() {
+        let mut message = Message::default();
+        message.uint(1, 300).fixed(2, u64::MAX).message(16, |m| {
+            m.bytes(1, b"a");
+        });
+        let bytes = message.into_bytes();
+        // the example of the specification: field 1 with 300
+        assert_eq!(bytes[..3], [0x08, 0xac, 0x02]);
+        let all: Vec<_> = fields(&bytes).collect();
+        assert_eq!(all, [(1, Field::Number(300)), (2, Field::Number(u64::MAX)), (16, Field::Data(&[10, 1, b'a']))]);
+        assert_eq!(fields(&[0x0a, 0xff]).count(), 0);
+        assert_eq!(fields(&[0xff; 20]).count(), 0);
+    }
+}
