@@ -548,3 +548,28 @@ fn a_terminal_gets_no_control_characters_of_values() {
     assert_eq!(shown(&at_terminal, &map), "@[\\x1b[31m\\n::x, \n        f\\x1b\\n+0\n]: \\x1b[31m\\n::x\n");
     assert_eq!(shown(&RenderOptions::default(), &Output::Value(text())), "\x1b[31m\n::x\n");
 }
+
+#[test]
+fn messages_of_a_page_are_bounded() {
+    let page = |outputs: &[Output]| {
+        let mut page = (find("html").unwrap().make)(&RenderOptions::default());
+        outputs.iter().for_each(|output| page.render(output, &mut Rendered::default()));
+        let mut to = Vec::new();
+        page.finish(&mut to).unwrap();
+        let text = utf8(to);
+        let data = text.split_once("id=\"data\">").and_then(|(_, rest)| rest.split_once("</script>")).unwrap().0;
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        (
+            data["losses"].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_string()).collect::<Vec<_>>(),
+            data["more_losses"].clone(),
+        )
+    };
+    let lost = [Output::Lost { events: 5 }, Output::Lost { events: 7 }];
+    assert_eq!(page(&lost), (vec!["Lost 12 events".to_string()], 0.into()));
+    let [one, other] = lost;
+    let counts = Output::Counts(vec![Counts { probe: "end".into(), sent: 3, dropped: 12, ..Counts::default() }]);
+    let (losses, _) = page(&[one, other, counts]);
+    assert!(losses.iter().all(|line| !line.starts_with("Lost")) && losses.iter().any(|line| line.contains("12")), "{losses:?}");
+    let (losses, more) = page(&vec![problem("warnf", "hot", None); 1500]);
+    assert_eq!((losses.len(), more), (1000, 500.into()));
+}

@@ -21,6 +21,8 @@ use crate::value::{MapView, Value};
 
 /// Maximum number of lines of text in a page.
 const MOST_LINES: usize = 100_000;
+/// Maximum number of messages in a page.
+const MOST_MESSAGES: usize = 1000;
 /// Maximum number of spans in a page.
 const MOST_SPANS: usize = 200_000;
 /// Maximum number of rows of a map in a page, and of boxes in its flame graph.
@@ -45,6 +47,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         names: HashMap::new(),
         maps: BTreeMap::new(),
         alone: Vec::new(),
+        lost: 0,
     })
 }
 
@@ -63,6 +66,8 @@ struct Page {
     maps: BTreeMap<String, usize>,
     /// Maps that could not be compared.
     alone: Vec<String>,
+    /// Lost events. They are reported repeatedly during the run; the counts at its end include them.
+    lost: u64,
 }
 
 #[derive(Default, Serialize)]
@@ -75,7 +80,9 @@ struct Data {
     spans: Spans,
     lines: Vec<String>,
     more_lines: usize,
+    /// Messages about the run.
     losses: Vec<String>,
+    more_losses: usize,
 }
 
 /// The spans of the page.
@@ -131,12 +138,12 @@ impl Renderer for Page {
             Output::Value(value) => self.line(shown(value)),
             Output::Map(view) if view.entries.is_empty() => {}
             Output::Map(view) => self.map(view),
-            Output::Problem { .. } | Output::Lost { .. } | Output::Limited(_) | Output::Counts(_) => {
-                let mut told = Rendered::default();
-                self.messages.render(output, &mut told);
-                let told = String::from_utf8_lossy(&told.err).into_owned();
-                self.data.losses.extend(told.lines().filter(|line| !line.trim().is_empty()).map(visible));
+            Output::Lost { events } => self.lost += events,
+            Output::Counts(_) => {
+                self.lost = 0;
+                self.message(output);
             }
+            Output::Problem { .. } | Output::Limited(_) => self.message(output),
             Output::Span(span) => self.span(span),
             Output::Attached { .. } | Output::End | Output::State(_) | Output::Test(_) => {}
         }
@@ -147,6 +154,9 @@ impl Renderer for Page {
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        if self.lost > 0 {
+            self.message(&Output::Lost { events: self.lost });
+        }
         self.compare();
         for graph in self.data.maps.iter_mut().filter_map(|map| map.graph.as_mut()) {
             (graph.stacks, graph.least) = frame_tree::bounded(std::mem::take(&mut graph.stacks), MOST_BOXES);
@@ -181,6 +191,15 @@ impl Renderer for Page {
 }
 
 impl Page {
+    fn message(&mut self, output: &Output) {
+        let mut told = Rendered::default();
+        self.messages.render(output, &mut told);
+        let told = String::from_utf8_lossy(&told.err).into_owned();
+        for line in told.lines().filter(|line| !line.trim().is_empty()) {
+            if self.data.losses.len() < MOST_MESSAGES { self.data.losses.push(visible(line)) } else { self.data.more_losses += 1 }
+        }
+    }
+
     fn line(&mut self, line: String) {
         if self.data.lines.len() < MOST_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
     }

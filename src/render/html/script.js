@@ -105,7 +105,9 @@ function heat({ labels, columns }) {
   const g = canvas.getContext('2d');
   columns.forEach(([, counts], x) => counts.forEach((n, y) => {
     if (!n) return;
-    g.fillStyle = `hsl(${50 - 50 * n / most} 90% ${75 - 40 * Math.sqrt(n / most)}%)`;
+    // by the logarithm, as in text and SVG, because counts differ by orders of magnitude
+    const part = most > 1 ? Math.log(n) / Math.log(most) : 1;
+    g.fillStyle = `hsl(${50 - 50 * part} 90% ${75 - 40 * part}%)`;
     g.fillRect(x * wide, (labels.length - 1 - y) * high, wide - (wide > 4), high - 1);
   }));
   const told = el('div', { className: 'mono dim', textContent: `${clock(columns[0][0])} to ${clock(columns[columns.length - 1][0])} UTC, at most ${spelled(most)}` });
@@ -372,8 +374,15 @@ function map(m) {
   return section;
 }
 
+// Messages above the maps; the others are folded.
+const OPEN_LOSSES = 8;
 const main = document.getElementById('main');
-data.losses.forEach(text => main.append(el('div', { className: 'loss', textContent: text })));
+const losses = data.losses.map(text => el('div', { className: 'loss', textContent: text }));
+if (data.more_losses) losses.push(el('div', { className: 'loss', textContent: `${spelled(data.more_losses)} more messages are not in this page` }));
+main.append(...losses.slice(0, OPEN_LOSSES));
+if (losses.length > OPEN_LOSSES) {
+  main.append(el('details', {}, el('summary', { textContent: `${spelled(losses.length - OPEN_LOSSES)} more messages` }), ...losses.slice(OPEN_LOSSES)));
+}
 data.maps.forEach(m => main.append(map(m)));
 if (data.spans.rows.length) main.append(timeline(data.spans));
 if (data.lines.length) {
