@@ -573,3 +573,32 @@ fn messages_of_a_page_are_bounded() {
     let (losses, more) = page(&vec![problem("warnf", "hot", None); 1500]);
     assert_eq!((losses.len(), more), (1000, 500.into()));
 }
+
+/// Stacks of different addresses and the same functions.
+#[test]
+fn compared_stacks_of_the_same_names_are_summed() {
+    let of = |addr| stack(StackMode::Bpftrace, true, vec![frame(addr, "inner", addr), frame(9, "outer", 9)]);
+    let entry = |addr, n| (of(addr), Value::Uint(n));
+    let (old, new) = (vec![entry(1, 2), entry(2, 3), entry(3, 4)], vec![entry(4, 10), entry(5, 20)]);
+    let outputs = [Output::Map(map("@new", "map", new)), Output::Map(map("@old", "map", old))];
+    let options = RenderOptions { base: Some(Arc::new(super::Base::Map("@old".into()))), ..RenderOptions::default() };
+    let document = |format: &str, times: usize| {
+        let mut renderer = (find(format).unwrap().make)(&options);
+        outputs.iter().for_each(|output| renderer.render(output, &mut Rendered::default()));
+        let mut to = Vec::new();
+        for _ in 0..times {
+            to.clear();
+            renderer.finish(&mut to).unwrap();
+            renderer.another();
+        }
+        utf8(to)
+    };
+    let page = document("html", 1);
+    let data = page.split_once("id=\"data\">").and_then(|(_, rest)| rest.split_once("</script>")).unwrap().0;
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let stacks = data["maps"].as_array().unwrap().iter().find(|map| map["name"] == "@new").unwrap()["graph"]["stacks"].clone();
+    let sum = |at: usize| stacks.as_array().unwrap().iter().map(|stack| stack[at].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((sum(1), sum(2)), (30, 9), "{stacks}");
+    // (30 - 9) / 30
+    assert!(document("flamegraph", 1).contains("inner (30 samples, 100.00%; +70.00%)"));
+}

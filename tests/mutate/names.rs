@@ -4,7 +4,8 @@ use rbt::host::Reader;
 use rbt::output::Output;
 use rbt::render::{FORMATS, Format, RenderOptions, Rendered};
 use rbt::timeline::{Phase, Span, Thread, Track};
-use rbt::value::{Frame, MapView, ShowOptions, Stack, StackMode, Value};
+use rbt::value::{Frame, HeatMap, Hist, MapView, Pos, Scale, ShowOptions, Stack, StackMode, Value};
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::change::Dice;
@@ -70,10 +71,19 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
 fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
     let mut dice = Dice::new(seed, number);
     let name: Vec<u8> = (0..1 + dice.below(6)).flat_map(|_| PIECES[dice.below(PIECES.len())].iter().copied()).collect();
-    let hostile = document(format, &name)?;
+    let hostile = document(format, &name, false)?;
     match format.name {
         // what a program reads has the bytes as they are
-        "text" | "folded" => Ok(()),
+        "text" => plain(&document(format, &name, true)?),
+        "folded" => {
+            let weighed = |line: &[u8]| line.rsplit(|b| *b == b' ').next().is_some_and(|n| n.iter().all(u8::is_ascii_digit));
+            let lines = |bytes: &[u8]| bytes.iter().filter(|b| **b == b'\n').count();
+            let (these, those) = (lines(&hostile), lines(&document(format, b"name", false)?));
+            match hostile.split(|b| *b == b'\n').all(weighed) && these == those {
+                true => plain(&document(format, &name, true)?),
+                false => Err(format!("other lines: {}", String::from_utf8_lossy(&hostile))),
+            }
+        }
         "json" | "speedscope" => hostile.split(|b| *b == b'\n').filter(|line| !line.is_empty()).try_for_each(|line| {
             // JSON may contain DEL, and bpftrace's does
             plain(&line.iter().copied().filter(|byte| format.name != "json" || *byte != 0x7f).collect::<Vec<_>>())?;
@@ -90,16 +100,22 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
         }
         "html" | "flamegraph" | "icicle" => {
             plain(&hostile)?;
-            let (these, those) = (elements(&hostile), elements(&document(format, b"name")?));
+            let (these, those) = (elements(&hostile), elements(&document(format, b"name", false)?));
             if these == those { Ok(()) } else { Err(format!("other elements: {these:?}")) }
         }
         "perfetto" => fields(&hostile, 0),
-        _ => Ok(()),
+        "pprof" => {
+            let mut profile = Vec::new();
+            flate2::read::GzDecoder::new(&hostile[..]).read_to_end(&mut profile).map_err(|e| e.to_string())?;
+            fields(&profile, 1)
+        }
+        "state" => Ok(()),
+        other => Err(format!("nothing checks {other}")),
     }
 }
 
-/// A document in which everything has this name.
-fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
+/// A document in which everything has this name, for a file or for a terminal.
+fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, String> {
     let text = String::from_utf8_lossy(name).into_owned();
     let word = || Value::Str { bytes: name.to_vec(), cut: false };
     let frame = |interpreted| Frame {
@@ -124,21 +140,34 @@ fn document(format: &Format, name: &[u8]) -> Result<Vec<u8>, String> {
         values: vec![(text.clone(), word())],
         begun_with: 1,
     };
+    let scale = Scale::Linear { min: 0, max: 2, step: 1 };
+    let heat = HeatMap { interval: 1_000_000_000, scale, columns: vec![(0, vec![0, 1, 2, 0]), (1_000_000_000, vec![0, 3, 0, 0])] };
+    let hist = Hist { scale, counts: vec![0, 1, 2, 0] };
     let outputs = [
         Output::Text { kind: "printf", data: name.to_vec(), newline: true },
         Output::Value(word()),
         Output::Map(map("@s", true, vec![(Value::Tuple(vec![word(), stack]), Value::Uint(5))])),
         Output::Map(map("@a", true, vec![(word(), word())])),
         Output::Map(map("@n", true, vec![(word(), Value::Uint(5))])),
+        Output::Map(MapView { kind: "heatmap", ..map("@heat", true, vec![(word(), Value::HeatMap(heat))]) }),
+        Output::Map(MapView { kind: "hist", ..map("@hist", true, vec![(word(), Value::Hist(hist))]) }),
+        Output::Problem { kind: "errorf", msg: text.clone(), helper: None, pos: Pos::default(), line: String::new() },
         Output::Span(span(Phase::Begin)),
         Output::Span(span(Phase::End)),
         Output::Span(Span { track: Track::Thread(7), ..span(Phase::Begin) }),
         Output::Span(Span { track: Track::Thread(7), ..span(Phase::Open) }),
         Output::End,
     ];
-    let mut renderer = (format.make)(&RenderOptions { beside: true, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
+    let mut renderer =
+        (format.make)(&RenderOptions { beside: !terminal, terminal, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
     let mut rendered = Rendered::default();
-    outputs.iter().for_each(|output| renderer.render(output, &mut rendered));
+    // for a terminal, printf() and errorf() have escaped their arguments; messages always go to one here
+    let made_by_printf = |output: &&Output| match output {
+        Output::Text { .. } => terminal,
+        Output::Problem { .. } => format.name != "html",
+        _ => false,
+    };
+    outputs.iter().filter(|output| !made_by_printf(output)).for_each(|output| renderer.render(output, &mut rendered));
     let mut shown = Vec::new();
     renderer.text(&word(), Reader::Messages, &mut shown);
     renderer.finish(&mut rendered.out).map_err(|e| e.to_string())?;
