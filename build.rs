@@ -116,6 +116,8 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
 
     let binary = |arg: &str| println!("cargo::rustc-link-arg-bins={arg}");
     binary("-static-pie");
+    // src/startup/entry.rs
+    binary("-Wl,--entry=rbt_entry");
     // 1.6 MB of relocations in their short form: 40 kB
     binary("-Wl,-z,pack-relative-relocs");
     binary(&format!("-L{}", binaries.display()));

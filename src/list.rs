@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::diag::{Span, nearest, plain};
+use crate::diag::{Span, nearest, plain, remedy};
 use crate::failure::{self, Failure};
 use crate::probes::{self, ContextFeatures, Env, FieldLocation, KINDS, ProbeKind, ProbeSite};
 use crate::sema::hir;
@@ -135,8 +135,9 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     let rest = wanted.rest();
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
-        if let Some(why) = kind.unavailable(page.env).filter(|_| !wanted.any_kind()) {
-            let _ = writeln!(io::stderr(), "warning: {}: none of these probes can be attached here", plain(&why));
+        if let Some(why) = kind.unavailable(page.env) {
+            let help = remedy("no-kprobes").unwrap_or_default();
+            return Err(Failure::new(why).code("unavailable").help(help).status(0));
         }
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);
@@ -215,7 +216,8 @@ impl ListPattern {
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
-        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().contains(ContextFeatures::BINARY));
+        let here = |k: &&&dyn ProbeKind| k.unavailable(env).is_none();
+        let found = KINDS.iter().filter(named).filter(here).filter(|k| binary || !k.offers().contains(ContextFeatures::BINARY));
         // several kinds are listed in order of name
         let mut found: Vec<&'static dyn ProbeKind> = found.copied().collect();
         found.sort_by_key(|k| k.name());

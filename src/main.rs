@@ -6,7 +6,8 @@ use std::process::ExitCode;
 #[used]
 #[allow(unsafe_code)] // the functions in this section are called
 #[unsafe(link_section = ".preinit_array")]
-static FIRST: [extern "C" fn(); 2] = [rbt::runtime::keep_user_signals, rbt::streams::guard_stdout];
+static FIRST: [extern "C" fn(); 3] =
+    [rbt::runtime::keep_user_signals, rbt::startup::entry::unblock_user_signals, rbt::streams::guard_stdout];
 
 fn main() -> ExitCode {
     ExitCode::from(rbt::driver::main(std::env::args_os()))

@@ -67,9 +67,10 @@ pub struct Compiled {
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
-const NEWER: [(Helper, Feature, &str); 3] = [
+const NEWER: [(Helper, Feature, &str); 4] = [
     (Helper::ForEachMapElem, Feature::ForEach, "loops over a map, including len(), need Linux 5.13"),
     (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "reading an aggregation within the script needs Linux 5.19"),
+    (Helper::GetSocketCookie, Feature::SocketCookie, "Linux 5.12 allows socket_cookie() in tracing programs"),
     (Helper::KtimeGetTaiNs, Feature::Tai, "Linux 6.1 has it; `nsecs(sw_tai)` works on every kernel"),
 ];
 

@@ -45,6 +45,11 @@ pub struct KernelContext<'a> {
 
 /// The code of a missing permission, which a run can get, and which is not the script's fault.
 const UNSAFE: &str = "unsafe";
+/// The code of a script that runs only with `--test` or `--bench`.
+const ONLY_TESTS: &str = "only-tests";
+
+/// Maximum rate of samples where the machine's is unknown: `DEFAULT_MAX_SAMPLE_RATE` of kernel/events/core.c.
+const DEFAULT_MOST_SAMPLES: u64 = 100_000;
 
 /// The code of a feature that is unavailable because BPF programs cannot call the required function.
 const NO_CALL: &str = "no-kfunc";
@@ -149,8 +154,21 @@ impl Examiner<'_> {
             && modes.all(|mode| mode == first)
         {
             settings.mode = first;
+            self.only_run_by_flag(first);
         }
         Ok((tree, settings, invocation))
+    }
+
+    /// Records that a run without a flag attaches nothing.
+    fn only_run_by_flag(&mut self, mode: Mode) {
+        let (what, flag) = match mode {
+            Mode::Trace => return,
+            Mode::Test => ("tests", "--test"),
+            Mode::Bench => ("benchmarks", "--bench"),
+        };
+        let message = format!("the script has only {what}");
+        let help = Some(format!("`{flag}` runs them"));
+        self.seen.findings.push(Finding { rule: ONLY_TESTS, level: Level::Note, message, place: None, related: Vec::new(), help });
     }
 
     /// Does the description of the kernel contain everything that this script needs?
@@ -258,14 +276,17 @@ impl Examiner<'_> {
                 finding(rule, Level::Note, message, Some(help.into()))
             } else if let Attach::Perf { ty, config, period, .. } = &site.attach {
                 let counted = sys.counts(*ty, *config);
-                let most = sys.most_samples();
-                match (*period, most, counted) {
-                    (_, _, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
-                    (SamplePeriod::Frequency(rate), Some(most), _) if rate > most => {
-                        let message = format!("{name} exceeds this machine's limit, kernel.perf_event_max_sample_rate = {most}");
+                let (most, of) = match sys.most_samples() {
+                    Some(most) => (most, "this machine's limit"),
+                    None => (DEFAULT_MOST_SAMPLES, "the kernel's default limit"),
+                };
+                match (*period, counted) {
+                    (_, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
+                    (SamplePeriod::Frequency(rate), _) if rate > most => {
+                        let message = format!("{name} exceeds {of}, kernel.perf_event_max_sample_rate = {most}");
                         finding("rate-too-high", level, message, remedy("rate-too-high").map(str::to_owned))
                     }
-                    (_, _, None) if site.attach.counted_by_processor() => {
+                    (_, None) if site.attach.counted_by_processor() => {
                         let message = format!("not every machine counts {name}; virtual machines often do not");
                         finding("not-counted", Level::Note, message, None)
                     }

@@ -179,6 +179,21 @@ fn described_for_certain_scripts() {
 
 /// The description of a kernel that is not running lacks the functions that BPF programs may call.
 #[test]
+fn helpers_that_tracing_programs_may_not_call_yet() {
+    let rules = |script: &str, features: &str| -> Vec<&str> {
+        let kernel = "
+            struct sock_common { int skc_family; }; struct sock { struct sock_common __sk_common; };
+            function int tcp_connect(struct sock *sk);
+        ";
+        let seen = seen(script, &format!("{kernel}{features}"));
+        seen.findings.iter().filter(|f| f.level == Level::Error).map(|f| f.rule).collect()
+    };
+    let cookie = "fentry:tcp_connect { print(socket_cookie(args.sk)); }";
+    assert_eq!(rules(cookie, ""), ["no-helper"]);
+    assert!(!rules(cookie, "feature SocketCookie;").contains(&"unsupported-in-probe"));
+}
+
+#[test]
 fn what_programs_may_call_may_not_be_known() {
     let sys = kernel(KERNEL);
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text("kprobe:helper { print(comm(1)); }".into())) };

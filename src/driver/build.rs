@@ -317,6 +317,7 @@ const AFTER_5_10: &[Feature] = &[
     Feature::PercpuLookup,
     Feature::Tai,
     Feature::AncestorCgroup,
+    Feature::SocketCookie,
     Feature::ShortKeys,
     Feature::KprobeMulti,
     Feature::RecursionCheck,

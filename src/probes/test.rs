@@ -1,6 +1,6 @@
 //! `test` and `bench`: a script's tests and benchmarks, which only `--test` and `--bench` run.
 
-use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
+use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
 use crate::settings::Mode;
@@ -52,8 +52,8 @@ impl ProbeKind for TestProbe {
             return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", self.usage())));
         }
         if self.bench && env.settings.mode == Mode::Bench && !env.sys.has(Feature::Loop) {
-            let what = "this kernel cannot run a program repeatedly (bpf_loop, Linux 5.17)".into();
-            return Err(missing(point.span, Missing { what, help: None }));
+            let d = Diagnostic::error("no-helper", point.span, "this kernel cannot run a program repeatedly");
+            return Err(d.help("Linux 5.17 has the helper `bpf_loop`"));
         }
         let attach = Attach::Test { bench: self.bench };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])

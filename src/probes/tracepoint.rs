@@ -12,6 +12,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand, Repr};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
+use crate::system::events::tracefs::RECORDS;
 use crate::system::{DataLoc, Feature, Missing};
 use crate::types::{Int, Space, Type};
 
@@ -57,6 +58,9 @@ impl ProbeKind for Tracepoint {
         let all = env.sys.for_messages().tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
         let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
+        if category == RECORDS {
+            return Err(error.help(format!("`{RECORDS}` describes records of the kernel's other tracers, which probes cannot attach to")));
+        }
         let arch = env.sys.arch();
         if let Some(call) = super::syscall::of(&category, &event).filter(|call| env.sys.syscall_number(call.name).is_none())
             && let Some(other) = arch.replaced_call(call.name)

@@ -62,8 +62,7 @@ impl ProbeKind for Watchpoint {
                 if let Some(address) = env.sys.kernel_symbol(&place) {
                     address
                 } else {
-                    let what = format!("the kernel has no symbol `{place}`, or hides its address");
-                    return Err(missing(point.span, Missing { what, help: Some("give the address as a number".into()) }));
+                    return Err(no_symbol(&place, point, env));
                 }
             }
         };
@@ -102,6 +101,23 @@ impl ProbeKind for Watchpoint {
     /// Any address can be watched, so there is nothing to list.
     fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         Ok(())
+    }
+}
+
+/// Why a word is not an address.
+fn no_symbol(word: &str, point: &AttachPoint, env: &Env) -> Diagnostic {
+    let named = word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$'));
+    let help = "give the address as a number, or the name of a kernel symbol";
+    match env.sys.hidden_symbols() {
+        _ if !named => Diagnostic::error("bad-probe", point.span, format!("`{word}` is not an address")).help(help),
+        Some(why) => {
+            let what = "the kernel hides symbol addresses from this user".into();
+            missing(point.span, Missing { what, help: Some(why) })
+        }
+        None => {
+            let d = Diagnostic::error("no-kernel-symbol", point.span, format!("the kernel has no symbol `{word}`"));
+            d.help("/proc/kallsyms lists the kernel's symbols; those of variables need CONFIG_KALLSYMS_ALL")
+        }
     }
 }
 

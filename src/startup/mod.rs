@@ -1,4 +1,5 @@
-//! The first steps of a process: it raises the stack limit, and installs a panic hook.
+//! The first steps of a process: it blocks a signal, raises the stack limit, and installs a panic hook.
 
+pub mod entry;
 pub(crate) mod panic;
 pub(crate) mod stack;

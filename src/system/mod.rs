@@ -147,6 +147,8 @@ pub enum Feature {
     Tai,
     /// `bpf_get_current_ancestor_cgroup_id` for tracing.
     AncestorCgroup,
+    /// `bpf_get_socket_cookie` for tracing (Linux 5.12).
+    SocketCookie,
     /// `bpf_override_return` (CONFIG_BPF_KPROBE_OVERRIDE).
     Override,
     /// Keys of maps are limited to [`SHORT_KEY`] bytes (until Linux 5.11).
@@ -171,7 +173,7 @@ pub enum Feature {
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 24] = [
+    pub const ALL: [Feature; 25] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
         Feature::RawTracepointCookie,
@@ -186,6 +188,7 @@ impl Feature {
         Feature::Tai,
         Feature::AllocatesAnywhere,
         Feature::AncestorCgroup,
+        Feature::SocketCookie,
         Feature::Override,
         Feature::ShortKeys,
         Feature::SharedStacks,

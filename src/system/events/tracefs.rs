@@ -19,6 +19,10 @@ use crate::types::{Field, Int, Space, Type};
 /// needed.
 pub type Lookup<'a> = &'a dyn Fn(TypeName, &str) -> Option<Type>;
 
+/// A category of tracefs that has no events: it describes the records of the kernel's other tracers, and the kernel refuses
+/// programs on them (`perf_event_is_tracing` and `perf_event_set_bpf_prog` of kernel/events/core.c).
+pub const RECORDS: &str = "ftrace";
+
 /// An open tracefs.
 pub struct Tracefs {
     root: OwnedFd,
@@ -64,12 +68,11 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// Returns all events as (category, name), sorted. Events of `ftrace` are omitted: they describe records of other tracers,
-    /// and cannot be enabled.
+    /// Returns all events as (category, name), sorted, without those of [`RECORDS`].
     pub fn events(&self) -> Result<Vec<(String, String)>, Missing> {
         let mut all = Vec::new();
         let read = |path: &str| self.folders(path).map_err(|e| denied(&format!("tracefs's {path}"), &e));
-        for category in read("events")?.into_iter().filter(|c| c != "ftrace") {
+        for category in read("events")?.into_iter().filter(|c| c != RECORDS) {
             all.extend(read(&format!("events/{category}"))?.into_iter().map(|name| (category.clone(), name)));
         }
         all.sort_unstable();
@@ -87,7 +90,8 @@ impl Tracefs {
 
     /// Does this event exist?
     pub fn has(&self, category: &str, name: &str) -> bool {
-        event_path(category, name, "").is_some_and(|path| self.open_file(&path, OFlags::PATH | OFlags::DIRECTORY).is_ok())
+        category != RECORDS
+            && event_path(category, name, "").is_some_and(|path| self.open_file(&path, OFlags::PATH | OFlags::DIRECTORY).is_ok())
     }
 
     /// The ID of an event for `perf_event_attr.config`; `None` if it does not exist.

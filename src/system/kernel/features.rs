@@ -55,7 +55,7 @@ fn ask(feature: Feature) -> bool {
         // These tests need the ID of a function: see `trampoline` and `takes_argument`.
         Feature::Trampoline | Feature::NumberPointers => false,
         // The kernel's types show these: see `Live`.
-        Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments => false,
+        Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments => false,
         // The kernel registers this directory with CONFIG_KPROBE_EVENTS (kernel/events/core.c).
         Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         // The change that added the cookie to the link also added the helper to these program types (5.15 and 6.10). So if the

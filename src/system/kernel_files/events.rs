@@ -11,6 +11,7 @@ use std::fmt::Write;
 use super::code::Symbols;
 use super::image::{Image, pointers};
 use crate::system::TypeName;
+use crate::system::events::tracefs::RECORDS;
 use crate::system::kernel_types::KernelTypes;
 use crate::system::snapshot::Event;
 use crate::types::{Struct, Type};
@@ -207,7 +208,7 @@ impl Reader<'_, '_> {
     /// Reads all events. `None` if one of them cannot be read, because a list with gaps would say that an event does not exist.
     fn all(&self, table: &[u8]) -> Option<Vec<Event>> {
         let events = pointers(table).take(MOST_EVENTS).map(|call| self.event(call));
-        Some(events.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
+        Some(events.collect::<Option<Vec<_>>>()?.into_iter().flatten().filter(|e| e.category != RECORDS).collect())
     }
 
     fn pointer(&self, from: u64, member: u64) -> Option<u64> {

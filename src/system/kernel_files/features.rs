@@ -89,6 +89,8 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::ShortKeys, |s| s.text("BPF_ATOMIC uses").map(|_| false)),
     // Linux 5.14; `bpf_loop` came in 5.17
     (Feature::AncestorCgroup, |s| s.enumerator("BPF_FUNC_loop").then_some(true)),
+    // Both came in Linux 5.12.
+    (Feature::SocketCookie, |s| Some(s.enumerator("BPF_FUNC_check_mtu"))),
     // Linux 5.18; this allocator came in 6.1
     (Feature::NumberPointers, |s| s.member("bpf_htab", "ma").then_some(true)),
 ];

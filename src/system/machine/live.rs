@@ -492,7 +492,7 @@ impl TargetInfo for Live {
             // If the types are unknown, assume what is safe everywhere.
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
-        if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
+        if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
             return inferred_features::has(&inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| false }, feature);
         }
         if feature == Feature::Trampoline {

@@ -69,6 +69,8 @@ const SIGNS: &[(Feature, Evidence)] = &[
     (Feature::AllocatesAnywhere, Member("bpf_htab", "ma")),
     // allowed in tracing shortly before this helper was added
     (Feature::AncestorCgroup, All(&[Constant("BPF_FUNC_timer_init"), Struct("cgroup")])),
+    // allowed in tracing in the version that added this helper
+    (Feature::SocketCookie, Constant("BPF_FUNC_check_mtu")),
     // compiled if CONFIG_BPF_KPROBE_OVERRIDE is set
     (Feature::Override, Any(&[Config("CONFIG_BPF_KPROBE_OVERRIDE"), Code("bpf_override_return")])),
     // include/uapi/linux/bpf.h: the number of skipped runs
