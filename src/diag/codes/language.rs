@@ -123,7 +123,11 @@ pub(super) const CODES: &[Code] = &[
     error("too-many-functions", "a probe compiles to more functions than a BPF program may have; each loop is one")
         .remedy("put loops that are alike into a function of the script (`fn`), or split the work among several probes"),
     error("too-many-maps", "a probe uses more maps than a BPF program can name")
-        .remedy("use fewer maps in one probe: put related values into one map with a key"),
+        .remedy("use fewer maps in one probe: put related values into one map with a key")
+        .command(
+            r#"rbt --mode codegen -e "begin { $(seq -f '@a%g = 1;' 70) }""#,
+            r#"rbt --mode codegen -e "begin { $(seq -f '@a[%g] = 1;' 70) }""#,
+        ),
     error("too-much-stack", "a probe needs more than the 512 bytes of a BPF program's stack")
         .remedy("use fewer values at a time, nest loops and functions less, or store values in maps"),
     error("type-conflict", "a variable or a map holds values of two types")
@@ -152,7 +156,10 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-setting", "a setting does not exist")
         .remedy("`man rbt` lists the settings")
         .example("config = { max_strlne = 5 } begin { exit(); }", "config = { max_strlen = 5 } begin { exit(); }"),
-    error("unknown-signal", "a signal's name or number does not exist"),
+    error("unknown-signal", "a signal's name or number does not exist").command(
+        r#"rbt --unsafe --mode codegen -e 'profile:hz:9 { signal("SIGFOO"); }'"#,
+        r#"rbt --unsafe --mode codegen -e 'profile:hz:9 { signal("SIGUSR1"); }'"#,
+    ),
     error("unknown-type", "a type is unknown")
         .remedy("`rbt -l 'struct *'` lists the kernel's types")
         .example("begin { print(sizeof(struct task_strct)); }", "begin { print(sizeof(struct task_struct)); }"),

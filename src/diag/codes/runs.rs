@@ -10,14 +10,20 @@ pub(super) const CODES: &[Code] = &[
         r#"echo 'deny = "warnings"' > rbt-check.toml; rbt check opensnoop"#,
     ),
     error("bad-snapshot", "a snapshot is damaged, or has a version that this rbt does not support")
-        .remedy("create it again with `rbt snapshot`"),
+        .remedy("create it again with `rbt snapshot`")
+        .command(
+            "echo text > kernel.rbts; rbt snapshot --show kernel.rbts",
+            "rbt snapshot -q -o kernel.rbts; rbt snapshot --show kernel.rbts",
+        ),
     error("bundle", "a bundle is damaged, was built for another machine, or does not fit the options of the run")
         .remedy("`rbt build` writes a bundle for this machine")
         .command("echo x > a.bundle; rbt-run a.bundle", "rbt build -e 'begin { exit(); }' -o a.bundle; rbt-run a.bundle"),
     error("kernel", "the kernel rejects an operation that the run needs"),
     error("no-command", "the command of -c, or a command of the prompt, does not exist")
         .command("rbt -c nosuchcommand -e 'begin { exit(); }'", "rbt -c true -e 'begin { exit(); }'"),
-    error("no-entry", "the prompt has no entry of this number").remedy("`:list` shows what runs"),
+    error("no-entry", "the prompt has no entry of this number")
+        .remedy("`:list` shows what runs")
+        .command(r"printf 'begin { @n = 1; }\n:drop 5\n' | rbt", r"printf 'interval:s:9 { @n = 1; }\n:drop 1\n' | rbt"),
     error("no-permission", "this user lacks a privilege").remedy("run as root; `man rbt`, WITHOUT ROOT, lists the required capabilities"),
     error("no-process", "the process of -p does not exist")
         .command("rbt -p 4194303 -e 'begin { exit(); }'", "rbt -p $$ -e 'begin { exit(); }'"),
@@ -38,7 +44,10 @@ pub(super) const CODES: &[Code] = &[
         "(rbt -f state -e 'begin { @ = 1; exit(); }'; echo noise) | rbt merge -",
         "rbt -f state -e 'begin { @ = 1; exit(); }' | rbt merge -",
     ),
-    error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 selects a free one"),
+    error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 selects a free one").command(
+        "echo secret > token; rbt --serve-token token --serve 192.0.2.1:0 -e 'begin { exit(); }'",
+        "rbt --serve 127.0.0.1:0 -e 'begin { exit(); }'",
+    ),
     error("not-text", "a file that should be text is not UTF-8")
         .command(r#"printf '\377' > a.bt; rbt a.bt"#, "echo 'begin { exit(); }' > a.bt; rbt a.bt"),
     error("not-written", "a file cannot be written")
@@ -51,7 +60,10 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`rbt one-liners` lists them")
         .command("rbt one-liners opensnop", "rbt one-liners opensnoop"),
     error("unknown-word", "rbt help does not know this word").command("rbt help opennsnoop", "rbt help opensnoop"),
-    error("unsupported-expectation", "an expectation has a statement or an operator that expectations do not support"),
+    error("unsupported-expectation", "an expectation has a statement or an operator that expectations do not support").command(
+        "rbt --expect '@n ? @n : 1' -e 'begin { @n = count(); exit(); }'",
+        "rbt --expect '@n == 1' -e 'begin { @n = count(); exit(); }'",
+    ),
     error("usage", "the command line is wrong")
         .remedy("`rbt --help` lists the options")
         .command("rbt -f yaml -e 'begin { exit(); }'", "rbt -f json -e 'begin { exit(); }'"),

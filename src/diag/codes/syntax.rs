@@ -40,7 +40,8 @@ pub(super) const CODES: &[Code] = &[
             "begin { for $a : 0..2 { for $b : 0..2 { for $c : 0..2 { for $d : 0..2 { for $e : 0..2 { for $f : 0..2 { for $g : 0..2 { } } } } } } } }",
             "begin { for $a : 0..2 { for $b : 0..2 { for $c : 0..2 { } } } }",
         ),
-    error("too-large", "a type, a value or the script after the expansion of macros is too large"),
+    error("too-large", "a type, a value or the script after the expansion of macros is too large")
+        .example("config = { max_map_keys = 2000000000 } begin { @[1] = 1; exit(); }", "config = { max_map_keys = 1000000 } begin { @[1] = 1; exit(); }"),
     error("unbalanced", "a bracket, parenthesis or brace has no partner")
         .remedy("add the missing partner, or remove the extra one")
         .example("begin { print((1 + 2); }", "begin { print((1 + 2)); }"),
