@@ -1,5 +1,7 @@
 //! Memory that running programs share with the loader and the reader of their records.
 
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
 use crate::system::binary::python::{Layout, Python, Unsupported};
 
 /// The object's ring buffer; absent if no record is ever written.
@@ -232,31 +234,31 @@ pub struct Failures {
 
 /// Shared with the running programs; mapped into this process.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct State {
     /// Set by the reader when it sleeps without a timeout: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears
     /// it. Records that find it clear wake nothing (`BPF_RB_NO_WAKEUP`): the reader is awake, or will be soon.
-    pub reader_sleeps: u32,
+    pub reader_sleeps: AtomicU32,
     /// Set when the run is over: programs return at once.
-    pub stopped: u32,
+    pub stopped: AtomicU32,
     /// 0 until a program requests the end of the run; then [`State::ENDED`] and the status. The record of the request
     /// may have found no room.
-    pub ended: u64,
+    pub ended: AtomicU64,
     /// The number of running programs that may sleep, for which the kernel does not wait.
-    pub sleepers: u64,
+    pub sleepers: AtomicU64,
     /// A bit for each double-buffered map: the copy that is written to. See `emit/double_buffer.rs`.
-    pub generations: u64,
+    pub generations: AtomicU64,
     /// Set if the run does not wait for programs: their loops end, and so do they. Programs check [`State::stopped`]
     /// only once.
-    pub interrupted: u64,
+    pub interrupted: AtomicU64,
     /// The number of events that may still pass, in two's complement: see `--max-events`.
-    pub event_tokens: u64,
+    pub event_tokens: AtomicU64,
     /// Stacks that programs have put into their tables.
-    pub stacks: u64,
+    pub stacks: AtomicU64,
     /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT) and [`Reason::number`].
-    pub cut_stacks: [u64; CUT_REASONS],
+    pub cut_stacks: [AtomicU64; CUT_REASONS],
     /// The number of unfinished changes by sleepable programs, for both copies of each double-buffered map.
-    pub changing: [u64; 2 * MOMENTS],
+    pub changing: [AtomicU64; 2 * MOMENTS],
 }
 
 /// What one probe did on one CPU, and what it failed to do. It has its own cache line, because it is written during
@@ -288,12 +290,12 @@ pub struct ProbeCounters {
 
 /// Limits the runs of a probe: written by the reader.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Gate {
     /// One in this many runs passes, at random; 1 for all, 0 for none.
-    pub one_in: u64,
+    pub one_in: AtomicU64,
     /// The number of runs that may still pass, in two's complement.
-    pub tokens: u64,
+    pub tokens: AtomicU64,
 }
 
 /// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].

@@ -1,5 +1,5 @@
 //! Waits for file descriptors.
-#![allow(unsafe_code)] // poll(2) of descriptors that may be none
+#![allow(unsafe_code)] // descriptors by their numbers, which may be none
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};

@@ -3,15 +3,15 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::codegen::artifact::{
-    CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, MOMENTS, ProbeCounters, STATE_SECTION, State, TALLIES_SECTION,
+    CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, ProbeCounters, STATE_SECTION, State, TALLIES_SECTION,
 };
 
 /// [`State`], [`ProbeCounters`]s and [`Failures`], mapped.
 pub(super) struct Shared {
-    state: *mut State,
+    state: *const State,
     /// Used if the object has no state, so that there is always memory to read.
     _own: Option<Box<State>>,
     /// The counters of all probes, for each CPU; their total number, and the number per CPU.
@@ -22,23 +22,23 @@ pub(super) struct Shared {
     failures: *const Failures,
     all_failures: usize,
     /// By probe.
-    gates: *mut Gate,
+    gates: *const Gate,
     all_gates: usize,
 }
 
 impl Shared {
     /// Initial state without shared memory. `probes` is the number of tallies per CPU.
     pub fn none(probes: usize) -> Self {
-        let mut own = Box::<State>::default();
+        let own = Box::<State>::default();
         Self {
-            state: &mut *own,
+            state: &*own,
             _own: Some(own),
             tallies: ptr::null(),
             length: 0,
             of_cpu: probes.max(1),
             failures: ptr::null(),
             all_failures: 0,
-            gates: ptr::null_mut(),
+            gates: ptr::null(),
             all_gates: 0,
         }
     }
@@ -54,10 +54,10 @@ impl Shared {
         }
         match name {
             STATE_SECTION if size < size_of::<State>() => return false,
-            STATE_SECTION => (self.state, self._own) = (mapped.cast(), None),
+            STATE_SECTION => (self.state, self._own) = (mapped.cast_const().cast(), None),
             TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<ProbeCounters>()),
             GATES_SECTION => {
-                (self.gates, self.all_gates) = (mapped.cast(), size / size_of::<Gate>());
+                (self.gates, self.all_gates) = (mapped.cast_const().cast(), size / size_of::<Gate>());
                 (0..self.all_gates).for_each(|gate| self.set_gate(gate, 1, 0));
             }
             FAILURES_SECTION => (self.failures, self.all_failures) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
@@ -123,17 +123,19 @@ impl Shared {
         ours.map(load).collect()
     }
 
-    // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
-    // shared with the kernel's side, hence atomic.
+    fn state(&self) -> &State {
+        // SAFETY: the mapping lives as long as the object, which `Loaded` owns too; all fields are atomic
+        unsafe { &*self.state }
+    }
 
     /// Makes programs return at once after this.
     pub fn stop(&self) {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
+        self.state().stopped.store(1, Ordering::SeqCst);
     }
 
     /// Undoes [`Shared::stop`].
     pub fn go(&self) {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
+        self.state().stopped.store(0, Ordering::SeqCst);
     }
 
     /// Loops of programs end at their next iteration, and so do the programs; or, if false, they continue.
@@ -143,7 +145,7 @@ impl Shared {
 
     /// Have the programs been stopped?
     pub fn stopped(&self) -> bool {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
+        self.state().stopped.load(Ordering::SeqCst) != 0
     }
 
     /// See [`State::ended`]: the status, if a program has ended the run.
@@ -153,72 +155,65 @@ impl Shared {
 
     /// Resets the end that a program requested.
     pub fn reset_end(&self) {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
+        self.state().ended.store(0, Ordering::SeqCst);
     }
 
     /// Which copy of a double-buffered map is written to: 0 or 1.
     pub fn generation(&self, bit: u32) -> usize {
-        (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
+        (self.state().generations.load(Ordering::SeqCst) >> bit & 1) as usize
     }
 
     /// Programs write to the other buffer after this.
     pub fn switch(&self, bit: u32) {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
+        self.state().generations.fetch_xor(1 << bit, Ordering::SeqCst);
     }
 
     /// Sets a probe's sampling rate (one in this many runs) and the number of runs that pass until the next call.
     pub fn set_gate(&self, gate: usize, one_in: u64, tokens: u64) {
         if gate < self.all_gates {
-            // SAFETY: within the mapping, and for the rest as above
-            unsafe {
-                let gate = self.gates.add(gate);
-                AtomicU64::from_ptr(&raw mut (*gate).one_in).store(one_in, Ordering::Relaxed);
-                AtomicU64::from_ptr(&raw mut (*gate).tokens).store(tokens, Ordering::Relaxed);
-            }
+            // SAFETY: within the mapping, which lives as long as the object; its fields are atomic
+            let gate = unsafe { &*self.gates.add(gate) };
+            gate.one_in.store(one_in, Ordering::Relaxed);
+            gate.tokens.store(tokens, Ordering::Relaxed);
         }
     }
 
     /// How many more events may pass. Negative if several programs took the last one at the same time.
     pub fn event_tokens(&self) -> i64 {
-        unsafe { AtomicI64::from_ptr((&raw mut (*self.state).event_tokens).cast()) }.load(Ordering::Relaxed)
+        self.state().event_tokens.load(Ordering::Relaxed).cast_signed()
     }
 
     /// Lets this many more events pass.
     pub fn add_event_tokens(&self, tokens: u64) {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).event_tokens) }.fetch_add(tokens, Ordering::Relaxed);
+        self.state().event_tokens.fetch_add(tokens, Ordering::Relaxed);
     }
 
     /// The number of running programs that may sleep.
     pub fn sleepers(&self) -> u64 {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).sleepers) }.load(Ordering::SeqCst)
+        self.state().sleepers.load(Ordering::SeqCst)
     }
 
     /// See [`State::stacks`].
     pub fn stacks(&self) -> u64 {
-        // SAFETY: as above
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).stacks) }.load(Ordering::SeqCst)
+        self.state().stacks.load(Ordering::SeqCst)
     }
 
     /// See [`State::cut_stacks`].
     pub fn cut_stacks(&self) -> [u64; CUT_REASONS] {
-        // SAFETY: as above
-        std::array::from_fn(|i| unsafe { AtomicU64::from_ptr(&raw mut (*self.state).cut_stacks[i]) }.load(Ordering::SeqCst))
+        std::array::from_fn(|i| self.state().cut_stacks.get(i).map_or(0, |of| of.load(Ordering::SeqCst)))
     }
 
     /// Number of unfinished changes by sleepable programs to one of the copies.
     pub fn changing(&self, bit: u32, generation: usize) -> u64 {
         let at = 2 * bit as usize + generation;
-        if at >= 2 * MOMENTS {
-            return 0;
-        }
-        unsafe { AtomicU64::from_ptr((&raw mut (*self.state).changing).cast::<u64>().add(at)) }.load(Ordering::SeqCst)
+        self.state().changing.get(at).map_or(0, |n| n.load(Ordering::SeqCst))
     }
 }
 
 /// The part of [`Shared`] that the thread emptying the ring needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flags {
-    state: *mut State,
+    state: *const State,
 }
 
 // SAFETY: only atomics are used
@@ -227,28 +222,30 @@ unsafe impl Send for Flags {}
 unsafe impl Sync for Flags {}
 
 impl Flags {
+    fn state(&self) -> &State {
+        // SAFETY: as in `Shared`
+        unsafe { &*self.state }
+    }
+
     /// Should the next record wake the reader?
     pub fn set_sleeps(&self, sleeps: bool) {
-        // SAFETY: as in `Shared`. SeqCst: programs must see the flag before the ring is read
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
+        // SeqCst: programs must see the flag before the ring is read
+        self.state().reader_sleeps.store(sleeps.into(), Ordering::SeqCst);
     }
 
     /// See [`Shared::interrupt`].
     pub fn interrupt(&self, now: bool) {
-        // SAFETY: as in `Shared`
-        unsafe { AtomicU64::from_ptr(self.interrupted()) }.store(now.into(), Ordering::SeqCst);
+        self.state().interrupted.store(now.into(), Ordering::SeqCst);
     }
 
     /// The address of [`State::interrupted`].
     pub fn interrupted(&self) -> *mut u64 {
-        // SAFETY: as in `Shared`
-        unsafe { &raw mut (*self.state).interrupted }
+        self.state().interrupted.as_ptr()
     }
 
     /// See [`State::ended`]: the status, if a program has ended the run.
     pub fn ended(&self) -> Option<u8> {
-        // SAFETY: as in `Shared`
-        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
+        let said = self.state().ended.load(Ordering::SeqCst);
         (said & State::ENDED != 0).then_some(said as u8)
     }
 }
