@@ -87,6 +87,18 @@ fn runs_in_an_empty_root() {
     assert_eq!(root.contents(), ".\n./rbt\n");
 }
 
+/// A signal that arrives while the C library still relocates the binary.
+#[test]
+#[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
+fn keeps_the_earliest_signal() {
+    let script = "self:signal:SIGUSR1 { print(\"caught\"); exit(); } interval:s:20 { print(\"lost\"); exit(); }";
+    let commands = ["handle SIGUSR1 nostop noprint pass", "starti", "stepi 200", "signal SIGUSR1"];
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch"]).args(commands.iter().flat_map(|c| ["-ex", c])).arg("--args").arg(rbt()).args(["-q", "-e", script]);
+    let out = said(&mut gdb);
+    assert!(out.lines().any(|l| l == "caught"), "{out}");
+}
+
 #[test]
 #[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
 fn packages_install_and_leave_nothing() {

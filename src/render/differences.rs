@@ -5,7 +5,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "messages",
         "Warnings and errors about a script go to standard error, in rbt's own words. bpftrace prints warnings to standard \
-         output, also into its JSON.",
+         output, which is then not valid JSON with -f json.",
     ),
     (
         "printf",
@@ -34,27 +34,19 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "strings",
         "A literal operand of && and || is true if it is not empty; bpftrace inverts the second operand. An array of characters \
          differs from a literal that is longer; bpftrace compares only as many bytes as both have. str() keeps max_strlen bytes \
-         of text, whatever the value; bpftrace keeps one byte less from 1024 upward.",
-    ),
-    (
-        "strings: arrays of characters",
-        "rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
+         of text, whatever the value; bpftrace keeps one byte less from 1024 upward. rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
          lacks a NUL, the string ends in `..`, as in bpftrace. For structs that the script declares, bpftrace reads one byte \
          too many. It returns 0 for any index and an empty string from str(), and shows only the first of an array of such \
          arrays. It shows arrays of unsigned char (such as MAC and IPv6 addresses) of the kernel's and of binaries' types as \
          text, and arrays of a typedef of char as numbers.",
     ),
     (
-        "structures",
+        "structures and enums",
         "Bit-fields of signed types are signed, as in C; bpftrace treats all of them as unsigned. A C bool prints as true or \
          false, and an enum as its name, wherever the type is declared. bpftrace prints some of those that a script or a binary \
          declares as numbers. In the types of a binary, rbt finds members of anonymous structures and prints structures within \
          structures whole; bpftrace does so for the kernel's types only. rbt prints and stores members of type float and double, \
-         which bpftrace prints as null or rejects.",
-    ),
-    (
-        "enums",
-        "An enum with negative enumerators is signed, as in C, and a pointer to an enum steps by the enum's size in memory. \
+         which bpftrace prints as null or rejects. An enum with negative enumerators is signed, as in C, and a pointer to an enum steps by the enum's size in memory. \
          bpftrace treats all values of enums as unsigned, and steps by 8 bytes.",
     ),
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
@@ -69,11 +61,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "Integers of 1, 2 and 4 bytes, which include literals, sort by value, like those of 8 bytes; bpftrace prints them in the \
          kernel's order, which changes from run to run. min() and max() sort as signed numbers, and entries with equal values \
          sort by key. uint64 keys from 2^63 upward come last; in bpftrace they come first.",
-    ),
-    (
-        "tseries",
-        "All CPUs share a series of more than 2048 intervals (1365 with avg), and two simultaneous updates may lose one. The \
-         memory of the kernel limits the number of intervals, to 262144 or more.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
@@ -91,11 +78,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          space has read the event, even after an exit() in `begin`.",
     ),
     (
-        "import",
-        "rbt imports .bt files, .h files, and directories of them. It rejects C sources and BPF objects (.bpf.c, .bpf.o); write \
-         functions with `fn`. Importing `stdlib` or its parts is allowed and unnecessary.",
-    ),
-    (
         "stacks and symbols",
         "rbt unwinds user stacks by call frame information, and says why a stack is incomplete. Python frames replace the frames \
          of the interpreter's loop, except in the modes raw and build_id. bpftrace follows frame pointers, which most \
@@ -106,17 +88,17 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          effect, because rbt records the mappings of processes while they live.",
     ),
     ("assert()", "A failed assertion names its place in the script only. bpftrace names the place in its library first."),
-    ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (
-        "-lv",
-        "rbt also lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
+        "-l and -lv",
+        "rbt also lists begin, end, interval and profile without being asked for them, and a name without its number, as in \
+         `-l hardware:cycles`. With -v, it lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
          structs and 64-bit enums. Types with the same name keep it; bpftrace numbers them, as in `console___2`. Variable \
          arguments print as `...`, in bpftrace as `void`.",
     ),
     (
         "what rbt rejects",
         "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
-         nothing.",
+         nothing. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it.",
     ),
     (
         "what rbt accepts",
