@@ -4,17 +4,16 @@ use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
 use super::flags;
-use super::subcommands::SUBCOMMANDS;
 use crate::builtins::options::Default;
 use crate::diag::Source;
 use crate::tools::{Header, TOOLS, Tool};
 use crate::verbs::{self, VERBS};
 use crate::{sema, syntax};
 
-/// A shell's completions.
-pub(super) fn completions(shell: Shell) -> String {
+/// A shell's completions, with those of these subcommands.
+pub(super) fn completions(shell: Shell, subcommands: impl Iterator<Item = Command>) -> String {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut definition(), "rbt", &mut text);
+    clap_complete::generate(shell, &mut definition(subcommands), "rbt", &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     match shell {
         Shell::Zsh => with_scripts(&text),
@@ -40,14 +39,14 @@ fn with_scripts(text: &str) -> String {
 
 /// The parser's definition, adapted for shells: without hidden options, with the words that options accept, and with
 /// subcommands, which the parser treats as words in place of a script.
-fn definition() -> Command {
+fn definition(subcommands: impl Iterator<Item = Command>) -> Command {
     let common: Vec<Arg> = flags::of_tools().collect();
     let tools = TOOLS.iter().map(|s| tool(s, &common).args(common.clone()));
     let all = Command::new("rbt").version(crate::VERSION).args(flags::offered());
     // if a word is both, the verb runs
     let tools = tools.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
-    let all = all.subcommands(SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name).about(s.doc)));
+    let all = all.subcommands(subcommands);
     let all = all.subcommands(verbs).subcommands(tools);
     all.disable_help_subcommand(true)
 }
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     fn completions_are_written() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let text = completions(shell);
+            let text = completions(shell, crate::cli::subcommands::definitions());
             for word in ["notify-fd", "in-place", "kprobe_multi", "completions", "one-liners", "opensnoop", "latency", "print-script"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }

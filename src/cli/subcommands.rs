@@ -135,6 +135,11 @@ pub struct Help(pub Vec<String>);
 const SHELLS: [(&str, clap_complete::Shell); 3] =
     [("bash", clap_complete::Shell::Bash), ("zsh", clap_complete::Shell::Zsh), ("fish", clap_complete::Shell::Fish)];
 
+/// The definitions of all subcommands, for completions.
+pub(super) fn definitions() -> impl Iterator<Item = clap::Command> {
+    SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name).about(s.doc))
+}
+
 /// Finds a subcommand by name.
 pub fn find(word: &str) -> Option<&'static Subcommand> {
     SUBCOMMANDS.iter().find(|s| s.name == word)
@@ -144,7 +149,7 @@ pub fn find(word: &str) -> Option<&'static Subcommand> {
 pub(super) fn shell(name: &OsString) -> Result<Command, Failure> {
     let name = name.to_string_lossy();
     match SHELLS.iter().find(|(known, _)| *known == name) {
-        Some((_, shell)) => Ok(Command::Say(completions(*shell))),
+        Some((_, shell)) => Ok(Command::Say(completions(*shell, definitions()))),
         None => Err(Failure::new(format!("there are no completions for `{name}`")).help(SHELL_NAMES)),
     }
 }

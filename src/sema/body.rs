@@ -49,6 +49,13 @@ impl VarState {
     }
 }
 
+/// A variable that the checker creates.
+struct HiddenVar {
+    var: Var,
+    /// What yields its sign.
+    weak: WeakSign,
+}
+
 /// A body being checked.
 pub struct BodyChecker<'a> {
     /// The context that the whole check shares.
@@ -64,9 +71,7 @@ pub struct BodyChecker<'a> {
     /// Variables as this pass finds them.
     pub vars: Vec<VarState>,
     /// Variables that the checker creates; their ids follow the script's own.
-    pub hidden: Vec<Var>,
-    /// What of those yields its sign.
-    hidden_weak: Vec<WeakSign>,
+    hidden: Vec<HiddenVar>,
     /// Visible names.
     pub frame: Frame,
     /// Which variables have been assigned so far, by id.
@@ -189,7 +194,6 @@ impl<'a> BodyChecker<'a> {
             known,
             vars: Vec::new(),
             hidden: Vec::new(),
-            hidden_weak: Vec::new(),
             frame: Frame::of_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
@@ -215,7 +219,7 @@ impl<'a> BodyChecker<'a> {
             }
         }
         let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
-        vars.append(&mut self.hidden);
+        vars.extend(self.hidden.drain(..).map(|hidden| hidden.var));
         FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
 
@@ -308,8 +312,7 @@ impl<'a> BodyChecker<'a> {
 
     /// The same for a value whose sign may be weak.
     pub fn hide_weak(&mut self, ty: Type, weak: WeakSign) -> VarId {
-        self.hidden_weak.push(weak);
-        self.hidden.push(Var { name: "$".into(), ty });
+        self.hidden.push(HiddenVar { var: Var { name: "$".into(), ty }, weak });
         // In the last pass, all of the script's own variables are known, so that ids are then right.
         self.known.len() + self.hidden.len() - 1
     }
@@ -325,8 +328,8 @@ impl<'a> BodyChecker<'a> {
             Some(state) => state.merged.clone(),
             None => {
                 let hidden = id.checked_sub(self.known.len());
-                let found = hidden.and_then(|i| Some((self.hidden.get(i)?, self.hidden_weak.get(i)?)));
-                found.map_or_else(InferredType::default, |(var, weak)| InferredType {
+                let found = hidden.and_then(|i| self.hidden.get(i));
+                found.map_or_else(InferredType::default, |HiddenVar { var, weak }| InferredType {
                     ty: var.ty.clone(),
                     weak: weak.clone(),
                     span: Span::default(),
