@@ -22,6 +22,8 @@ const MOST_BYTES: u64 = 64 << 20;
 const DEEPEST: usize = 100;
 /// `S_IWOTH` of inode(7): writable by all users.
 const WORLD_WRITABLE: u32 = 0o002;
+/// Others may add files to such a directory, but not remove or rename them.
+const STICKY: u32 = 0o1000;
 
 /// The script with everything that it imports, directly or indirectly. `sources` receives the files that were read. `path` is
 /// that of the script, if it is a file; otherwise imports are relative to the current directory.
@@ -91,13 +93,13 @@ impl Importer<'_> {
             files.sort();
             return files.iter().try_for_each(|file| self.import(file, span));
         }
-        for place in [Some(path), real.parent()].into_iter().flatten() {
-            only_ours(place).map_err(|(why, help)| fault(why).help(help))?;
-        }
         let kind = kind(path).ok_or_else(|| {
             fault("its type is unknown".into())
                 .help("names of rbt scripts end in .bt and those of C headers in .h; a directory imports all of its files")
         })?;
+        for place in [Some(path), real.parent()].into_iter().flatten() {
+            only_ours(place).map_err(|(why, help)| fault(why).help(help))?;
+        }
         let header = format!("#include \"{}\"", real.display());
         self.seen.insert(real);
         match kind {
@@ -191,8 +193,13 @@ fn only_ours(path: &Path) -> Result<(), (String, String)> {
     if meta.mode() & WORLD_WRITABLE == 0 {
         return Ok(());
     }
-    let what = if meta.is_dir() { "directory" } else { "file" };
-    let remedy = if meta.is_dir() { "move it to a directory of your own, or" } else { "" };
-    let remedy = format!("{remedy} chmod o-w {}", path.display());
-    Err((format!("anyone can write to the {what} {}", path.display()), remedy.trim_start().to_string()))
+    let (what, remedy) = match (meta.is_dir(), meta.mode() & STICKY != 0) {
+        (false, _) => ("file", "chmod o-w"),
+        (true, false) => ("directory", "move it to a directory of your own, or chmod o-w"),
+        // such as /tmp: it must stay writable
+        (true, true) => {
+            return Err((format!("anyone can write to the directory {}", path.display()), "move it to a directory of your own".into()));
+        }
+    };
+    Err((format!("anyone can write to the {what} {}", path.display()), format!("{remedy} {}", path.display())))
 }

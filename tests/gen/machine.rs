@@ -1,6 +1,7 @@
 //! Runs a script through all stages, within this process.
 
 use rbt::codegen::{self, artifact::Artifact};
+use rbt::compat;
 use rbt::diag::{self, Source};
 use rbt::emit::Dumps;
 use rbt::frontend::{self, Checked};
@@ -154,9 +155,13 @@ impl Machine {
         (outcome, spent)
     }
 
-    /// The compiled script, or the error.
+    /// The compiled script, or the error; what `rbt check` says after compiling is one as well.
     pub fn make(&self, text: &str, spent: &mut Spent) -> Result<Artifact, Outcome> {
-        caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))
+        let artifact = caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))?;
+        match compat::unmet_need(&artifact, &self.settings, &*self.sys) {
+            Some(need) => Err(Outcome::Check(need)),
+            None => Ok(artifact),
+        }
     }
 
     /// As in a run, without the mechanisms that the kernel rejected.
