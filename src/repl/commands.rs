@@ -15,7 +15,7 @@ use crate::builtins;
 use crate::diag::{Source, Span, nearest};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
-use crate::frontend::entry::Text;
+use crate::frontend::entry::{EntryContext, Text};
 use crate::input;
 use crate::list;
 use crate::output_files::{self, Outputs};
@@ -24,6 +24,7 @@ use crate::render::{RenderOptions, Renderer};
 use crate::runtime::cost::{self, Cost};
 use crate::sema::{dump, hir};
 use crate::syntax::{self, ast};
+use crate::system::TargetInfo;
 use crate::terminal;
 use crate::types::Type;
 use crate::value::PICTURES;
@@ -270,10 +271,18 @@ fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
     listed(prompt, pattern, true)
 }
 
+/// Queries types of the machine, and those that definitions and running entries declare.
+fn with_types<T>(prompt: &Prompt, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
+    let world = &prompt.world;
+    let mut definitions = world.defined();
+    definitions.extend(prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }));
+    EntryContext { run: &world.run, sys: &world.sys, definitions: &definitions, maps: &[] }.with_types(ask)
+}
+
 fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
     let world = &prompt.world;
     let mut out = Vec::new();
-    let found = world.among(|among| among.with_types(|sys| list::list(Some(pattern), &world.run.env(sys), verbose, &mut out)));
+    let found = with_types(prompt, |sys| list::list(Some(pattern), &world.run.env(sys), verbose, &mut out));
     prompt.say(&String::from_utf8_lossy(&out));
     found.map(|()| Next::Go)
 }
@@ -287,7 +296,7 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if named && !text.contains(['*', '(']) {
         return listed(prompt, text, true);
     }
-    if world.among(|among| among.with_types(|sys| is_type(sys, text))) && probes::find(text).is_none() && builtins::find(text).is_none() {
+    if with_types(prompt, |sys| is_type(sys, text)) && probes::find(text).is_none() && builtins::find(text).is_none() {
         return listed(prompt, &format!("struct {text}"), true);
     }
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
