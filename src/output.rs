@@ -75,6 +75,8 @@ pub struct Source {
     pub comm: String,
     /// The site of the probe, as `probe` returns it.
     pub probe: String,
+    /// The ID of the process's cgroup (version 2).
+    pub cgroup: u64,
 }
 
 impl Output {

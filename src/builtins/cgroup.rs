@@ -1,26 +1,55 @@
-//! Control groups (version 2).
-
-use std::path::Path;
+//! Control groups (version 2), and the containers that they belong to.
 
 use super::{Accepts, Builtin, Decoder, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::ContextFeatures;
-use crate::system::machine::cgroup::mount;
+use crate::system::machine::cgroup;
+use crate::system::machine::container::{self, Container};
 use crate::system::matches;
 use crate::types::{Deferred, Type};
 use crate::value::Value;
 
 const PATH: &str = "cgroup_path_t";
+/// The ID of a cgroup; the first parameter is the index of the part in [`PARTS`].
+const CONTAINER: &str = "container_t";
+
+/// Parts of a container, as their builtins return them.
+const PARTS: &[fn(&Container) -> &str] = &[|c| c.shown(), |c| &c.id, |c| &c.pod, |c| &c.namespace];
+
+/// A builtin that returns the part of the container with this index.
+const fn container_part<const PART: u32>(name: &'static str, doc: &'static str, example: &'static str) -> Builtin {
+    Builtin {
+        name,
+        params: OPTIONAL_ID,
+        returns: Returns::By(|_| Ok(Deferred::with(CONTAINER, 8, [PART, 0], ""))),
+        needs: ContextFeatures::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let at = e.alloc(8);
+            let id = match args.first() {
+                Some(id) => e.scalar(id),
+                None => e.once(CGROUP, |e| e.call(Helper::GetCurrentCgroupId, &[])),
+            };
+            e.store(at, 0, 8, id);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc,
+        example,
+    }
+}
+
+const CGROUP: &str = "cgroup";
+const OPTIONAL_ID: &[Param] = &[Param::optional("id", Accepts::Int)];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
-        name: "cgroup",
+        name: CGROUP,
         params: &[],
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cgroup", |e| e.call(Helper::GetCurrentCgroupId, &[])))),
+        lower: Lower::Code(|e, _, _| Operand::u64(e.once(CGROUP, |e| e.call(Helper::GetCurrentCgroupId, &[])))),
         doc: "ID of the current task's cgroup (version 2).",
         example: "tracepoint:syscalls:sys_enter_openat { @[cgroup] = count(); }",
     },
@@ -61,53 +90,49 @@ pub(super) const ROWS: &[Builtin] = &[
         doc: "Returns the path of a cgroup from its ID, as `unified:/path`. The second argument, a pattern with `*`, selects the hierarchies to include. rbt looks up the path when it prints it.",
         example: "tracepoint:syscalls:sys_enter_openat { @[cgroup_path(cgroup)] = count(); }",
     },
+    container_part::<0>(
+        "container_name",
+        "Returns the name of the container of a cgroup (by its ID; by default the current one), or the first digits of its ID if no file has its name; empty outside of containers. rbt looks it up when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, which it finds below / or /proc/1/root.",
+        "tracepoint:syscalls:sys_enter_openat { @[container_name] = count(); }",
+    ),
+    container_part::<1>(
+        "container_id",
+        "Returns the ID of the container of a cgroup, as `container_name` finds it.",
+        "tracepoint:syscalls:sys_enter_openat { @[container_id] = count(); }",
+    ),
+    container_part::<2>(
+        "pod_name",
+        "Returns the name of the Kubernetes pod of a cgroup, as `container_name` finds it; empty outside of pods.",
+        "tracepoint:syscalls:sys_enter_openat { @[pod_namespace, pod_name] = count(); }",
+    ),
+    container_part::<3>(
+        "pod_namespace",
+        "Returns the namespace of the Kubernetes pod of a cgroup, as `container_name` finds it; empty outside of pods.",
+        "tracepoint:syscalls:sys_enter_openat { @[pod_namespace] = count(); }",
+    ),
 ];
 
-pub(super) const DECODERS: &[Decoder] = &[Decoder {
-    name: PATH,
-    size: 8,
-    from_int: false,
-    decode: |tag, bytes, _| {
-        let id = super::word(bytes, 0);
-        if !matches(&tag.text, "unified") {
-            return Value::Text(String::new());
-        }
-        Value::Text(mount().and_then(|root| find(&root, id)).map_or_else(String::new, |path| format!("unified:{path}")))
-    },
-}];
-
-/// The directory of this inode number (a control group's id is its directory's) below `root`.
-fn find(root: &Path, id: u64) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-    if std::fs::metadata(root).ok()?.ino() == id {
-        return Some("/".into());
-    }
-    let mut pending = vec![root.to_path_buf()];
-    while let Some(dir) = pending.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-            let path = entry.path();
-            if entry.metadata().is_ok_and(|m| m.ino() == id) {
-                return path.strip_prefix(root).ok().map(|p| format!("/{}", p.display()));
+pub(super) const DECODERS: &[Decoder] = &[
+    Decoder {
+        name: PATH,
+        size: 8,
+        from_int: false,
+        decode: |tag, bytes, _| {
+            let id = super::word(bytes, 0);
+            if !matches(&tag.text, "unified") {
+                return Value::Text(String::new());
             }
-            pending.push(path);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_is_found_by_its_inode() {
-        use std::os::unix::fs::MetadataExt;
-        let dir = std::env::temp_dir().join(format!("cgroup-find-{}", std::process::id()));
-        std::fs::create_dir_all(dir.join("a/b")).unwrap();
-        let id = std::fs::metadata(dir.join("a/b")).unwrap().ino();
-        assert_eq!(find(&dir, id).as_deref(), Some("/a/b"));
-        assert_eq!(find(&dir, std::fs::metadata(&dir).unwrap().ino()).as_deref(), Some("/"));
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-}
+            Value::Text(cgroup::path_of(id).map_or_else(String::new, |path| format!("unified:{path}")))
+        },
+    },
+    Decoder {
+        name: CONTAINER,
+        size: 8,
+        from_int: false,
+        decode: |tag, bytes, _| {
+            let part = PARTS.get(tag.params[0] as usize);
+            let found = part.zip(container::of_cgroup(super::word(bytes, 0)));
+            Value::Text(found.map_or_else(String::new, |(part, container)| part(&container).to_owned()))
+        },
+    },
+];

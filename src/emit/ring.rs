@@ -213,6 +213,9 @@ impl<'c> Builder<'_, 'c> {
         self.store(rec, place(offset_of!(Origin, pid_tgid)), 8, task);
         let site = self.site();
         self.store(rec, place(offset_of!(Origin, site)), 8, site);
+        let cgroup = self.call(Helper::GetCurrentCgroupId, &[]);
+        let rec = self.rematerialize(rec);
+        self.store(rec, place(offset_of!(Origin, cgroup)), 8, cgroup);
     }
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {

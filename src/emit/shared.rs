@@ -63,6 +63,8 @@ pub struct Origin {
     pub comm: [u8; 16],
     /// Index of the site that fired.
     pub site: u64,
+    /// The cgroup (version 2) of the process.
+    pub cgroup: u64,
 }
 
 /// In place of the index of an event: the record is a [`Code`].

@@ -13,6 +13,7 @@ use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
+use crate::frontend::require::require_cgroup;
 use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
@@ -24,6 +25,7 @@ use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
+use crate::system::machine::container;
 use crate::types::Type;
 use prefix_writer::PrefixWriter;
 
@@ -271,7 +273,9 @@ impl Described {
     }
 
     fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>) -> Result<Option<Export>, Failure> {
-        run.otlp.clone().map(|config| Export::start(config, self.metrics(settings), scrapes.clone(), run.warnings)).transpose()
+        let Some(config) = run.otlp.clone() else { return Ok(None) };
+        let traced = require_cgroup(run)?.and_then(|cgroup| container::of_cgroup(cgroup.id));
+        Export::start(config, self.metrics(settings), scrapes.clone(), traced.as_ref(), run.warnings).map(Some)
     }
 
     /// The state of a run before it begins.

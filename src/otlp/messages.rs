@@ -6,6 +6,7 @@ use crate::metrics::{Family, Kind, Point, Series, scaled};
 use crate::output::{Output, Source};
 use crate::protobuf::{Field, Message, fields};
 use crate::render::TextFormatter;
+use crate::system::machine::container::{self, Container};
 use crate::value::Value;
 
 /// The size of the data points in a request, in bytes, at which another request is started; collectors accept 20 MiB.
@@ -276,6 +277,14 @@ fn any<'m>(value: &Value, formatter: &TextFormatter, to: &'m mut Message) -> &'m
     }
 }
 
+/// The attributes of a container, by the names of OpenTelemetry's semantic conventions; those that are unknown are left out.
+pub fn container_attributes(of: Option<&Container>) -> Vec<(&'static str, String)> {
+    let Some(of) = of else { return Vec::new() };
+    let name = if of.pod.is_empty() { "container.name" } else { "k8s.container.name" };
+    let all = [("container.id", &of.id), (name, &of.name), ("k8s.pod.name", &of.pod), ("k8s.namespace.name", &of.namespace)];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name, value.clone())).collect()
+}
+
 /// `LogRecord`; none for output that is not a record.
 pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>> {
     let mut to = Message::default();
@@ -344,6 +353,9 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         number(&mut to, "process.pid", source.pid.into());
         number(&mut to, "thread.id", source.tid.into());
         text(&mut to, "thread.name", &source.comm);
+        for (name, value) in container_attributes(container::of_cgroup(source.cgroup).as_ref()) {
+            text(&mut to, name, &value);
+        }
     }
     Some(to.into_bytes())
 }

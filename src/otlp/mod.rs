@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::runtime::{Listener, Scrapes};
 use crate::state::State;
 use crate::streams::to_stderr;
+use crate::system::machine::container::Container;
 use crate::value::Value;
 use client::Client;
 pub use config::Config;
@@ -55,12 +56,12 @@ struct Sender {
 }
 
 impl Export {
-    /// Starts to export the output and the counts of the run.
+    /// Starts to export the output and the counts of the run, which traces only this container, if any.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, warn: bool) -> Result<Self, Failure> {
-        let heading = Arc::new(heading(&config, scrapes.blank()));
+    pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, traced: Option<&Container>, warn: bool) -> Result<Self, Failure> {
+        let heading = Arc::new(heading(&config, scrapes.blank(), traced));
         let tally = Arc::new(Tally::default());
         let logs = config.logs.clone().map(|to| {
             let mailbox = Arc::new(Mailbox::default());
@@ -142,7 +143,7 @@ fn spawn(name: &str, mailbox: Arc<Mailbox>, run: impl FnOnce() -> bool + Send + 
 }
 
 /// Information about the machine and the script, by the names of OpenTelemetry's semantic conventions.
-fn heading(config: &Config, state: &State) -> Heading {
+fn heading(config: &Config, state: &State, traced: Option<&Container>) -> Heading {
     let text = |name: &str, value: &str| (name.to_string(), Value::Text(value.into()));
     let machine = match state.machine.as_str() {
         "x86_64" => "amd64",
@@ -157,6 +158,7 @@ fn heading(config: &Config, state: &State) -> Heading {
         text("os.type", "linux"),
         text("os.version", &state.kernel),
     ];
+    resource.extend(messages::container_attributes(traced).iter().map(|(name, value)| text(name, value)));
     for (name, value) in &config.resource {
         resource.retain(|(known, _)| known != name);
         resource.push(text(name, value));

@@ -75,6 +75,7 @@ impl Events {
             tid: task as u32,
             comm: String::from_utf8_lossy(comm).into_owned(),
             probe: site.clone(),
+            cgroup: at(offset_of!(Origin, cgroup)),
         })
     }
 

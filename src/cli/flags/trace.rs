@@ -61,7 +61,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         },
         Flag {
             name: "container",
-            help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC)",
+            help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC); in Kubernetes also POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER",
             takes: FlagValue::Text("NAME", |d, text| {
                 d.run.container = Some(text.into());
                 Ok(())

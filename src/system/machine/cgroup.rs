@@ -2,13 +2,15 @@
 
 #![allow(unsafe_code)] // file handles
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use crate::input;
+use super::container;
 use crate::system::Missing;
 
 /// A cgroup of version 2.
@@ -69,9 +71,53 @@ fn sees_all() -> bool {
     fs::read_link("/proc/self/ns/cgroup").is_ok_and(|ns| ns.as_os_str() == "cgroup:[4026531835]")
 }
 
+/// The path of a cgroup below the mount point, by its ID. A cgroup that was found once is known after it is gone.
+pub fn path_of(id: u64) -> Option<String> {
+    static KNOWN: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = known.get(&id) {
+        return Some(path.clone());
+    }
+    if known.len() > MOST_KNOWN {
+        known.clear();
+    }
+    // IDs are not used again; in a container, rbt's own mount may show only the container's cgroups
+    let outer = || mount_in("1").map(|point| Path::new("/proc/1/root").join(point.strip_prefix("/").unwrap_or(&point)));
+    for root in [mount(), outer()].into_iter().flatten() {
+        known.extend(paths(&root));
+        if let Some(path) = known.get(&id) {
+            return Some(path.clone());
+        }
+    }
+    None
+}
+
+/// The paths of all cgroups by their IDs. The inode number of a directory is the ID.
+fn paths(root: &Path) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    found.extend(fs::metadata(root).ok().map(|m| (m.ino(), "/".to_string())));
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(dir) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+            let path = entry.path();
+            if let (Ok(m), Ok(below)) = (entry.metadata(), path.strip_prefix(root)) {
+                found.insert(m.ino(), format!("/{}", below.display()));
+            }
+            pending.push(path);
+        }
+    }
+    found
+}
+
 /// The mount point of the cgroup2 file system.
 pub fn mount() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_in("self")
+}
+
+/// The same as this process sees it.
+fn mount_in(process: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
     // `id parent major:minor root mount-point options … - type source options`
     let point = mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -101,26 +147,8 @@ fn file_handle(path: &Path) -> Option<u64> {
     (done == 0 && handle.bytes == 8).then(|| u64::from_ne_bytes(handle.id))
 }
 
-/// Prefixes and suffixes that container managers add to the ID or name of a container in the name of its cgroup: docker,
-/// podman, containerd, CRI-O (with and without systemd), systemd-nspawn and LXC.
-const FORMS: &[(&str, &str)] = &[
-    ("docker-", ".scope"),
-    ("libpod-", ".scope"),
-    ("libpod-", ""),
-    ("cri-containerd-", ".scope"),
-    ("nerdctl-", ".scope"),
-    ("crio-", ".scope"),
-    ("crio-", ""),
-    ("machine-", ".scope"),
-    ("systemd-nspawn@", ".service"),
-    ("lxc.payload.", ""),
-    ("", ""),
-];
-/// Cgroups whose children are named only by the container's ID or name.
-const PARENTS: &[&str] = &["docker", "libpod_parent", "lxc", "kubepods", "default", "k8s.io", "moby"];
-/// Length of an ID in hexadecimal digits, and the minimum length of an abbreviation.
-const ID: usize = 64;
-const SHORTEST: usize = 4;
+/// Maximum number of known paths.
+pub(super) const MOST_KNOWN: usize = 100_000;
 /// Limit for the depth of the search.
 const DEPTH: u32 = 32;
 
@@ -129,7 +157,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
     let Some(mount) = mount() else {
         return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
     };
-    let known = ids_of(name, Path::new("/"));
+    let known = container::ids_of(name);
     let mut found = Vec::new();
     for wanted in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
         search(&mount, wanted, DEPTH, &mut found);
@@ -142,7 +170,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
                 None => format!("there is no running container `{name}`"),
             },
             help: Some(format!(
-                "give its ID (rbt knows the names of docker and podman containers only), or the cgroup itself, a path below {}: \
+                "give its ID (rbt knows the names that docker, podman and Kubernetes keep in files), or the cgroup itself, a path below {}: \
                  --cgroup PATH; /proc/PID/cgroup tells a process's",
                 mount.display()
             )),
@@ -161,7 +189,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
 fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
     for path in folders_in(folder) {
         let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| is_of(n, parent, wanted)) {
+        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| container::is_of(n, parent, wanted)) {
             found.push(path);
         } else if depth > 0 {
             search(&path, wanted, depth - 1, found);
@@ -169,40 +197,8 @@ fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Is a directory with this name and this parent that of the container?
-fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
-    // Names of units encode `-` and other characters in hexadecimal: systemd-escape(1).
-    let folder = folder.replace("\\x2d", "-");
-    FORMS.iter().any(|(before, after)| {
-        let Some(inner) = folder.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) else { return false };
-        let is_id = |s: &str, n: usize| s.len() >= n && s.bytes().all(|b| b.is_ascii_hexdigit());
-        let by_id = inner.len() == ID && is_id(inner, ID) && is_id(wanted, SHORTEST) && inner.starts_with(wanted);
-        let plain = before.is_empty() && after.is_empty();
-        by_id || (inner == wanted && !wanted.is_empty() && (!plain || PARENTS.contains(&parent)))
-    })
-}
-
-/// The IDs of containers that docker or podman has under this name, running or not. Different users can have containers with
-/// the same name. `root` is the machine's root directory.
-fn ids_of(name: &str, root: &Path) -> Vec<String> {
-    // docker: a directory for each container, with a description: `…"Name":"/web"…`
-    let docker = folders_in(&root.join("var/lib/docker/containers")).into_iter().filter_map(|folder| {
-        let text = input::text(&folder.join("config.v2.json"), input::TEXT).ok()?;
-        text.contains(&format!("\"Name\":\"/{name}\"")).then(|| folder.file_name()?.to_str().map(str::to_owned))?
-    });
-    // podman: a list `[{"id":"…","names":["web"],…},…]` for root, and one for each other user.
-    let homes = folders_in(&root.join("home")).into_iter().chain([root.join("root")]).map(|home| home.join(".local/share"));
-    let stores = [root.join("var/lib"), root.join("run")].into_iter().chain(homes);
-    let podman = stores.filter_map(|store| {
-        let text = input::text(&store.join("containers/storage/overlay-containers/containers.json"), input::TEXT).ok()?;
-        let of_name = |each: &&str| each.split_once("\"names\":[").is_some_and(|(_, n)| n.starts_with(&format!("\"{name}\"")));
-        Some(text.split("\"id\":\"").skip(1).find(of_name)?.split('"').next()?.to_owned())
-    });
-    docker.chain(podman).collect()
-}
-
 /// The subdirectories of a directory, sorted by name.
-fn folders_in(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).ok().into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect();
     folders.sort();
@@ -214,44 +210,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_are_told_by_their_folders() {
-        let id = "0123456789abcdef".repeat(4);
-        for (folder, parent, wanted, is) in [
-            (format!("docker-{id}.scope"), "system.slice", "0123456789ab", true),
-            (format!("docker-{id}.scope"), "system.slice", id.as_str(), true),
-            (format!("docker-{id}.scope"), "system.slice", "012", false),
-            (format!("docker-{id}.scope"), "system.slice", "1234", false),
-            (id.clone(), "docker", "0123", true),
-            (id.clone(), "pod77", "0123", true),
-            (format!("libpod-{id}"), "x", "0123", true),
-            (format!("libpod-conmon-{id}.scope"), "machine.slice", "0123", false),
-            (format!("cri-containerd-{id}.scope"), "x", "01234", true),
-            ("machine-web\\x2dserver.scope".into(), "machine.slice", "web-server", true),
-            ("systemd-nspawn@web.service".into(), "machine.slice", "web", true),
-            ("lxc.payload.web".into(), "", "web", true),
-            ("web".into(), "lxc", "web", true),
-            ("web".into(), "system.slice", "web", false),
-            ("init.scope".into(), "", "init", false),
-        ] {
-            assert_eq!(is_of(&folder, parent, wanted), is, "{folder} in {parent}: {wanted}");
-        }
-    }
-
-    #[test]
-    fn names_lead_to_ids() {
-        let root = std::env::temp_dir().join(format!("rbt-containers-{}", std::process::id()));
-        let docker = root.join("var/lib/docker/containers/aaaa");
-        let podman = root.join("var/lib/containers/storage/overlay-containers");
-        let own = root.join("home/ann/.local/share/containers/storage/overlay-containers");
-        for folder in [&docker, &podman, &own] {
-            fs::create_dir_all(folder).unwrap();
-        }
-        fs::write(docker.join("config.v2.json"), r#"{"ID":"aaaa","Name":"/web","Driver":"overlay2"}"#).unwrap();
-        fs::write(podman.join("containers.json"), r#"[{"id":"bbbb","names":["db"],"image":"x"},{"id":"cccc","names":["web2","y"]}]"#)
-            .unwrap();
-        fs::write(own.join("containers.json"), r#"[{"id":"dddd","names":["db"],"image":"x"}]"#).unwrap();
-        let ids = ["web", "db", "web2", "we", "y"].map(|n| ids_of(n, &root).join(" "));
-        fs::remove_dir_all(&root).unwrap();
-        assert_eq!(ids, ["aaaa", "bbbb dddd", "cccc", "", ""]);
+    fn a_directory_is_found_by_its_inode() {
+        let dir = std::env::temp_dir().join(format!("cgroup-find-{}", std::process::id()));
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        let id = fs::metadata(dir.join("a/b")).unwrap().ino();
+        let found = paths(&dir);
+        assert_eq!(found.get(&id).map(String::as_str), Some("/a/b"));
+        assert_eq!(found.get(&fs::metadata(&dir).unwrap().ino()).map(String::as_str), Some("/"));
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

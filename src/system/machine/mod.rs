@@ -3,6 +3,7 @@
 pub mod arch;
 pub mod cgroup;
 pub mod constants;
+pub mod container;
 pub mod glob;
 pub mod live;
 pub mod operands;
