@@ -158,9 +158,17 @@ impl Metrics {
         let mut series: Vec<Series> = Vec::new();
         let mut other: Option<Point> = None;
         let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
+        let mut found: Vec<(Vec<String>, Point)> = Vec::new();
         for entry in &map.entries {
             let Some(point) = point(map, kind, entry.value.as_ref(), entry.counted.as_ref()) else { continue };
-            let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| formatter.format(part).trim().to_string()).collect();
+            found.push((key_parts(map, &entry.key).iter().map(|part| formatter.format(part).trim().to_string()).collect(), point));
+        }
+        // a gauge without a value leaves its place to another; counters keep theirs, since they never go back
+        if kind == Kind::Gauge {
+            let there: BTreeSet<&Vec<String>> = found.iter().map(|(values, _)| values).collect();
+            known.retain(|values| there.contains(values));
+        }
+        for (values, point) in found {
             if known.contains(&values) || known.len() < self.most {
                 known.insert(values.clone());
                 series.push(Series { values, other: false, point });
