@@ -84,7 +84,8 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "macaddr",
         params: &[Param::new("address", Accepts::StrOrAddr)],
         returns: Returns::By(|f| match f.args.first() {
-            Some(a) if a.lit.is_some() => {
+            // an address may be known: kaddr() with a cast
+            Some(a) if a.lit.is_some() && !matches!(a.ty, Type::Ptr(..)) => {
                 Err(Diagnostic::error("type-mismatch", f.span(0), "a hardware address is six bytes in memory, not a literal"))
             }
             Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => Err(Diagnostic::error(

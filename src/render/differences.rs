@@ -98,7 +98,9 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "what rbt rejects",
         "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
-         nothing. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it.",
+         nothing. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
+         Stacks, symbols, addresses and times as text cannot be compared with == and !=; bpftrace compares where it keeps them, \
+         so that usym(x) == usym(x) is false.",
     ),
     (
         "what rbt accepts",

@@ -111,7 +111,10 @@ fn map(view: &MapView, style: Style, table: bool, canvas: Canvas, to: &mut Vec<u
             to.extend_from_slice(if let Value::Series(_) = v { b":\n" } else { b": " });
             value(&with_unit(&divide(v, view.show.div), view.show.unit), style, to);
         }
-        to.push(b'\n');
+        // as in bpftrace
+        if !matches!(v, Value::Series(s) if s.buckets.is_empty()) {
+            to.push(b'\n');
+        }
     }
 }
 

@@ -328,7 +328,7 @@ impl<'a> RunContext<'a> {
                 self.at(&format!("printing {}", self.manifest.maps.get(map).map_or("", |m| &m.name)));
                 match self.map(map) {
                     // a format may print empty statistics
-                    Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {
+                    Ok(view) if view.entries.is_empty() || !view.set => {
                         if view.kind == "stats" {
                             self.say(Output::Map(MapView { entries: Vec::new(), ..view }));
                         }
@@ -372,6 +372,10 @@ impl<'a> RunContext<'a> {
             self.emptied.insert(map);
             return Ok(());
         }
+        // the other copy of a scalar may show that it was set
+        if let Some(other) = self.other_copy(map).filter(|other| other.array) {
+            maps::clear(row, other)?;
+        }
         maps::clear(row, at)
     }
 
@@ -388,6 +392,13 @@ impl<'a> RunContext<'a> {
     pub(super) fn other_is_set(&self, map: usize) -> bool {
         self.manifest.maps.get(map).is_some_and(|m| m.key.is_none() && m.double.is_some())
             && [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied().flatten()].into_iter().flatten().any(maps::is_set)
+    }
+
+    /// The copy of a double-buffered map that programs do not write to.
+    fn other_copy(&self, map: usize) -> Option<MapFd> {
+        let (_, now) = self.map_at(map).ok()?;
+        let copies = [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied()?];
+        copies.into_iter().flatten().find(|copy| copy.fd != now.fd)
     }
 
     pub(super) fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
@@ -440,7 +451,8 @@ impl Host for RunContext<'_> {
         let manifest = self.manifest;
         let (_, at) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        if self.emptied.contains(&map) { maps::empty(row) } else { maps::view(row, at, self) }
+        let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        Ok(MapView { set: view.set || self.other_is_set(map), ..view })
     }
 
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
@@ -458,6 +470,7 @@ impl Host for RunContext<'_> {
             }
         }
         let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        let view = MapView { set: view.set || self.other_is_set(map), ..view };
         self.kept.emptied(map, self.in_end, || Ok(view.clone()))?;
         self.save(map, at)?;
         match (keys, apart) {
