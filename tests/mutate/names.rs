@@ -162,10 +162,9 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         (format.make)(&RenderOptions { beside: !terminal, terminal, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
     let mut rendered = Rendered::default();
     // for a terminal, printf() and errorf() have escaped their arguments; messages always go to one here
-    let made_by_printf = |output: &&Output| match output {
-        Output::Text { .. } => terminal,
-        Output::Problem { .. } => format.name != "html",
-        _ => false,
+    let made_by_printf = |output: &&Output| match format.name {
+        "html" => false,
+        _ => matches!(output, Output::Problem { .. }) || (terminal && matches!(output, Output::Text { .. })),
     };
     outputs.iter().filter(|output| !made_by_printf(output)).for_each(|output| renderer.render(output, &mut rendered));
     let mut shown = Vec::new();
