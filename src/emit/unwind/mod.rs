@@ -317,7 +317,8 @@ impl<'c> Builder<'_, 'c> {
         let ip = self.load(state, IP, U64);
         let none = self.cmp(Cmp::Eq, ip, self.int(0));
         self.if_(none, |e| e.leave());
-        let at = self.offset_by(state, self.mul(count, self.int(8)));
+        let index = self.at_most(count, u64::from(limit) - 1);
+        let at = self.offset_by(state, self.mul(index, self.int(8)));
         self.store(at, SIZE, 8, ip);
         let next = self.add(count, self.int(1));
         self.store(state, COUNT, 8, next);

@@ -174,13 +174,13 @@ impl<'c> Builder<'_, 'c> {
 
     /// Emits the next frame; 1 if there is none.
     fn merge_step(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
-        let native = self.opaque(self.load(state, NATIVE, U64));
+        let native = self.load(state, NATIVE, U64);
         let over = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
         self.if_(over, |e| e.merge_beyond(limit, state, slot));
-        // in a form that lets the verifier track the number
         let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
         self.if_(beyond, |e| e.leave());
-        let at = self.offset_by(state, self.mul(native, self.int(8)));
+        let index = self.at_most(native, u64::from(limit) - 1);
+        let at = self.offset_by(state, self.mul(index, self.int(8)));
         let word = self.load(at, natives(limit), U64);
         let is_loop = self.and(word, self.int(LOOP_FRAME));
         let itself = self.and(word, self.int(!LOOP_FRAME));
@@ -263,10 +263,10 @@ impl<'c> Builder<'_, 'c> {
     /// Emits a frame, and leaves the step. `done`: the native frame is finished.
     fn give(&mut self, limit: u32, state: PointerValue<'c>, word: IntValue<'c>, done: bool) {
         let merged = self.load(state, MERGED, U64);
-        let merged = self.opaque(merged);
         let full = self.cmp(Cmp::Uge, merged, self.int(limit.into()));
         self.if_(full, |e| e.leave());
-        let at = self.offset_by(state, self.mul(merged, self.int(8)));
+        let index = self.at_most(merged, u64::from(limit) - 1);
+        let at = self.offset_by(state, self.mul(index, self.int(8)));
         self.store(at, SIZE, 8, word);
         let next = self.add(merged, self.int(1));
         self.store(state, MERGED, 8, next);
