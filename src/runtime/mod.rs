@@ -10,7 +10,7 @@
 //! - `load`: object to maps and programs; `verifier_log`: the verifier's log; `unloadable`: targets that cannot be
 //!   traced; `unhit_probes`: probes without hits; `replaced_files`: files that were replaced during the run;
 //!   `removed_cgroup`: removal of the cgroup of `--cgroup` during the run; `privileges`: missing privileges
-//! - - `attach`, `perf`, `background_detach`: attaching and detaching
+//! - `attach`, `perf`, `background_detach`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
 //!   script's maps; `final_maps`: contents for expectations and states; `state`: the state of a run; `scrape`: the
 //!   state during the run; `watch`: maps on the screen; `stacks`: frames by stack ID

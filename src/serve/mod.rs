@@ -2,7 +2,7 @@
 //!
 //! - `http`: a server for a few clients that may be slow or hostile
 //! - `exposition`: from [`metrics`](crate::metrics) to text
-//! - - `registry`: several scripts in one process
+//! - `registry`: several scripts in one process
 //!
 //! A scrape requests the state of each run ([`Scrapes`]), so the server itself reads no map.
 

@@ -18,7 +18,7 @@
 //! of iterations. The functions here are global functions, which the verifier checks once. They work in an element of a
 //! map that belongs to the program's slot of scratch memory.
 //!
-//! - - `codes.rs`: the data that are sent about a code object
+//! - `codes.rs`: the data that are sent about a code object
 
 use std::mem::offset_of;
 
