@@ -63,9 +63,9 @@ main() {
 third_party() {
     echo "The binary contains these crates:"
     echo
-    cargo tree --locked --edges normal --prefix none --format '{p}, {l}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
+    cargo tree --locked --edges normal --prefix none --format '{p}, {l}, {r}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
     echo
-    echo "The source code of those under CDDL-1.0 is at https://crates.io/crates/NAME."
+    echo "The addresses are those of their source code."
     echo
     echo "and parts of these libraries, whose licenses follow:"
     local name file package seen=
