@@ -223,10 +223,10 @@ impl Kind {
             Kind::User(module) => {
                 let shades = if time { LIBRARIES_OF_TIME } else { LIBRARIES };
                 let name = module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-                // a hash that is the same on all machines, of which similar names have different shades
+                // a hash that is the same on all machines; its middle bits give similar names different shades
                 let mut hash = FnvHasher::default();
                 hash.write(name.as_bytes());
-                shades.get((hash.finish() >> 8) as usize % shades.len()).copied().unwrap_or_default()
+                shades.get((hash.finish() >> 24) as usize % shades.len()).copied().unwrap_or_default()
             }
         }
     }

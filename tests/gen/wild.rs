@@ -39,6 +39,9 @@ const POINTS: &[&str] = &[
     "fexit:vfs_read",
 ];
 
+/// Builtins whose programs call several functions deep, since they walk along stacks: not within many loops.
+const WALKS: &[&str] = &["ustack", "dw_ustack", "pystack"];
+
 /// Literals that some parameters want; by row and parameter.
 const WORDS: &[(&str, &str, &[&str])] = &[
     ("cgroupid", "path", &["/sys/fs/cgroup"]),
@@ -1231,7 +1234,9 @@ impl Gen<'_> {
         let here = self.point.context.features.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
         // a macro may be used in any probe
         let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;
-        (here && anywhere && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)
+        // the walk itself is up to four functions deep
+        let fits = !(WALKS.contains(&row.name) && (self.in_macro || self.fors + self.loops > 1));
+        (here && anywhere && fits && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)
     }
 
     /// A call that gives a value, and its type, as the checker has it.
