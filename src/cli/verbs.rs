@@ -71,9 +71,9 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     let draft = flags::read(&found)?;
     require_run(&draft)?;
     let mut run = Box::new(draft.run);
-    run.program = Program::Composed(Box::new(made));
     // counts of a command are expected to cover only that command
-    run.settings.follow |= run.invocation.has_child;
+    run.settings.follow |= run.invocation.has_child && !made.all_threads;
+    run.program = Program::Composed(Box::new(made));
     Ok(Command::Run(run))
 }
 

@@ -10,6 +10,8 @@ pub struct ComposedScript {
     pub name: String,
     /// The script.
     pub text: String,
+    /// Is it about all threads, even with `-c`? A switch to a thread of the command is an event of another one.
+    pub all_threads: bool,
     pub(super) words: Vec<Word>,
     /// The parts, in order of position.
     pub(super) parts: Vec<Part>,

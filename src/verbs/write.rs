@@ -363,32 +363,56 @@ fn system_calls(script: &mut Script) {
     script.put("tracepoint:raw_syscalls:sys_exit {\n  if (args.id < 0) {\n    span_end(\"rt_sigreturn\");\n  } else {\n    span_end(syscall_name(args.id), args.ret);\n  }\n}\n\n");
 }
 
-/// Uses separate tracks, because states do not begin and end within function calls.
+/// Uses separate tracks, because states do not begin and end within function calls. The script knows the state of each thread: a thread
+/// may be woken before it sleeps, and the kernel runs no program at a switch within bpf(2) (`bpf_prog_active` of kernel/trace/bpf_trace.c).
 fn scheduling(script: &mut Script) {
+    script.0.all_threads = true;
     script.put(
-        "tracepoint:sched:sched_switch {
-  if (args.prev_pid != 0) {
-    span_end_on((args.prev_pid, \"scheduling\"), \"running\");
-    // 0 is TASK_RUNNING, 256 marks a preempted task
-    if ((args.prev_state & 255) == 0) {
-      span_on((args.prev_pid, \"scheduling\"), \"runnable\", args.prev_comm);
-    } else {
-      span_on((args.prev_pid, \"scheduling\"), \"sleeping\", args.prev_comm);
-    }
-  }
-  if (args.next_pid != 0) {
-    span_end_on((args.next_pid, \"scheduling\"), \"runnable\");
-    span_on((args.next_pid, \"scheduling\"), \"running\", args.next_comm, cpu);
+        "// the state of each thread: 1 running, 2 runnable, 3 sleeping
+macro end_state($tid) {
+  if (@state[$tid] == 1) {
+    span_end_on(($tid, \"scheduling\"), \"running\");
+  } else if (@state[$tid] == 2) {
+    span_end_on(($tid, \"scheduling\"), \"runnable\");
+  } else if (@state[$tid] == 3) {
+    span_end_on(($tid, \"scheduling\"), \"sleeping\");
   }
 }
 
-",
-    );
-    script.put(
-        "tracepoint:sched:sched_waking {
-  $waker = comm;
-  span_end_on((args.pid, \"scheduling\"), \"sleeping\", $waker, tid);
-  span_on((args.pid, \"scheduling\"), \"runnable\", args.comm);
+tracepoint:sched:sched_switch {
+  $prev = args.prev_pid;
+  if ($prev != 0) {
+    end_state($prev);
+    // 16 and 32 are EXIT_DEAD and EXIT_ZOMBIE; 0 is TASK_RUNNING, and 256 marks a preempted task
+    if ((args.prev_state & 48) != 0) {
+      delete(@state, $prev);
+    } else if ((args.prev_state & 255) == 0) {
+      span_on(($prev, \"scheduling\"), \"runnable\", args.prev_comm);
+      @state[$prev] = 2;
+    } else {
+      span_on(($prev, \"scheduling\"), \"sleeping\", args.prev_comm);
+      @state[$prev] = 3;
+    }
+  }
+  $next = args.next_pid;
+  if ($next != 0) {
+    end_state($next);
+    span_on(($next, \"scheduling\"), \"running\", args.next_comm, cpu);
+    @state[$next] = 1;
+  }
+}
+
+tracepoint:sched:sched_waking {
+  if (@state[args.pid] == 3) {
+    $waker = comm;
+    span_end_on((args.pid, \"scheduling\"), \"sleeping\", $waker, tid);
+    span_on((args.pid, \"scheduling\"), \"runnable\", args.comm);
+    @state[args.pid] = 2;
+  }
+}
+
+end {
+  clear(@state);
 }
 
 ",
