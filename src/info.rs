@@ -156,7 +156,7 @@ fn kinds(env: &Env) -> Rows {
     let describe = |kind: &&dyn crate::probes::ProbeKind| {
         let name = kind.name();
         if let Some(why) = kind.unavailable(env) {
-            return row(name, format!("no: {why}"));
+            return row(name, format!("no: {}", why.what));
         }
         if kind.offers().contains(ContextFeatures::BINARY) {
             return row(name, kind.usage());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::diag::{Span, nearest, plain, remedy};
+use crate::diag::{Span, nearest, plain};
 use crate::failure::{self, Failure};
 use crate::probes::{self, ContextFeatures, Env, FieldLocation, KINDS, ProbeKind, ProbeSite};
 use crate::sema::hir;
@@ -136,8 +136,8 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
         if let Some(why) = kind.unavailable(page.env) {
-            let help = remedy("no-kprobes").unwrap_or_default();
-            return Err(Failure::new(why).code("unavailable").help(help).status(0));
+            let failure = Failure { help: why.help, ..Failure::new(why.what) };
+            return Err(failure.code("unavailable").status(0));
         }
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);

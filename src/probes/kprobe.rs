@@ -11,7 +11,7 @@ use super::{
     ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
     ProgramType, missing,
 };
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, remedy};
 use crate::emit::{Builder, Operand};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
@@ -34,8 +34,8 @@ const KRETPROBE_NAMES: &[&str] = &["kretprobe", "kr"];
 pub(super) const NAMES: [&[&str]; 2] = [KPROBE_NAMES, KRETPROBE_NAMES];
 
 /// Why kprobes are unavailable here.
-pub(super) fn unavailable(sys: &dyn TargetInfo) -> Option<String> {
-    (!sys.has(Feature::Kprobe)).then(|| NO_KPROBES.into())
+pub(super) fn unavailable(sys: &dyn TargetInfo) -> Option<Missing> {
+    (!sys.has(Feature::Kprobe)).then(|| Missing { what: NO_KPROBES.into(), help: remedy("no-kprobes").map(str::to_owned) })
 }
 
 /// Entry.
@@ -272,7 +272,7 @@ impl ProbeKind for Kprobe {
         }
     }
 
-    fn unavailable(&self, env: &Env) -> Option<String> {
+    fn unavailable(&self, env: &Env) -> Option<Missing> {
         unavailable(env.sys)
     }
 

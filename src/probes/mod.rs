@@ -282,7 +282,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// Emits the load of a part of the context. Structs in memory may stay there ([`Operand`] describes how).
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// The reason why no probe of this kind can be attached, if there is one.
-    fn unavailable(&self, _env: &Env) -> Option<String> {
+    fn unavailable(&self, _env: &Env) -> Option<Missing> {
         None
     }
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
@@ -291,7 +291,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
 
 /// Why probes of the kind with this name cannot be attached here: [`ProbeKind::unavailable`] without the kind, for
 /// running compiled scripts.
-pub fn unavailable(kind: &str, sys: &dyn TargetInfo) -> Option<String> {
+pub fn unavailable(kind: &str, sys: &dyn TargetInfo) -> Option<Missing> {
     kprobe::NAMES.iter().any(|names| names.contains(&kind)).then(|| kprobe::unavailable(sys)).flatten()
 }
 

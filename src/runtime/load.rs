@@ -523,7 +523,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
         let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
         // the mechanism that it was lowered to may be forbidden, but nothing else is known
-        let unavailable = |site: &AttachSite| probes::unavailable(site.name.split(':').next()?, sys);
+        let unavailable = |site: &AttachSite| Some(probes::unavailable(site.name.split(':').next()?, sys)?.what);
         if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
         }

@@ -9,6 +9,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
+use crate::system::binary::elf::Segment;
 use crate::system::{Abi, Binary, Function, Inlined, Line, binary::demangle, binary::instructions};
 
 /// The parts of an attach point.
@@ -391,7 +392,7 @@ pub(super) fn raw(wanted: &UprobeTarget, env: &Env) -> Option<PathBuf> {
 pub(super) fn open(env: &Env, path: &Path, wanted: &UprobeTarget, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
     match (env.sys.binary(path), raw(wanted, env)) {
         (Err(_), Some(path)) => {
-            let segments = vec![crate::system::binary::elf::Segment { address: 0, offset: 0, size: u64::MAX, executable: true }];
+            let segments = vec![Segment { address: 0, offset: 0, size: u64::MAX, executable: true }];
             Ok(Arc::new(Binary { path, functions: Vec::new(), objects: Vec::new(), segments, pie: false, build_id: Vec::new() }))
         }
         (found, _) => found.map_err(|m| missing(point.span, m)),
