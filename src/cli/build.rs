@@ -105,7 +105,6 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Ok(run) => run,
         Err(help) => return Ok(Command::Say(help)),
     };
-    refuse(&run)?;
     let to = match std::mem::take(&mut run.outputs).as_slice() {
         [] if exe => PathBuf::from(stem(&run.program)),
         [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
@@ -134,26 +133,6 @@ fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<PathBuf>, F
         values.push(PathBuf::from(value));
     }
     Ok(values)
-}
-
-/// Rejects options that concern one machine or one run.
-fn refuse(run: &Run) -> Result<(), Failure> {
-    let of_run = [
-        (run.settings.pid.is_some(), "-p"),
-        (run.cgroup.is_some(), "--cgroup"),
-        (run.container.is_some(), "--container"),
-        (!run.expected.is_empty(), "--expect"),
-        (run.serve.is_some(), "--serve"),
-        (run.emit_elf.is_some(), "--emit-elf"),
-        (run.emit_llvm.is_some(), "--emit-llvm"),
-        (run.compile_only, "--mode codegen"),
-    ];
-    match of_run.iter().find(|(given, _)| *given) {
-        Some((_, option)) => {
-            Err(Failure::new(format!("rbt build does not take {option}")).help("`rbt build --help` explains what it takes"))
-        }
-        None => Ok(()),
-    }
 }
 
 fn stem(program: &Program) -> String {

@@ -188,7 +188,6 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Ok(run) => run,
         Err(help) => return Ok(Command::Say(help)),
     };
-    refuse(&run)?;
     let json = match run.format.take().as_deref() {
         None | Some("text") => false,
         Some("json") => true,
@@ -204,27 +203,6 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     run.settings.print_maps_on_exit = false;
     run.invocation.is_measured = true;
     Ok(Command::Subcommand(Box::new(Cost { run, limit, bounds, json })))
-}
-
-/// Rejects options that concern the output of a run, or another kind of run.
-fn refuse(run: &Run) -> Result<(), Failure> {
-    let others = [
-        (!run.outputs.is_empty(), "-o"),
-        (run.watch.is_some(), "--watch"),
-        (run.serve.is_some(), "--serve"),
-        (run.otlp.is_some(), "--otlp"),
-        (!run.expected.files.is_empty(), "--expect-file"),
-        (run.dry_run, "--dry-run"),
-        (!run.dumps.is_empty(), "-d"),
-        (run.emit_elf.is_some(), "--emit-elf"),
-        (run.emit_llvm.is_some(), "--emit-llvm"),
-        (run.compile_only, "--mode codegen"),
-        (run.settings.mode != crate::settings::Mode::Trace, "--test or --bench"),
-    ];
-    match others.iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::new(format!("rbt cost does not take {option}")).help("`rbt cost --help` explains what it takes")),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

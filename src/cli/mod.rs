@@ -283,18 +283,19 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
             .is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file") || a.starts_with("--report"))
     };
     let verdict = args.iter().take_while(|a| *a != "--").any(expects);
-    parse_words(args).map_err(|failure| if verdict { failure.status(verdict::USAGE) } else { failure })
+    parse_words(args, None).map_err(|failure| if verdict { failure.status(verdict::USAGE) } else { failure })
 }
 
-fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
+/// Parses a command line; with a subcommand, one that takes a script and flags of a run.
+fn parse_words(mut args: Vec<OsString>, subcommand: Option<&str>) -> Result<Command, Failure> {
     let after = args.get(1..).unwrap_or(&[]);
-    if let Some(subcommand) = args.first().and_then(|a| subcommands::find(a.to_str()?)) {
-        return (subcommand.parse)(after);
+    if let Some(first) = args.first().and_then(|a| subcommands::find(a.to_str()?)) {
+        return (first.parse)(after);
     }
     let first = split::first_word(&args);
     let verb = first.and_then(|i| Some((i, table::find(args.get(i)?.to_str()?)?)));
     if let Some((i, verb)) = verb {
-        return verbs::parse(verb, args.get(..i).unwrap_or(&[]), args.get(i + 1..).unwrap_or(&[]));
+        return verbs::parse(verb, args.get(..i).unwrap_or(&[]), args.get(i + 1..).unwrap_or(&[]), subcommand);
     }
     // Building the long help takes time, so rbt builds it only on request.
     let long_help = args.iter().any(|a| a == "--help");
@@ -306,7 +307,10 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
             .help(format!("`rbt {name} --help` lists its own options; arguments after `--` belong to the script")));
     }
     match command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options)) {
-        Ok(found) => resolve(&found, rest),
+        Ok(found) => {
+            flags::refuse(&found, subcommand)?;
+            resolve(&found, rest)
+        }
         Err(e) if e.use_stderr() => Err(usage_error(&e, &words)),
         Err(e) => Ok(Command::Say(e.render().to_string())),
     }
@@ -450,7 +454,7 @@ fn listed(arg: OsString) -> Listed {
 
 /// The run of a script that a subcommand takes; the inner error is help to print.
 fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, Failure> {
-    match parse_words(args.to_vec())? {
+    match parse_words(args.to_vec(), Some(name))? {
         Command::Run(run) => Ok(Ok(run)),
         // the script's help
         Command::Say(text) => Ok(Err(text)),

@@ -50,8 +50,8 @@ pub fn help(verb: &'static Verb) -> String {
     command(verb).render_help().to_string()
 }
 
-/// Parses the words before and after the verb.
-pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]) -> Result<Command, Failure> {
+/// Parses the words before and after the verb, for a run or for a subcommand that takes a script.
+pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString], subcommand: Option<&str>) -> Result<Command, Failure> {
     let words = [OsString::from("rbt")].into_iter().chain(before.iter().cloned()).chain(after.iter().cloned());
     let found = match command(verb).try_get_matches_from(words) {
         Ok(found) => found,
@@ -68,6 +68,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     if found.get_flag("print-script") {
         return Ok(Command::Say(made.text));
     }
+    flags::refuse(&found, subcommand)?;
     let draft = flags::read(&found)?;
     require_run(&draft)?;
     let mut run = Box::new(draft.run);

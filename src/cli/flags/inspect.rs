@@ -63,6 +63,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
             help: "Exit when all probes are attached",
             takes: FlagValue::Nothing(|d| d.run.dry_run = true),
             at_run: true,
+            refused_by: &["cost"],
             ..FLAG
         },
         Flag {
@@ -75,6 +76,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
             }),
             repeat: Repeat::List,
             at_run: true,
+            refused_by: &["cost"],
             ..FLAG
         },
         Flag {
@@ -85,6 +87,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
                 d.run.emit_elf = Some(path);
                 Ok(())
             }),
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -94,6 +97,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
                 d.run.emit_llvm = Some(text.into());
                 Ok(())
             }),
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: FlagValue::Nothing(|d| d.run.verify_ir = true), ..FLAG },

@@ -54,6 +54,8 @@ pub(super) struct Flag {
     /// Flags of which at least one must be present, and their description in the error message.
     needs: (&'static [&'static str], &'static str),
     verbs: Verbs,
+    /// Names of the subcommands that take a script and its flags, but not this one.
+    refused_by: &'static [&'static str],
     /// True if completions offer it after the name of each tool.
     tools: bool,
     /// True if it does not affect the compiled script: `rbt-run` takes it too.
@@ -73,6 +75,7 @@ const FLAG: Flag = Flag {
     not_with: &[],
     needs: (&[], ""),
     verbs: Verbs::Accept,
+    refused_by: &[],
     tools: false,
     at_run: false,
 };
@@ -350,6 +353,19 @@ impl Flag {
 pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
     // A verb does not accept all flags.
     found.try_contains_id(id).is_ok() && found.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// Rejects flags of a run that the subcommand, if there is one, does not take.
+///
+/// # Errors
+/// One of them is present.
+pub(super) fn refuse(found: &ArgMatches, subcommand: Option<&str>) -> Result<(), Failure> {
+    let Some(subcommand) = subcommand else { return Ok(()) };
+    match all().map(|(_, flag)| flag).find(|flag| flag.refused_by.contains(&subcommand) && given(found, flag.name)) {
+        Some(flag) => Err(Failure::new(format!("rbt {subcommand} does not take {}", flag.spelled()))
+            .help(format!("`rbt {subcommand} --help` explains what it takes"))),
+        None => Ok(()),
+    }
 }
 
 /// Applies the flags on the command line.

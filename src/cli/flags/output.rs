@@ -27,6 +27,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             }),
             repeat: Repeat::AllCount,
             verbs: Verbs::Show,
+            refused_by: &["build"],
             ..FLAG
         },
         Flag {
@@ -39,6 +40,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
                 Ok(())
             }),
             repeat: Repeat::AllCount,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -94,6 +96,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            refused_by: &["cost"],
             ..FLAG
         },
         Flag {
@@ -122,6 +125,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             }),
             verbs: Verbs::Show,
             tools: true,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -135,6 +139,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            refused_by: &["cost"],
             ..FLAG
         },
         Flag {
@@ -165,6 +170,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -180,6 +186,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {

@@ -23,6 +23,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             not_with: &["cmd"],
             verbs: Verbs::Show,
             tools: true,
+            refused_by: &["build"],
             ..FLAG
         },
         Flag {
@@ -57,6 +58,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
                 Ok(())
             }),
             not_with: &["container"],
+            refused_by: &["build"],
             ..FLAG
         },
         Flag {
@@ -66,6 +68,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
                 d.run.container = Some(text.into());
                 Ok(())
             }),
+            refused_by: &["build"],
             ..FLAG
         },
         Flag {

@@ -53,6 +53,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
             takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Test),
             not_with: &["mode", "bench"],
             verbs: Verbs::Refuse,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -61,6 +62,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
             takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Bench),
             not_with: &["mode"],
             verbs: Verbs::Refuse,
+            refused_by: &["build", "cost"],
             ..FLAG
         },
         Flag {
@@ -93,5 +95,6 @@ pub(super) const MODE: Flag = Flag {
         },
     ),
     verbs: Verbs::Refuse,
+    refused_by: &["build", "cost"],
     ..FLAG
 };
