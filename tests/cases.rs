@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main(false)
+    harness::main(harness::Runs::Cases)
 }

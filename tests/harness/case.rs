@@ -13,6 +13,8 @@ pub struct Case {
     pub name: String,
     pub needs: Vec<String>,
     pub host: bool,
+    /// It takes seconds, and runs in the longer run.
+    pub long: bool,
     /// The kernels for virtual machines, by the names in [`super::vm`].
     pub vm: Vec<String>,
     pub timeout: f64,
@@ -86,6 +88,7 @@ pub fn parse(group: &str, file: &Path, text: &str) -> Result<Vec<Case>, String> 
         name: String::new(),
         needs: Vec::new(),
         host: true,
+        long: false,
         vm: Vec::new(),
         timeout: 20.0,
         status: Status::Is(0),
@@ -171,6 +174,7 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
     match f.key.as_str() {
         "NEEDS" => case.needs.extend(v.split([',', ' ', '\n']).filter(|w| !w.is_empty()).map(String::from)),
         "HOST" => case.host = bool(&v)?,
+        "LONG" => case.long = bool(&v)?,
         "VM" => case.vm = super::vm::releases(&v)?,
         "TIMEOUT" => case.timeout = v.parse().map_err(|_| format!("not seconds: {v}"))?,
         "STATUS" => {

@@ -1,8 +1,9 @@
-//! Runs every file under `tests/cases`, one line per case: `cargo test --test cases` on this machine, `cargo test --test vm` in
-//! virtual machines with other kernels. The second takes longer and is no part of a plain `cargo test`; `.ci/run` runs both.
+//! Runs every file under `tests/cases`, one line per case, in three runs: `cargo test --test cases` on this machine,
+//! `cargo test --test long` on this machine what takes seconds a case, `cargo test --test vm` in virtual machines with other
+//! kernels. A plain `cargo test` includes only the first; `.ci/run` runs all three.
 //!
 //! ```text
-//! cargo test --test cases                      all of this machine
+//! cargo test --test cases                      those of this machine, except the long ones
 //! cargo test --test cases -- run::maps         those whose name contains run::maps
 //! cargo test --test cases -- --list            their names
 //! cargo test --test vm -- vm-6.1::stacks       some of those in a virtual machine
@@ -54,6 +55,7 @@
 //! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
 //! | `NEEDS` | comma list: `root x86_64 aarch64 btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope`, a loaded module `module:NAME` or the types of one `types:NAME`, or a command's name; `!` before one: its absence |
 //! | `HOST` | `yes`/`no`: run on this machine (default yes) |
+//! | `LONG` | `yes`/`no`: on this machine, run only by `cargo test --test long` (default no); for cases of more than four seconds |
 //! | `VM` | `no` (the default), `yes`, one of `vm/kernels` or several: run in a virtual machine with such a kernel; `matrix`: only where tests/vm/matrix.sh does |
 //! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
 //! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |
@@ -88,8 +90,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The main function of a test binary: the cases for virtual machines, or those for this machine.
-pub fn main(in_machines: bool) -> ExitCode {
+/// The cases that a test binary runs.
+#[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code, reason = "each test binary is of one kind")]
+pub enum Runs {
+    /// Those for this machine, except the long ones.
+    Cases,
+    /// Those for this machine that take long, and those that travel through bundles.
+    Long,
+    /// Those for virtual machines.
+    Machines,
+}
+
+/// The main function of a test binary.
+pub fn main(runs: Runs) -> ExitCode {
     if let Some(list) = std::env::var_os("RBT_TEST_VM_BATCH") {
         return vm::inside(Path::new(&list));
     }
@@ -100,7 +114,10 @@ pub fn main(in_machines: bool) -> ExitCode {
         run::build_fixtures(std::env::consts::ARCH);
     }
     let (cases, mut broken) = load();
-    let mut trials = if in_machines { of_machines(&cases, &args) } else { of_host(cases) };
+    let mut trials = match runs {
+        Runs::Machines => of_machines(&cases, &args),
+        Runs::Cases | Runs::Long => of_host(cases, runs == Runs::Long),
+    };
     for (name, error) in broken.drain(..) {
         trials.push(Trial::test(name, move || Err(error.into())));
     }
@@ -114,17 +131,17 @@ fn of_machines(cases: &[Arc<case::Case>], args: &Arguments) -> Vec<Trial> {
     trials.into_iter().map(|vm::Trial { name, case, batch }| Trial::ignorable_test(name, move || verdict(batch.result(&case)))).collect()
 }
 
-fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
+fn of_host(cases: Vec<Arc<case::Case>>, long: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let sent: Vec<_> = cases.iter().filter(|case| travel::is_sent(case)).cloned().collect();
-    for case in cases.into_iter().filter(|c| c.host) {
+    let sent: Vec<_> = cases.iter().filter(|case| long && travel::is_sent(case)).cloned().collect();
+    for case in cases.into_iter().filter(|c| c.host && c.long == long) {
         trials.push(Trial::ignorable_test(case.full_name(), move || on_host(&case, times::take(&case.full_name(), || run::run(&case)))));
     }
     trials.extend(sent.into_iter().map(|case| {
         let name = format!("travel::{}", case.full_name());
         Trial::ignorable_test(name.clone(), move || on_host(&case, times::take(&name, || run::travel(&case))))
     }));
-    for file in files("check", "bt") {
+    for file in files("check", "bt").into_iter().filter(|_| !long) {
         let name = format!("check::{}", stem(&file));
         trials.push(Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || check::check(&file)))));
     }
@@ -199,7 +216,7 @@ fn examples() -> String {
             Shown::Command(_) | Shown::Script(_) => 2,
         };
         if long > 15 {
-            text += "TIMEOUT 120\n";
+            text += "TIMEOUT 120\nLONG yes\n";
         }
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
         match shown {

@@ -1,7 +1,7 @@
 //! Sends cases of `run` through bundles: what `rbt build` and `rbt-run` make of a script must be what `rbt` makes of it.
 //!
 //! A case travels if rbt runs its script as it is: not with options that concern this machine, and not if messages on standard error
-//! or a failure are expected, which come from the compiler. `cargo test --test cases` sends some cases, the same ones each time; with
+//! or a failure are expected, which come from the compiler. `cargo test --test long` sends some cases, the same ones each time; with
 //! `RBT_TRAVEL=all`, it sends all.
 
 use super::case::{Case, Status};
