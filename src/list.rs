@@ -174,12 +174,7 @@ impl ListPattern {
         let (first, rest) = match segments.split_first() {
             None => return Ok(ListPattern::Kinds("*".into(), Vec::new())),
             Some((first, [])) if first == "*" => return Ok(ListPattern::Kinds("*".into(), Vec::new())),
-            Some((first, [])) => {
-                return Ok(match probes::find(first) {
-                    Some(kind) => ListPattern::Kind(kind, Vec::new()),
-                    None => ListPattern::Name(format!("*:{first}")),
-                });
-            }
+            Some((first, [])) => return Ok(ListPattern::Name(format!("*:{first}"))),
             Some((first, rest)) => (first, rest.to_vec()),
         };
         if first.contains('*') {
@@ -202,12 +197,15 @@ impl ListPattern {
     /// For [`ProbeKind::list`].
     fn rest(&self) -> Vec<String> {
         match self {
-            ListPattern::Kind(_, rest) | ListPattern::Kinds(_, rest) if !rest.is_empty() => rest.clone(),
-            ListPattern::Kind(..) | ListPattern::Kinds(..) | ListPattern::Name(_) => vec!["*".into()],
+            ListPattern::Kind(_, rest) => rest.clone(),
+            // of the other kinds, the whole name is compared
+            ListPattern::Kinds(_, rest) if rest.first().is_some_and(|r| r.contains('/')) => rest.clone(),
+            ListPattern::Kinds(..) | ListPattern::Name(_) => vec!["*".into()],
         }
     }
 
-    /// Kinds in user-space binaries are omitted if no binary is named, because their names are unlimited.
+    /// Several kinds are those whose lists are long enough to search, as in bpftrace. Kinds in user-space binaries are omitted if no
+    /// binary is named, because their names are unlimited.
     fn kinds(&self, env: &Env) -> Vec<&'static dyn ProbeKind> {
         let (first, rest) = match self {
             ListPattern::Kind(kind, _) => return vec![*kind],
@@ -215,7 +213,7 @@ impl ListPattern {
             ListPattern::Name(_) => ("*", [].as_slice()),
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
-        let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
+        let named = |k: &&&dyn ProbeKind| k.is_listed() && matches(first, k.name());
         let here = |k: &&&dyn ProbeKind| k.unavailable(env).is_none();
         let found = KINDS.iter().filter(named).filter(here).filter(|k| binary || !k.offers().contains(ContextFeatures::BINARY));
         // several kinds are listed in order of name
@@ -239,7 +237,9 @@ impl ListPattern {
 
     fn matches(&self, name: &str) -> bool {
         match self {
-            ListPattern::Kind(..) | ListPattern::Kinds(..) => true,
+            ListPattern::Kind(..) => true,
+            ListPattern::Kinds(_, rest) if rest.is_empty() || rest.first().is_some_and(|r| r.contains('/')) => true,
+            ListPattern::Kinds(first, rest) => matches(&format!("{first}:{}", rest.join(":")), name),
             ListPattern::Name(pattern) => matches(pattern, name),
         }
     }
@@ -255,6 +255,9 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
             (Some(near), None) => failure.help(format!("did you mean `{word} {near}`?")),
             (None, None) => failure,
         };
+    }
+    if probes::find(pattern).is_some_and(|kind| !kind.by_name_only()) {
+        return failure.help(format!("for all of this kind: `{pattern}:*`"));
     }
     let Ok(wanted) = ListPattern::new(pattern) else { return failure };
     if let Some(help) = wanted.endless(env) {

@@ -65,6 +65,7 @@ helpers! {
     RingbufReserve = 131, "ringbuf_reserve";
     RingbufSubmit = 132, "ringbuf_submit";
     RingbufDiscard = 133, "ringbuf_discard";
+    RingbufQuery = 134, "ringbuf_query";
     DPath = 147, "d_path";
     GetCurrentTaskBtf = 158, "get_current_task_btf";
     CopyFromUser = 148, "copy_from_user";

@@ -1,5 +1,6 @@
-//! Failures that must not be silent. Programs count them in place and never send them through the ring buffer, so frequent
-//! failures do not displace the script's own records.
+//! Failures that must not be silent. Programs count them in place, and send each as a record, so that it is reported among the
+//! output of the same moment. A failure that finds the ring buffer half full is only counted, so frequent failures do not
+//! displace the script's own records.
 
 use std::mem::offset_of;
 
@@ -69,7 +70,7 @@ impl<'c> Builder<'_, 'c> {
         self.report(problem, zero);
     }
 
-    /// Counts a failure with this number in `problems` on this CPU, and keeps the helper's return value.
+    /// Counts a failure with this number in `problems` on this CPU, keeps the helper's return value, and sends a record of it.
     pub(super) fn report(&mut self, problem: IntValue<'c>, returned: IntValue<'c>) {
         let name = if self.program.overlaps() { "count_failure_atomic" } else { "count_failure" };
         self.outlined(name, &[problem, returned], |e, args| {
@@ -93,11 +94,13 @@ impl<'c> Builder<'_, 'c> {
                     e.store(at, offset_of!(Failures, returned) as u32, 8, returned);
                     let one = e.int(1);
                     if e.program.overlaps() {
-                        return e.atomic_add(at, one);
+                        e.atomic_add(at, one);
+                    } else {
+                        let now = e.load(at, 0, Int { bytes: 8, signed: false });
+                        let more = e.add(now, one);
+                        e.store(at, offset_of!(Failures, count) as u32, 8, more);
                     }
-                    let now = e.load(at, 0, Int { bytes: 8, signed: false });
-                    let more = e.add(now, one);
-                    e.store(at, offset_of!(Failures, count) as u32, 8, more);
+                    e.send_failure(problem, returned);
                 });
             });
         });

@@ -4,13 +4,16 @@ use std::mem::offset_of;
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::shared::{Origin, RING, State};
+use super::shared::{FAILURE_RECORD, Failure, Origin, RING, State};
 use super::{Builder, Cmp, Helper, MapDef, MapKind, Operand, Repr};
 use crate::types::{Int, Type};
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
+/// `BPF_RB_AVAIL_DATA` and `BPF_RB_RING_SIZE`.
+const AVAIL_DATA: u64 = 0;
+const RING_SIZE: u64 = 1;
 /// The index of the event, and a reserved word.
 const HEAD: u32 = 8;
 /// Number of values that [`Builder::record_of_numbers`] takes: a BPF function has five arguments, and one is the event.
@@ -186,16 +189,47 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn head(&mut self, rec: PointerValue<'c>, event: IntValue<'c>) {
-        let mut head = event;
-        if self.options.stamps {
-            let now = self.call(Helper::KtimeGetBootNs, &[]);
-            let units = self.shr(now, self.int(STAMP_SHIFT.into()), false);
-            head = self.or(head, self.shl(units, self.int(32)));
-        }
+        let head = self.stamped(event);
         self.store(rec, 0, 8, head);
         if self.options.origins {
             self.origin(rec);
         }
+    }
+
+    /// The first word of a record: the index of its event, and a stamp.
+    fn stamped(&mut self, event: IntValue<'c>) -> IntValue<'c> {
+        if !self.options.stamps {
+            return event;
+        }
+        let now = self.call(Helper::KtimeGetBootNs, &[]);
+        let units = self.shr(now, self.int(STAMP_SHIFT.into()), false);
+        self.or(event, self.shl(units, self.int(32)))
+    }
+
+    /// Writes a record of a failure, unless the ring is half full: the other half is for the script's own records.
+    pub(super) fn send_failure(&mut self, problem: IntValue<'c>, returned: IntValue<'c>) {
+        let head = self.int(FAILURE_RECORD.into());
+        let head = self.stamped(head);
+        let query = |e: &mut Self, what: u64| {
+            let (ring, what) = (e.ring(), e.int(what));
+            e.call(Helper::RingbufQuery, &[ring.into(), what.into()])
+        };
+        let used = query(self, AVAIL_DATA);
+        let size = query(self, RING_SIZE);
+        let half = self.shr(size, self.int(1), false);
+        let room = self.cmp(Cmp::Ult, used, half);
+        self.if_(room, |e| {
+            let (ring, n, flags) = (e.ring(), e.int(size_of::<Failure>() as u64), e.int(0));
+            let rec = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+            let got = e.not_null(rec);
+            e.if_(got, |e| {
+                e.store(rec, offset_of!(Failure, head) as u32, 8, head);
+                e.store(rec, offset_of!(Failure, problem) as u32, 8, problem);
+                e.store(rec, offset_of!(Failure, returned) as u32, 8, returned);
+                e.call_void(Helper::RingbufSubmit, rec, NO_WAKEUP);
+                e.wake();
+            });
+        });
     }
 
     fn origin(&mut self, rec: PointerValue<'c>) {

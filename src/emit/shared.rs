@@ -70,6 +70,21 @@ pub struct Origin {
 /// In place of the index of an event: the record is a [`Code`].
 pub const CODE_RECORD: u32 = u32::MAX;
 
+/// In place of the index of an event: the record is a [`Failure`].
+pub const FAILURE_RECORD: u32 = u32::MAX - 1;
+
+/// A failure at a place of the script, which programs send in addition to counting it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    /// [`FAILURE_RECORD`], and the stamp of a record.
+    pub head: u64,
+    /// The number of the place.
+    pub problem: u64,
+    /// See [`Failures::returned`].
+    pub returned: i64,
+}
+
 /// A process's Python interpreter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

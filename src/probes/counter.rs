@@ -107,13 +107,12 @@ impl ProbeKind for Counter {
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        let mut all: Vec<&str> = self.events.iter().flat_map(|(names, ..)| names.iter().copied()).collect();
-        // as printed, followed by a colon
-        all.sort_by_cached_key(|name| format!("{name}:"));
-        for name in all {
-            if pattern.first().is_none_or(|p| matches(p, name)) {
-                each(&format!("{}:{name}:", self.name()));
-            }
+        let pattern = pattern.join(":");
+        // with the colon that precedes a number
+        let mut all: Vec<String> = self.events.iter().flat_map(|(names, ..)| names.iter().map(|name| format!("{name}:"))).collect();
+        all.sort_unstable();
+        for name in all.iter().filter(|name| matches(&pattern, name)) {
+            each(&format!("{}:{name}", self.name()));
         }
         Ok(())
     }

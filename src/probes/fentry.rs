@@ -170,6 +170,10 @@ impl ProbeKind for Fentry {
         &self.info
     }
 
+    fn is_listed(&self) -> bool {
+        !self.exit
+    }
+
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         if let Some((id, what)) = of_programs(&given) {

@@ -125,6 +125,10 @@ impl ProbeKind for Kprobe {
         &self.info
     }
 
+    fn is_listed(&self) -> bool {
+        !self.ret
+    }
+
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let (module, what) = kernel::parts(self, point)?;
         if what.contains('*') || module.is_some_and(|m| m.contains('*')) {

@@ -53,6 +53,10 @@ impl ProbeKind for Lsm {
         &INFO
     }
 
+    fn is_listed(&self) -> bool {
+        false
+    }
+
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let [hook] = super::parts(self, point)?;
         if let Some(m) = env.sys.types_missing() {

@@ -254,6 +254,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn by_name_only(&self) -> bool {
         false
     }
+    /// Does `-l` list it for a pattern that does not name it?
+    fn is_listed(&self) -> bool {
+        !self.by_name_only()
+    }
     /// Parses the segments of an attach point after the first and resolves them: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
     /// The features of any site of the kind, for messages that list kinds.

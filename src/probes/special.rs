@@ -98,7 +98,7 @@ impl ProbeKind for Special {
             if pattern.iter().all(|p| super::matches(p, "")) {
                 each(self.name());
             }
-        } else if pattern.iter().zip(SIGNAL).all(|(p, name)| super::matches(p, name)) {
+        } else if super::matches(&pattern.join(":"), &SIGNAL.join(":")) {
             each(self.usage());
         }
         Ok(())

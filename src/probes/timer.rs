@@ -51,6 +51,10 @@ impl ProbeKind for Timer {
         &self.info
     }
 
+    fn is_listed(&self) -> bool {
+        false
+    }
+
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
@@ -98,9 +102,10 @@ impl ProbeKind for Timer {
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        for unit in ["hz", "ms", "s", "us"] {
-            if pattern.first().is_none_or(|p| matches(p, unit)) {
-                each(&format!("{}:{unit}:", self.name()));
+        let pattern = pattern.join(":");
+        for unit in ["hz:", "ms:", "s:", "us:"] {
+            if matches(&pattern, unit) {
+                each(&format!("{}:{unit}", self.name()));
             }
         }
         Ok(())

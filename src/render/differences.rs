@@ -57,15 +57,17 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          strings as well.",
     ),
     (
-        "maps: order",
+        "maps",
         "Integers of 1, 2 and 4 bytes, which include literals, sort by value, like those of 8 bytes; bpftrace prints them in the \
          kernel's order, which changes from run to run. min() and max() sort as signed numbers, and entries with equal values \
-         sort by key. uint64 keys from 2^63 upward come last; in bpftrace they come first.",
+         sort by key. uint64 keys from 2^63 upward come last; in bpftrace they come first. print() ignores `div` for stats(); bpftrace warns \
+         that it does so, but divides the average.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
         "runtime errors",
-        "A failure that the script does not cause itself, such as a division by zero, is printed at its first occurrence, and its total at the end. It does not take space from events, so in JSON it may follow the output of the same moment. bpftrace prints each occurrence, as an event.",
+        "While the ring buffer is more than half full, failures such as a division by zero are counted but not printed, so that they \
+         do not displace the script's own events, and their total is printed at the end. bpftrace loses events instead.",
     ),
     (
         "print and clear, print and zero",
@@ -87,18 +89,29 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          tracepoint is in; in bpftrace they are empty on some kernels. The settings use_blazesym and lazy_symbolication have no \
          effect, because rbt records the mappings of processes while they live.",
     ),
-    ("assert()", "A failed assertion names its place in the script only. bpftrace names the place in its library first."),
+    (
+        "assert() and cpid",
+        "A failed assertion names its place in the script. bpftrace names a place in its own library, which changes with its version, \
+         and in JSON only that. It also prints a warning of that place where cpid is used without a command.",
+    ),
+    (
+        "cgroup_path()",
+        "It searches the unified hierarchy, to which the IDs belong. bpftrace adds the cgroups of other hierarchies (version 1) whose \
+         numbers happen to be equal.",
+    ),
     (
         "-l and -lv",
-        "rbt also lists begin, end, interval and profile without being asked for them, and a name without its number, as in \
-         `-l hardware:cycles`. With -v, it lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
+        "rbt lists the functions, raw tracepoints and iterators to which it can attach. bpftrace omits functions and raw tracepoints \
+         with many arguments, and lists iterators over the elements of a map, to which it cannot attach. `begin:*`, `test:*` and \
+         `bench:*` do not list the names special::, test:: and benchmark::, which are no probes. With -p, a pattern of USDT probes \
+         matches those of the process, not those of other programs. With -v, rbt lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
          structs and 64-bit enums. Types with the same name keep it; bpftrace numbers them, as in `console___2`. Variable \
          arguments print as `...`, in bpftrace as `void`.",
     ),
     (
         "what rbt rejects",
         "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
-         nothing. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
+         nothing. macaddr() of a literal is an error; bpftrace reads memory at that address. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
          Stacks, symbols, addresses and times as text cannot be compared with == and !=; bpftrace compares where it keeps them, \
          so that usym(x) == usym(x) is false.",
     ),

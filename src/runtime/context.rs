@@ -227,7 +227,6 @@ impl<'a> RunContext<'a> {
             return;
         }
         self.counted_at = Some(Instant::now());
-        self.report_problems();
         let lost = self.loaded.state.tally_of_all().dropped;
         if lost > self.reported_lost {
             let events = lost - self.reported_lost;
@@ -236,10 +235,17 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Reports failures of programs since the last call.
-    pub(super) fn report_problems(&mut self) {
+    /// Reports the failure of a program that a record describes.
+    pub(super) fn take_problem(&mut self, record: &[u8]) {
         let mut problems = std::mem::take(&mut self.problems);
-        problems.report(&self.loaded.state, self);
+        problems.take(record, self);
+        self.problems = problems;
+    }
+
+    /// Reports failures of programs that no record described.
+    pub(super) fn finish_problems(&mut self) {
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.finish(&self.loaded.state, self);
         self.problems = problems;
     }
 
@@ -298,7 +304,7 @@ impl<'a> RunContext<'a> {
     /// The end of the output: failures, the maps, then the losses of each probe.
     pub(super) fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
-        std::mem::take(&mut self.problems).finish(self);
+        self.finish_problems();
         events.finish(self);
         let now = self.now();
         self.renderer.at(now);

@@ -1,11 +1,13 @@
-//! Failures of programs: the kernel counts them by place in the script, and rbt reports them.
+//! Failures of programs: the kernel counts them by place in the script, and sends a record of each.
 //!
-//! rbt reports a failure once for each error number, as soon as it sees it, and the total at the end.
+//! rbt reports each failure, in the order of the records. If some had no room in the ring buffer, it reports the total at
+//! the end.
 
 use std::collections::BTreeSet;
+use std::mem::offset_of;
 
 use super::shared::Shared;
-use crate::codegen::artifact::{Manifest, Problem};
+use crate::codegen::artifact::{FAILURE_RECORD, Failure, Manifest, Problem};
 use crate::failure::strerror;
 use crate::host::Host;
 use crate::output::Output;
@@ -21,10 +23,13 @@ struct Row {
     problem: Problem,
     /// Earlier failures by CPU, which are not reported.
     before: Vec<u64>,
-    /// Failures seen so far, without the earlier ones.
-    seen: u64,
-    /// Error numbers that were reported.
-    reported: BTreeSet<i64>,
+    /// Failures that were reported.
+    reported: u64,
+}
+
+/// Does the record describe a failure?
+pub(super) fn is_failure(record: &[u8]) -> bool {
+    record.starts_with(&FAILURE_RECORD.to_ne_bytes())
 }
 
 impl Problems {
@@ -38,12 +43,22 @@ impl Problems {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let before = state.failures(index, all).iter().map(|f| f.count).collect();
-            *row = Row { problem: std::mem::take(&mut row.problem), before, seen: 0, reported: BTreeSet::new() };
+            *row = Row { problem: std::mem::take(&mut row.problem), before, reported: 0 };
         }
     }
 
-    /// Reports failures that occur for the first time.
-    pub fn report(&mut self, state: &Shared, host: &mut dyn Host) {
+    /// Reports the failure that a record describes.
+    pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
+        let word = |at: usize| record.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
+        let problem = word(offset_of!(Failure, problem)).and_then(|at| self.rows.get_mut(usize::try_from(at).ok()?));
+        if let (Some(row), Some(returned)) = (problem, word(offset_of!(Failure, returned))) {
+            row.reported += 1;
+            host.say(row.output(returned.cast_signed()));
+        }
+    }
+
+    /// Reports failures of which no record came, and how often they occurred.
+    pub fn finish(&mut self, state: &Shared, host: &mut dyn Host) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let mut failures = state.failures(index, all);
@@ -51,23 +66,16 @@ impl Problems {
                 cpu.count = cpu.count.saturating_sub(*before);
             }
             let count = failures.iter().map(|f| f.count).sum();
-            if count == row.seen {
+            if count <= row.reported {
                 continue;
             }
-            row.seen = count;
-            for failed in failures.iter().filter(|f| f.count > 0) {
-                if row.reported.insert(failed.returned) {
-                    host.say(row.output(failed.returned));
-                }
+            if row.reported == 0 {
+                let returned: BTreeSet<i64> = failures.iter().filter(|f| f.count > 0).map(|f| f.returned).collect();
+                row.reported = returned.len() as u64;
+                returned.into_iter().for_each(|returned| host.say(row.output(returned)));
             }
-        }
-    }
-
-    /// Reports how often failures recurred.
-    pub fn finish(&self, host: &mut dyn Host) {
-        for row in &self.rows {
-            let (count, p) = (row.seen, &row.problem);
-            if count > row.reported.len() as u64 {
+            let p = &row.problem;
+            if count > row.reported {
                 let what = match &p.helper {
                     Some(helper) => format!("{helper} failed"),
                     None => p.text.clone(),
@@ -75,6 +83,7 @@ impl Problems {
                 let msg = format!("{what}: {count} times in total");
                 host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
             }
+            row.reported = count;
         }
     }
 }

@@ -8,6 +8,7 @@ use super::collect::{Batch, Collector};
 use super::context::{LONG, RunContext};
 use super::events::Events;
 use super::poll::wait;
+use super::problems;
 use super::python;
 use super::ring::{Drained, Ring};
 use super::shared::Shared;
@@ -175,8 +176,13 @@ fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bo
         python::keep(record);
         return true;
     }
-    context.telling.record();
     context.date(record);
+    if problems::is_failure(record) {
+        context.take_problem(record);
+        context.after_record();
+        return context.is_running() && !std::mem::take(&mut context.slow);
+    }
+    context.telling.record();
     if context.listener.is_some() {
         context.source = events.source(record, context.boot_to_unix_ns);
     }

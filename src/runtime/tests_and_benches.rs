@@ -147,7 +147,7 @@ impl Session<'_> {
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.problems = before;
         self.source.finish(&mut context);
-        context.report_problems();
+        context.finish_problems();
         context.flush(true);
         match context.broken.take() {
             Some(why) => Err(super::NotWritten(why).into()),

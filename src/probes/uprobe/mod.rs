@@ -198,6 +198,10 @@ impl ProbeKind for Uprobe {
         &self.info
     }
 
+    fn is_listed(&self) -> bool {
+        !self.ret
+    }
+
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let of_process = env.settings.pid.is_some();
@@ -335,9 +339,9 @@ impl ProbeKind for Uprobe {
         let of_process = env.settings.pid.is_some();
         let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
         let parts = match parts.as_slice() {
-            [] if of_process => vec!["*"],
             // all functions of all binaries would be too many
             [] | ["*"] if !of_process => return Ok(()),
+            [] | ["*"] => vec!["*", "*"],
             [binary] if !of_process => vec![*binary, "*"],
             given => given.to_vec(),
         };
