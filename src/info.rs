@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::diag::plain;
+use crate::diag::{plain, plural};
 use crate::input::line;
 use crate::probes::{ContextFeatures, Env, KINDS};
 use crate::runtime;
@@ -98,7 +98,7 @@ fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
         },
     )];
     let modules = std::fs::read_dir("/sys/kernel/btf").map(|d| d.count().saturating_sub(1)).unwrap_or(0);
-    rows.push(row("types of modules", format!("{modules} modules")));
+    rows.push(row("types of modules", plural(modules, "module", "modules")));
     rows.push(row(
         "tracefs",
         match sys.has_tracepoint("sched", "sched_switch") {

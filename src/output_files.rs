@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::host::Reader;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::render::{self, Format, RenderOptions, Rendered, Renderer, RunInfo};
-use crate::streams::{AtomicFile, CLOSED_PIPE, not_written, to_stderr};
+use crate::streams::{AtomicFile, CLOSED_PIPE, RecordFile, not_written, to_stderr};
 use crate::terminal::Canvas;
 use crate::value::Value;
 
@@ -38,7 +38,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// From `-o` and `-f`. A name by `-f` applies to all files; otherwise each file's ending decides. A file is beside
-    /// the output if it is a document, or if its ending selects another format than text.
+    /// the output if it is a document, or if its ending selects another format than text. `-` is standard output.
     ///
     /// # Errors
     /// There is no such format, or a file appears twice.
@@ -53,18 +53,26 @@ impl Destinations {
             beside: Vec::new(),
             color: run.color_output,
         };
-        for path in &run.outputs {
-            if to.file.iter().chain(to.beside.iter().map(|(other, _)| other)).any(|other| other == path) {
-                return Err(Failure::new(format!("-o {} appears twice", path.display())));
+        let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
+        let to_stdout = run.outputs.iter().any(is_stdout);
+        for (at, path) in run.outputs.iter().enumerate() {
+            if let Some(other) = run.outputs.iter().take(at).find(|other| same_file(other, path)) {
+                let (path, other) = (path.display(), other.display());
+                let twice = path.to_string() == other.to_string();
+                let what = if twice { "appears twice".into() } else { format!("is the same file as -o {other}") };
+                return Err(Failure::new(format!("-o {path} {what}")).help("give each output a name of its own"));
             }
             let format = named.or_else(|| render::of_file(path)).unwrap_or(text);
-            if std::ptr::eq(format, to.format) && to.file.is_none() {
+            if is_stdout(path) {
+                continue;
+            }
+            if std::ptr::eq(format, to.format) && to.file.is_none() && !to_stdout {
                 to.file = Some(path.clone());
             } else {
                 to.beside.push((path.clone(), format));
             }
         }
-        to.document = named.filter(|format| format.document && run.outputs.is_empty());
+        to.document = named.filter(|format| format.document && (run.outputs.is_empty() || to_stdout));
         Ok(to)
     }
 
@@ -101,7 +109,9 @@ impl Destinations {
         for (path, format) in &self.beside {
             beside.push(OutputFile::to_file(path, format, &aside)?);
         }
-        Ok(Outputs { main: (self.format.make)(&options), file: Some(file), beside, options, ended: false })
+        let file = RecordFile::new(file, self.file.is_some(), self.format.lines);
+        let main = (self.format.make)(&options);
+        Ok(Outputs { main, format: self.format.name, file: Some(file), path: self.file, beside, options, ended: false })
     }
 }
 
@@ -136,19 +146,44 @@ fn place(path: &Path) -> String {
     format!("-o {}", path.display())
 }
 
-/// `run.bytes.svg` for `run.svg` and `@bytes`.
-fn beside(path: &Path, name: &str) -> PathBuf {
+/// Do two names lead to the same file, which may not exist yet?
+fn same_file(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let named = || Some(fs::canonicalize(folder).ok()?.join(path.file_name()?));
+        fs::canonicalize(path).ok().or_else(named).unwrap_or_else(|| path.to_path_buf())
+    };
+    resolved(one) == resolved(other)
+}
+
+/// `run.bytes.svg` for `run.svg` and `@bytes`, or with a number if another output has that name.
+fn beside(path: &Path, name: &str, taken: &[PathBuf]) -> PathBuf {
+    let name = match name.trim_start_matches('@') {
+        "" => "map",
+        name => name,
+    };
+    let numbered = |n: u64| if n == 1 { with_word(path, name) } else { with_word(path, &format!("{name}.{n}")) };
+    let is_free = |path: &PathBuf| !taken.iter().any(|other| same_file(path, other));
+    (1..).map(numbered).find(is_free).unwrap_or_else(|| path.to_path_buf())
+}
+
+/// `run.word.svg` for `run.svg`.
+fn with_word(path: &Path, word: &str) -> PathBuf {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let ending =
         render::of_file(path).and_then(|f| f.endings.iter().filter(|e| file.to_ascii_lowercase().ends_with(**e)).map(|e| e.len()).max());
     let (stem, ending) = file.split_at_checked(file.len() - ending.unwrap_or(0)).unwrap_or((&file, ""));
-    path.with_file_name(format!("{stem}.{}{ending}", name.trim_start_matches('@')))
+    path.with_file_name(format!("{stem}.{word}{ending}"))
 }
 
 /// The renderer of a run, which writes the files beside the output itself.
 pub struct Outputs {
     main: Box<dyn Renderer>,
-    file: Option<File>,
+    /// The name of its format.
+    format: &'static str,
+    file: Option<RecordFile>,
+    /// The name of that file; none: standard output.
+    path: Option<PathBuf>,
     beside: Vec<OutputFile>,
     options: RenderOptions,
     ended: bool,
@@ -172,7 +207,7 @@ enum Destination {
     /// A document.
     Whole(BufWriter<AtomicFile>),
     /// A stream, or standard output.
-    Direct(BufWriter<File>),
+    Direct(BufWriter<RecordFile>),
 }
 
 impl Destination {
@@ -187,17 +222,23 @@ impl Destination {
 impl OutputFile {
     fn to_stdout(format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
         let out = io::stdout().as_fd().try_clone_to_owned().map_err(|e| not_written(STDOUT, &e))?;
-        Ok(Self::new(format, options, Destination::Direct(BufWriter::new(File::from(out))), None))
+        let out = RecordFile::new(File::from(out), false, format.lines);
+        Ok(Self::new(format, options, Destination::Direct(BufWriter::new(out)), None))
     }
 
     fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
-        let to = match format.document {
-            true => AtomicFile::create(path).map(|file| Destination::Whole(BufWriter::new(file))),
-            false => File::create(path).map(|file| Destination::Direct(BufWriter::new(file))),
-        };
-        let place = place(path);
-        let to = to.map_err(|e| not_written(&place, &e))?;
+        if format.document {
+            return Self::replacing(path, format, options);
+        }
+        let file = File::create(path).map_err(|e| not_written(&place(path), &e))?;
+        let to = Destination::Direct(BufWriter::new(RecordFile::new(file, true, format.lines)));
         Ok(Self::new(format, options, to, Some(path)))
+    }
+
+    /// A file that appears when it is whole.
+    fn replacing(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+        let file = AtomicFile::create(path).map_err(|e| not_written(&place(path), &e))?;
+        Ok(Self::new(format, options, Destination::Whole(BufWriter::new(file)), Some(path)))
     }
 
     fn new(format: &Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
@@ -233,18 +274,26 @@ impl OutputFile {
         self.broken = written.err();
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    /// The message about maps that the format cannot show.
+    fn omitted(&self) -> Option<String> {
+        self.renderer.omitted().map(|omitted| format!("{} {}", self.name, diag::plain(&omitted)))
+    }
+
+    /// `taken`: the names of all outputs.
+    fn finish(mut self, taken: &mut Vec<PathBuf>) -> io::Result<()> {
         if let Some(why) = self.broken {
             return Err(why);
         }
         self.renderer.finish(self.to.writer())?;
+        let omitted = self.omitted();
         match self.to {
             Destination::Direct(mut file) => file.flush()?,
             Destination::Whole(file) => file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?,
         }
-        if let Some(omitted) = self.renderer.omitted().filter(|_| self.warnings) {
-            to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&omitted)));
+        if let Some(omitted) = omitted.filter(|_| self.warnings) {
+            to_stderr(&format!("note: {omitted}\n"));
         }
+        let mut others = Vec::new();
         while let Some(name) = self.renderer.another() {
             let Some(path) = &self.path else {
                 if self.warnings {
@@ -252,9 +301,15 @@ impl OutputFile {
                 }
                 break;
             };
-            let mut file = BufWriter::new(AtomicFile::create(&beside(path, &name))?);
+            let path = beside(path, &name, taken);
+            let mut file = BufWriter::new(AtomicFile::create(&path)?);
             self.renderer.finish(&mut file)?;
             file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
+            others.push(format!("{} in {}", diag::plain(&name), diag::plain(&path.to_string_lossy())));
+            taken.push(path);
+        }
+        if !others.is_empty() && self.warnings {
+            to_stderr(&format!("note: {} shows {}\n", self.name, others.join(", ")));
         }
         if let Some(uncompared) = self.renderer.uncompared().filter(|_| self.warnings) {
             to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&uncompared)));
@@ -264,22 +319,28 @@ impl OutputFile {
 }
 
 impl Outputs {
-    /// A single file, in the format of its ending.
+    /// A single file in the format of its ending, which appears when it is whole.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
         let format = render::of_file(path).or_else(|| render::find(render::TEXT));
         let options = RenderOptions { beside: true, ..options.clone() };
-        let files = format.map(|format| OutputFile::to_file(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
-        Ok(Self { main: Box::new(NullRenderer), file: None, beside: files, options, ended: false })
+        let files = format.map(|format| OutputFile::replacing(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
+        Ok(Self { main: Box::new(NullRenderer), format: "", file: None, path: None, beside: files, options, ended: false })
+    }
+
+    /// The number of maps that a file's format could not show, and the message about them.
+    pub fn omitted(&self) -> (usize, Option<String>) {
+        let number = self.beside.iter().map(|file| file.renderer.omitted_maps()).max().unwrap_or(0);
+        (number, self.beside.iter().find_map(OutputFile::omitted))
     }
 
     /// The file of the output itself. It is not buffered, because the session buffers as `-B` requires.
     ///
     /// # Errors
     /// It was already taken.
-    pub fn take_file(&mut self) -> Result<File, Failure> {
+    pub fn take_file(&mut self) -> Result<RecordFile, Failure> {
         self.file.take().ok_or_else(|| Failure::new("the output is in use"))
     }
 
@@ -300,10 +361,14 @@ impl Outputs {
     pub fn finish(self) -> Result<u8, Failure> {
         let progress = Progress::on_stderr();
         let (mut status, mut failed) = (0, None);
+        let mut taken: Vec<PathBuf> = self.path.into_iter().chain(self.beside.iter().filter_map(|file| file.path.clone())).collect();
+        if let Some(omitted) = self.main.omitted().filter(|_| self.options.warnings) {
+            to_stderr(&format!("note: {} {}\n", self.format, diag::plain(&omitted)));
+        }
         for file in self.beside {
             progress.at(&format!("writing {}", file.place));
             let place = file.place.clone();
-            match file.finish() {
+            match file.finish(&mut taken) {
                 Ok(()) => {}
                 Err(why) if why.kind() == io::ErrorKind::BrokenPipe => status = CLOSED_PIPE,
                 Err(why) => failed = failed.or_else(|| Some(not_written(&place, &why))),

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -80,6 +80,72 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
 pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
     let written = writeln!(Stdout, "; {stage}\n{}\n", diag::plain_lines(text.trim_end()));
     written.map_err(|e| not_written("standard output", &e))
+}
+
+/// A file in which a failed write, as on a full disk, leaves whole records: what follows the last one is removed. Each write
+/// consists of whole records.
+pub struct RecordFile {
+    file: File,
+    /// The length of the file; none if it is not a regular file of rbt's own.
+    length: Option<u64>,
+    /// Records are lines.
+    lines: bool,
+    failed: bool,
+}
+
+impl RecordFile {
+    /// `own`: rbt created the file, and nobody else writes to it.
+    pub fn new(file: File, own: bool, lines: bool) -> Self {
+        let is_regular = own && file.metadata().is_ok_and(|m| m.is_file());
+        Self { file, length: is_regular.then_some(0), lines, failed: false }
+    }
+
+    /// Removes the part of a record after a write of which only this many bytes succeeded.
+    fn repair(&mut self, bytes: &[u8], written: usize) {
+        self.failed = true;
+        let Some(length) = self.length else { return };
+        let part = bytes.get(..written).unwrap_or_default();
+        let whole = if self.lines { part.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
+        let _ = self.file.set_len(length + whole as u64);
+    }
+}
+
+impl Write for RecordFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed {
+            return Err(io::Error::other("an earlier write failed"));
+        }
+        if self.length.is_none() {
+            return self.file.write(bytes);
+        }
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match self.file.write(rest) {
+                Ok(0) => {
+                    self.repair(bytes, written);
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.repair(bytes, written);
+                    return Err(e);
+                }
+            }
+        }
+        self.length = self.length.map(|length| length + written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl AsFd for RecordFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 /// A file that is replaced atomically: a reader sees either the old contents or the new ones. Symbolic links are

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::diag::plural;
 use crate::value::Value;
 
 /// Maximum number of open spans. A script that never ends its spans gets no new ones beyond this, with a warning.
@@ -34,7 +35,7 @@ pub enum Phase {
     Begin,
     /// It ends.
     End,
-    /// An enclosing span ended; its own end was not seen.
+    /// An enclosing span or the thread ended; its own end was not seen.
     Cut,
     /// The run is over before its end.
     Open,
@@ -165,20 +166,35 @@ impl Spans {
         if stack.is_empty() {
             self.tracks.remove(&report.track);
         }
-        self.open -= ended.len();
-        for (i, span) in ended.iter_mut().enumerate() {
-            span.phase = if i == 0 { Phase::End } else { Phase::Cut };
+        if let Some(span) = ended.first_mut() {
+            span.phase = Phase::End;
+            add(&mut span.values, report.values);
+        }
+        self.ended(ended, report.at_ns, &thread)
+    }
+
+    /// Ends all open spans of a track, as when its thread ends. Innermost first.
+    pub fn end_all(&mut self, track: &Track, at_ns: i128) -> Vec<Span> {
+        let thread = self.thread(track);
+        let ended = self.tracks.remove(track).unwrap_or_default();
+        self.ended(ended, at_ns, &thread)
+    }
+
+    /// Completes spans that were taken from a track. Those in another phase than [`Phase::End`] are cut.
+    fn ended(&mut self, mut spans: Vec<Span>, at_ns: i128, thread: &Thread) -> Vec<Span> {
+        self.open -= spans.len();
+        for span in &mut spans {
+            if span.phase != Phase::End {
+                span.phase = Phase::Cut;
+            }
             // the clocks of processors may differ by a few nanoseconds
-            span.end_ns = report.at_ns.max(span.start_ns);
+            span.end_ns = at_ns.max(span.start_ns);
             if span.thread.comm.is_empty() {
                 span.thread = thread.clone();
             }
         }
-        if let Some(span) = ended.first_mut() {
-            add(&mut span.values, report.values);
-        }
-        ended.reverse();
-        ended
+        spans.reverse();
+        spans
     }
 
     /// Called when the run is over: the spans that are still open, by their starts.
@@ -194,8 +210,10 @@ impl Spans {
 
     /// Messages about spans that could not be shown.
     pub fn problems(&self) -> Vec<String> {
-        let refused = format!("{} spans were left out, because {MOST_OPEN} were open: end them with span_end()", self.refused);
-        let unmatched = format!("note: {} ends of spans were left out, because no span of their name was open", self.unmatched);
+        let refused = plural(self.refused, "span was left out", "spans were left out");
+        let refused = format!("{refused}, because {MOST_OPEN} were open: end them with span_end()");
+        let unmatched = plural(self.unmatched, "end of a span was left out", "ends of spans were left out");
+        let unmatched = format!("note: {unmatched}, because no span of the name was open");
         [(self.refused, refused), (self.unmatched, unmatched)].into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect()
     }
 }
@@ -245,6 +263,17 @@ mod tests {
         assert_eq!(shown(&spans.end(report("a", 4))), [(Phase::Cut, "b".into(), 3, 4, 1), (Phase::End, "a".into(), 2, 4, 0)]);
         spans.end(report("b", 5));
         assert!(spans.problems()[0].contains("2 ends"));
+    }
+
+    #[test]
+    fn the_end_of_a_thread_cuts_its_spans() {
+        let mut spans = Spans::default();
+        assert_eq!(spans.end_all(&Track::Thread(7), 1), []);
+        spans.begin(report("a", 2));
+        spans.begin(report("b", 3));
+        spans.begin(Report { track: Track::Thread(8), ..report("c", 4) });
+        assert_eq!(shown(&spans.end_all(&Track::Thread(7), 5)), [(Phase::Cut, "b".into(), 3, 5, 1), (Phase::Cut, "a".into(), 2, 5, 0)]);
+        assert_eq!((spans.open, spans.tracks.len(), spans.problems().len()), (1, 1, 0));
     }
 
     #[test]

@@ -290,6 +290,8 @@ pub struct MapView {
     pub name: String,
     /// JSON's `type`: `map`, `stats`, `hist`, `percentiles`, `tseries`, `heatmap`.
     pub kind: &'static str,
+    /// Are the numbers made of values of the script, as by `sum()`? Otherwise they may be counts of events.
+    pub measures: bool,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].
     pub keyed: bool,
     /// False for a scalar that was never set, or cleared since.

@@ -30,6 +30,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 load: |_, of| Ok(vec![of.count_word()?]),
             },
             kind: "map",
+            measures: false,
             more: Monotonicity::Raises,
             read: Some(&ADDED),
         },
@@ -54,6 +55,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
             },
             kind: "map",
+            measures: true,
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
         },
@@ -75,6 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 load: |agg, of| load_extreme(agg, of.min, false),
             },
             kind: "map",
+            measures: true,
             more: Monotonicity::Lowers,
             read: Some(&KernelRead {
                 init: [0, 0],
@@ -101,6 +104,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 load: |agg, of| load_extreme(agg, of.max, true),
             },
             kind: "map",
+            measures: true,
             more: Monotonicity::Raises,
             read: Some(&KernelRead {
                 init: [0, 0],
@@ -122,6 +126,7 @@ pub(super) const ROWS: &[Builtin] = &[
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             saved: &SAVED_STATS,
             kind: "stats",
+            measures: true,
             more: Monotonicity::Either,
             read: Some(&KernelRead {
                 init: [0, 0],
@@ -154,6 +159,7 @@ pub(super) const ROWS: &[Builtin] = &[
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             saved: &SAVED_STATS,
             kind: "stats",
+            measures: false,
             more: Monotonicity::Either,
             read: None,
         },

@@ -63,6 +63,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             load,
         },
         kind: "heatmap",
+        measures: false,
         more: Monotonicity::Either,
         read: None,
     },

@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
             },
             kind: "hist",
+            measures: false,
             more: Monotonicity::Either,
             read: None,
         },
@@ -73,6 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
             },
             kind: "hist",
+            measures: false,
             more: Monotonicity::Either,
             read: None,
         },

@@ -540,6 +540,8 @@ pub struct Aggregate {
     pub saved: &'static StateCodec,
     /// The `type` of such a map in JSON.
     pub kind: &'static str,
+    /// Is its number made of the values of its argument? Otherwise it is a number of events.
+    pub measures: bool,
     /// The effect of missed calls on the displayed number.
     pub more: Monotonicity,
     /// How a script reads it as an integer, if it can.

@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         saved: &StateCodec { adds: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
         kind: "percentiles",
+        measures: false,
         more: Monotonicity::Either,
         read: None,
     },

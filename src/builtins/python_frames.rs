@@ -1,5 +1,6 @@
 //! Frames of Python code in stacks: alone (`pystack`), or among native frames (`ustack`).
 
+use super::stacks::Incomplete;
 use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::host::Host;
 use crate::types::Deferred;
@@ -14,12 +15,12 @@ pub(super) fn is_tag(tag: &Deferred) -> bool {
 }
 
 /// Why Python frames may be missing: the counter, and the message about such stacks at the end.
-pub(super) const INCOMPLETE: &[(u64, &str)] = &[
-    (Reason::UnknownCode.number(), "have a Python function whose name could not be read or sent"),
-    (Reason::TooMany.number(), "are of Python processes with too many threads"),
-    (Reason::Unreadable.number(), "have Python frames that could not be read"),
-    (Reason::Unsupported.number(), "are of a build of Python that is not supported"),
-    (Reason::LeftOut.number(), "have no Python frames, because a probe leaves no room for these"),
+pub(super) const INCOMPLETE: &[(u64, Incomplete)] = &[
+    (Reason::UnknownCode.number(), ("has", "have", "a Python function whose name could not be read or sent")),
+    (Reason::TooMany.number(), ("is", "are", "of Python processes with too many threads")),
+    (Reason::Unreadable.number(), ("has", "have", "Python frames that could not be read")),
+    (Reason::Unsupported.number(), ("is", "are", "of a build of Python that is not supported")),
+    (Reason::LeftOut.number(), ("has", "have", "no Python frames, because a probe leaves no room for these")),
 ];
 
 /// Is a word in a stack of Python and native frames a Python frame?

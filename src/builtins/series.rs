@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         saved: &StateCodec { adds: false, size, save, load },
         kind: "tseries",
+        measures: false,
         more: Monotonicity::Either,
         read: None,
     },

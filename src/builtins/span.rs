@@ -26,9 +26,9 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
     row(
         "span_end",
-        &[Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &[Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind::END) },
-        "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Spans that are open at the end of the run are shown as open.",
+        "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Without a name, it ends all open spans there, as when a thread ends within a call: `tracepoint:sched:sched_process_exit { span_end(); }`. They and those that are open at the end of the run are shown as open.",
         "uprobe:libc:getaddrinfo { span(\"lookup\", str(arg0)); } uretprobe:libc:getaddrinfo { span_end(\"lookup\", retval); }",
     ),
     row(
@@ -40,9 +40,9 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
     row(
         "span_end_on",
-        &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
+        &[Param::new("track", Accepts::Printable), Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
-        "Ends a span of `span_on` with the same track and name.",
+        "Ends a span of `span_on` with the same track and name, or without a name all spans of the track.",
         "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
     ),
 ];
@@ -117,9 +117,13 @@ fn prepare(spec: &EventSpec, kind: Kind) -> anyhow::Result<Handler> {
         }
         let mut args: Vec<Value> = literals.iter().map(|literal| literal.as_ref().map_or_else(&mut value, constant)).collect();
         let track = if kind.tracked { track(&args.remove(0), host) } else { Track::Thread(tid) };
-        let name = if args.is_empty() { Vec::new() } else { text(&args.remove(0), host) };
-        let labels = labels.iter().skip(1 + usize::from(kind.tracked)).cloned();
         let at_ns = i128::from(at) + i128::from(host.boot_to_unix_ns());
+        if args.is_empty() {
+            host.spans().end_all(&track, at_ns).into_iter().for_each(|span| host.say(Output::Span(span)));
+            return Ok(());
+        }
+        let name = text(&args.remove(0), host);
+        let labels = labels.iter().skip(1 + usize::from(kind.tracked)).cloned();
         let report = Report { track, name, at_ns, values: labels.zip(args).collect() };
         let spans = if kind.begins { host.spans().begin(report).into_iter().collect() } else { host.spans().end(report) };
         spans.into_iter().for_each(|span| host.say(Output::Span(span)));

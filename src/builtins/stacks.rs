@@ -2,7 +2,7 @@
 
 use super::python_frames::{self, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, plural};
 use crate::emit::shared::Start;
 use crate::emit::unwind::{self, CUT, UserStack};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
@@ -450,15 +450,23 @@ pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValu
     e.and(id, e.int(DEPTH))
 }
 
+/// What is wrong with stacks: a verb for one, the verb for several, and the rest of the sentence.
+pub(super) type Incomplete = (&'static str, &'static str, &'static str);
+
 /// The reasons why a stack was cut: the number, the text in place of the missing frames, whether the last frame's file
 /// adds information, and the message about such stacks at the end.
-const REASONS: &[(u64, &str, bool, &str)] = &[
-    (unwind::CUT_NO_INFORMATION, "no unwind information", true, "reach code without unwind information"),
-    (unwind::CUT_UNREADABLE, "stack unreadable", false, "could not be read"),
-    (unwind::CUT_UNSUPPORTED, "unwind information not supported", true, "reach code whose unwind information rbt does not support"),
-    (unwind::CUT_NOT_LOADED, "unwind table not loaded yet", true, "reach a file whose unwind table was not loaded yet"),
-    (unwind::CUT_NO_MAPPING, "not in a mapping", false, "lead to an address that is in no mapping"),
-    (unwind::CUT_CORRUPT, "stack corrupt", false, "have a frame that is not above the one that it called"),
+const REASONS: &[(u64, &str, bool, Incomplete)] = &[
+    (unwind::CUT_NO_INFORMATION, "no unwind information", true, ("reaches", "reach", "code without unwind information")),
+    (unwind::CUT_UNREADABLE, "stack unreadable", false, ("could", "could", "not be read")),
+    (
+        unwind::CUT_UNSUPPORTED,
+        "unwind information not supported",
+        true,
+        ("reaches", "reach", "code whose unwind information rbt does not support"),
+    ),
+    (unwind::CUT_NOT_LOADED, "unwind table not loaded yet", true, ("reaches", "reach", "a file whose unwind table was not loaded yet")),
+    (unwind::CUT_NO_MAPPING, "not in a mapping", false, ("leads", "lead", "to an address that is in no mapping")),
+    (unwind::CUT_CORRUPT, "stack corrupt", false, ("has", "have", "a frame that is not above the one that it called")),
 ];
 
 /// The text in place of missing frames.
@@ -475,11 +483,11 @@ fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
 pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
     let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
     let native = REASONS.iter().map(|(number, .., what)| (count(*number), what));
-    let found: Vec<(u64, &&str)> =
+    let found: Vec<(u64, &Incomplete)> =
         native.chain(python_frames::INCOMPLETE.iter().map(|(number, what)| (count(*number), what))).filter(|(n, _)| *n > 0).collect();
-    let parts: Vec<String> = found.iter().map(|(n, what)| format!("{n} {what}")).collect();
+    let parts: Vec<String> = found.iter().map(|(n, (one, many, rest))| format!("{} {rest}", plural(*n, one, many))).collect();
     let total: u64 = found.iter().map(|(n, _)| n).sum();
-    (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
+    (total > 0).then(|| format!("{}: {}", plural(total, "user stack is incomplete", "user stacks are incomplete"), parts.join(", ")))
 }
 
 /// Python and native frames, in order.

@@ -41,7 +41,15 @@ impl Host for Notes {
         &self.settings
     }
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
-        Ok(MapView { name: format!("@{map}"), kind: "map", keyed: true, set: true, entries: Vec::new(), show: Default::default() })
+        Ok(MapView {
+            name: format!("@{map}"),
+            kind: "map",
+            measures: false,
+            keyed: true,
+            set: true,
+            entries: Vec::new(),
+            show: Default::default(),
+        })
     }
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
         self.done.push(format!("take {map} {keys}"));

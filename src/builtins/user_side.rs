@@ -42,6 +42,8 @@ pub struct AggregateSide {
     pub saved: &'static StateCodec,
     /// The `type` of such a map in JSON.
     pub kind: &'static str,
+    /// Is its number made of the values of its argument?
+    pub measures: bool,
     /// The effect of missed calls on the displayed number.
     pub more: Monotonicity,
 }
@@ -77,8 +79,8 @@ const fn user_side_of(row: &Builtin) -> UserSide {
     match &row.lower {
         Lower::Event(both) => event = Some(EventSide { stops: both.stops, prepare: both.prepare }),
         Lower::Aggregate(both) => {
-            let Aggregate { sharing, merge, saved, kind, more, .. } = both;
-            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind, more: *more });
+            let Aggregate { sharing, merge, saved, kind, measures, more, .. } = both;
+            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind, measures: *measures, more: *more });
         }
         Lower::Fold(_)
         | Lower::Context(_)

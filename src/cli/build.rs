@@ -108,6 +108,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let to = match std::mem::take(&mut run.outputs).as_slice() {
         [] if exe => PathBuf::from(stem(&run.program)),
         [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
+        [file] if file.as_os_str() == "-" => {
+            return Err(Failure::new("rbt build writes a file, and - is standard output").help("name a file: -o NAME"));
+        }
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };

@@ -136,7 +136,7 @@ pub(super) fn compatible(mut draft: ArgsBuilder, file: Option<OsString>) -> Resu
         (None, Some(file)) => Program::of(file),
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
-    let to = draft.run.outputs.pop().map_or(To::Stdout, To::File);
+    let to = draft.run.outputs.pop().filter(|file| file.as_os_str() != "-").map_or(To::Stdout, To::File);
     Ok(Command::Subcommand(Box::new(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 })))
 }
 

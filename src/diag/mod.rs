@@ -26,6 +26,12 @@ impl Span {
     }
 }
 
+/// A number of things, such as `1 probe` and `2 probes`.
+pub fn plural(n: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// The name of a program from `-e` or standard input.
 pub const PROGRAM_NAME: &str = "stdin";
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use super::expectations::{self, Budget};
 use crate::cli::merge::Merge;
 use crate::cli::{Action, Run};
+use crate::diag::plural;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::merge::{Document, MergeError, NotSummable, Sum, read};
@@ -201,7 +202,11 @@ impl Problems {
 
     fn finish(&self) {
         if self.messages > MOST_MESSAGES {
-            report(&Failure::new(format!("{} more inputs are not merged", self.messages - MOST_MESSAGES)).code("not-merged"), self.color);
+            report(
+                &Failure::new(plural(self.messages - MOST_MESSAGES, "more input is not merged", "more inputs are not merged"))
+                    .code("not-merged"),
+                self.color,
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use super::fmt::place;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as SnapshotArgs, Task};
 use crate::cli::{Action, Program};
 use crate::codegen;
-use crate::diag::{self, Diagnostics, Source};
+use crate::diag::{self, Diagnostics, Source, plural};
 use crate::emit::Dumps;
 use crate::failure::Failure;
 use crate::frontend::read::read;
@@ -96,7 +96,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress)
             to_stderr(&format!("{warning} {name} is ignored because it has syntax errors: see `rbt check {name}`\n"));
         }
     }
-    let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
+    let of = plural(scripts.len(), "script asks", "scripts ask");
     whole.used(&of).map_err(failure)
 }
 
@@ -211,7 +211,7 @@ fn summary(of: &Contents) -> String {
 
 fn size(bytes: usize) -> String {
     match bytes {
-        0..=9_999 => format!("{bytes} bytes"),
+        0..=9_999 => plural(bytes, "byte", "bytes"),
         10_000..=999_999 => format!("{} kB", bytes / 1000),
         _ => format!("{:.1} MB", bytes as f64 / 1e6),
     }

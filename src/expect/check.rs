@@ -4,7 +4,7 @@ use super::eval::Eval;
 use super::functions::{FUNCTIONS, ParamKind, find};
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Function, Kind, MapRef, Shape, Ty};
-use crate::diag::{Diagnostic, Source, Span, nearest};
+use crate::diag::{Diagnostic, Source, Span, nearest, plural};
 use crate::output::FinalResults;
 use crate::sema::hir::Map;
 use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
@@ -242,7 +242,7 @@ impl Checker<'_> {
             ParamKind::KeyedAndKeys => !rest.is_empty(),
         };
         if !enough {
-            return Err(usage(format!("{} has {} argument{}", function.name, parts.len(), if parts.len() == 1 { "" } else { "s" })));
+            return Err(usage(format!("{} has {}", function.name, plural(parts.len(), "argument", "arguments"))));
         }
         let constants = match (function.takes, &map.key) {
             (ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, Some(ty)) => {

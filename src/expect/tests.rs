@@ -90,7 +90,15 @@ fn maps() -> (Vec<Map>, FinalResults) {
         (map("@buf", None, Type::Buf(8)), one(Value::Bytes(vec![]))),
     ];
     let view = |(m, entries): (Map, Vec<(Value, Value)>)| {
-        let view = MapView { name: m.name.clone(), kind: "map", keyed: m.key.is_some(), set: true, entries, show: ShowOptions::default() };
+        let view = MapView {
+            name: m.name.clone(),
+            kind: "map",
+            measures: false,
+            keyed: m.key.is_some(),
+            set: true,
+            entries,
+            show: ShowOptions::default(),
+        };
         (m, view)
     };
     let (maps, views): (Vec<Map>, Vec<MapView>) = rows.into_iter().map(view).unzip();

@@ -305,8 +305,8 @@ impl Total {
             Ok::<_, String>((entry.key.clone(), value))
         };
         let entries = self.entries.values().map(shown).collect::<Result<Vec<_>, _>>()?;
-        let kind = row.map_or("map", |(_, row)| row.kind);
-        Ok(MapView { name: name.clone(), kind, keyed: key.is_some(), set: *set, entries, show })
+        let (kind, measures) = row.map_or(("map", false), |(_, row)| (row.kind, row.measures));
+        Ok(MapView { name: name.clone(), kind, measures, keyed: key.is_some(), set: *set, entries, show })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::diag::plural;
 use crate::metrics::{Family, Kind, Point, Series, scaled};
 use crate::output::{Output, Source};
 use crate::protobuf::{Field, Message, fields};
@@ -334,7 +335,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         }
         Output::Lost { events } => {
             to.message(5, |to| {
-                to.bytes(1, format!("{events} events were lost").as_bytes());
+                to.bytes(1, plural(*events, "event was lost", "events were lost").as_bytes());
             });
             number(&mut to, "rbt.lost_events", *events);
         }

@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 
 use bitflags::bitflags;
 
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, plural};
 pub use crate::emit::ProgramType;
 use crate::emit::{Builder, Operand};
 use crate::settings::{Invocation, Mechanism, Settings};
@@ -356,7 +356,7 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     let n = given.len();
     given.try_into().map_err(|_| {
         let name = kind.name();
-        let message = format!("{name} takes {N} part{} after its name, {n} given", if N == 1 { "" } else { "s" });
+        let message = format!("{name} takes {} after its name, {n} given", plural(N, "part", "parts"));
         Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage()))
     })
 }
@@ -393,7 +393,8 @@ fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span)
     match placed {
         InstructionBoundary::Instruction | InstructionBoundary::Unknown => Ok(()),
         InstructionBoundary::Outside(size) => {
-            let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size} bytes"));
+            let size = plural(size, "byte", "bytes");
+            let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size}"));
             Err(d.help("an offset must be within the function, at the start of an instruction; --unsafe disables this check"))
         }
         InstructionBoundary::InsideInstruction => {

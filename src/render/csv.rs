@@ -1,6 +1,7 @@
 //! `-f csv`: one table, a row per number: entries of maps, fields of statistics, buckets, points of series; and a row per span and per text.
 //!
-//! Columns are the same for all rows, so that databases and spreadsheets read them. Control characters are escaped.
+//! Columns are the same for all rows, so that databases and spreadsheets read them. Control characters are escaped, and text
+//! cannot be a formula.
 
 use std::io;
 
@@ -94,7 +95,7 @@ impl Csv {
             text: span::values(span),
             ..Row::default()
         };
-        self.row(table, ["span", &String::from_utf8_lossy(&span.name)], &[span::track(span)], row)
+        self.row(table, ["span", &no_formula(String::from_utf8_lossy(&span.name).into_owned())], &[no_formula(span::track(span))], row)
     }
 
     fn counts(&self, table: &mut Writer<&mut Vec<u8>>, of: &Counts) -> io::Result<()> {
@@ -130,7 +131,9 @@ impl Csv {
             return fields.iter().try_for_each(|(name, value)| self.row(table, of, key, Row { field: (*name).into(), ..plain(value) }));
         }
         if let Value::Record(fields) = value {
-            return fields.iter().try_for_each(|(name, value)| self.row(table, of, key, Row { field: visible(name), ..plain(value) }));
+            return fields
+                .iter()
+                .try_for_each(|(name, value)| self.row(table, of, key, Row { field: no_formula(visible(name)), ..plain(value) }));
         }
         self.row(table, of, key, plain(value))
     }
@@ -159,7 +162,7 @@ impl Csv {
             table.write_field(key.get(at).map(String::as_str).unwrap_or_default())?;
         }
         let time = row.time.map(utc).unwrap_or_default();
-        table.write_record([time, row.field, number(row.from), number(row.to), row.value, row.text])?;
+        table.write_record([time, row.field, number(row.from), number(row.to), row.value, no_formula(row.text)])?;
         Ok(())
     }
 }
@@ -175,12 +178,27 @@ fn plain(value: &Value) -> Row {
     };
     match number {
         Some(value) => Row { value, ..Row::default() },
-        None => Row::text(cell(value)),
+        None => Row::text(lines(value)),
     }
 }
 
-/// A part of a key, or a text.
+/// A part of a key.
 fn cell(value: &Value) -> String {
+    no_formula(lines(value))
+}
+
+/// The start of a formula in spreadsheets, and the mark of text.
+const FORMULA: &[char] = &['=', '+', '-', '@', QUOTE];
+const QUOTE: char = '\'';
+
+/// Text that a spreadsheet does not run as a formula: a quote precedes it, as OWASP recommends. Numbers stay. Text that begins
+/// with a quote gets another, so that readers can remove one.
+fn no_formula(text: String) -> String {
+    if text.starts_with(FORMULA) && text.parse::<f64>().is_err() { format!("{QUOTE}{text}") } else { text }
+}
+
+/// A value as text in a line.
+fn lines(value: &Value) -> String {
     let text = shown(value);
     // the lines of a stack
     text.trim().lines().map(str::trim).collect::<Vec<_>>().join(";")

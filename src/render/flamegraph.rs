@@ -10,13 +10,13 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
 use super::heatmap_svg::{self, Panel};
-use super::stack_keys::{Kind, Name, Width, is_stacked, names, visible, weight};
+use super::stack_keys::{Kind, Name, Width, box_width, is_stacked, names, visible};
 use super::{Base, Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{MapView, Value};
 
-/// Why a map has no flame graph.
-const NO_PICTURE: &str = "no stacks with numbers, and no heat map";
+/// The title of a picture without a map.
+const NO_STACKS: &str = "[no stacks]";
 
 /// Creates the renderer whose stacks grow upward.
 pub fn flamegraph(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -103,14 +103,19 @@ impl Renderer for Pictures {
     fn render(&mut self, output: &Output, _: &mut Rendered) {
         let picture = if let Output::Map(view) = output { Picture::of(view) } else { None };
         if let (Some(picture), Output::Map(view)) = (picture, output) {
+            self.omitted.shows(view);
             self.maps.insert(view.name.clone(), picture);
         } else {
             self.omitted.add(output);
         }
     }
 
+    fn omitted_maps(&self) -> usize {
+        self.omitted.maps().count()
+    }
+
     fn omitted(&self) -> Option<String> {
-        self.omitted.message(NO_PICTURE)
+        self.omitted.message(", and no heat map")
     }
 
     fn uncompared(&self) -> Option<String> {
@@ -122,7 +127,7 @@ impl Renderer for Pictures {
         let compared = self.base.as_ref().and_then(|base| base.map()).map(String::from);
         let next = self.maps.keys().find(|name| compared.as_ref() != Some(name)).or(self.maps.keys().next()).cloned();
         let Some((name, picture)) = next.and_then(|name| self.maps.remove_entry(&name)) else {
-            return self.stacks("maps", Stacks::none(), to);
+            return heatmap_svg::draw(NO_STACKS, &self.of, &[], to);
         };
         match picture {
             Picture::Stacks(stacks) => self.stacks(&name, stacks, to),
@@ -171,15 +176,10 @@ impl Pictures {
 }
 
 impl Stacks {
-    /// A box that says that there are no stacks.
-    fn none() -> Self {
-        Self { lines: [("[no stacks]".into(), 1)].into(), kinds: BTreeMap::new(), width: Width::Samples }
-    }
-
     fn of(view: &MapView) -> Self {
         let (mut lines, mut kinds) = (BTreeMap::<String, u64>::new(), BTreeMap::new());
         for (key, value) in &view.entries {
-            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            let Some(n) = box_width(value) else { continue };
             let names = names(key);
             let line = folded_line(names.iter().map(|name| name.text.as_str()));
             for Name { text, kind } in names {
@@ -187,9 +187,6 @@ impl Stacks {
             }
             let sum = lines.entry(line).or_default();
             *sum = sum.saturating_add(n);
-        }
-        if lines.is_empty() {
-            return Self::none();
         }
         Self { lines, kinds, width: Width::of(view) }
     }

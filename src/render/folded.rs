@@ -3,7 +3,7 @@
 //!
 //! Equal lines (frames have no offsets here) are merged. All other output goes to standard error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::Reader;
 use crate::output::Output;
@@ -24,6 +24,8 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         trailer: options.trunc_trailer.clone().into_bytes(),
         visible: options.terminal,
         beside: options.beside,
+        maps: BTreeSet::new(),
+        omitted: BTreeSet::new(),
     })
 }
 
@@ -34,6 +36,10 @@ struct Folded {
     visible: bool,
     /// Another renderer prints everything but maps.
     beside: bool,
+    /// The maps whose lines were written.
+    maps: BTreeSet<String>,
+    /// Those that had no lines.
+    omitted: BTreeSet<String>,
 }
 
 impl Renderer for Folded {
@@ -61,13 +67,22 @@ impl Renderer for Folded {
         }
     }
 
+    fn omitted(&self) -> Option<String> {
+        let maps = self.maps.iter().cloned().collect::<Vec<_>>().join(", ");
+        (self.maps.len() > 1).then(|| format!("has no names of maps: a reader adds up the stacks of {maps}"))
+    }
+
+    fn omitted_maps(&self) -> usize {
+        self.omitted.difference(&self.maps).count()
+    }
+
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
         self.text.text(value, on_stderr(reader), to);
     }
 }
 
 impl Folded {
-    fn map(&self, view: &MapView, to: &mut Rendered) {
+    fn map(&mut self, view: &MapView, to: &mut Rendered) {
         let mut lines: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut left_out = 0;
         for (key, value) in &view.entries {
@@ -83,6 +98,11 @@ impl Folded {
         if left_out > 0 {
             let why = if view.keyed { "their values are not positive numbers" } else { "it has no key to fold" };
             to.err.extend_from_slice(format!("{}: {left_out} omitted from the folded stacks: {why}\n", view.name).as_bytes());
+        }
+        if !lines.is_empty() {
+            self.maps.insert(view.name.clone());
+        } else if !view.entries.is_empty() {
+            self.omitted.insert(view.name.clone());
         }
         for (line, n) in lines {
             to.out.extend_from_slice(&line);
@@ -145,7 +165,7 @@ mod tests {
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
-        let view = MapView { name: "@".into(), kind: "map", keyed, set: true, entries, show: ShowOptions::default() };
+        let view = MapView { name: "@".into(), kind: "map", measures: false, keyed, set: true, entries, show: ShowOptions::default() };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

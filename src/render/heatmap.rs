@@ -8,12 +8,12 @@ use crate::value::HeatMap;
 
 /// Width of a row's label in columns.
 const LABEL: usize = 16;
-/// Maximum number of rows; more are joined.
-const MOST_ROWS: usize = 40;
+/// Lines below the picture: the times and the legend.
+pub const LINES_BELOW: usize = 2;
 
 /// Appends the picture: rows, the times of the first and the last column, and the legend.
 pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
-    let Some(grid) = Grid::of(map, canvas.columns.saturating_sub(LABEL + 3).max(1)) else {
+    let Some(grid) = Grid::of(map, canvas.columns.saturating_sub(LABEL + 3).max(1), canvas.rows) else {
         to.extend_from_slice(b"<no data>\n");
         return;
     };
@@ -33,7 +33,11 @@ pub fn text(map: &HeatMap, canvas: Canvas, to: &mut Vec<u8>) {
     let room = (width + 1).saturating_sub(first.chars().count() + last.chars().count());
     let indent = " ".repeat(LABEL + 2);
     let times = if width > 1 && room > 1 { format!("{first}{}{last}", " ".repeat(room - 1)) } else { first };
-    lines += &format!("{indent}{times}\n{indent}{} per column, {}\n", spelled(grid.step), shades.legend());
+    let step = format!("{} per column, ", spelled(grid.step));
+    let (legend, wide) = shades.legend(canvas.columns.saturating_sub(step.len()));
+    // on a narrow terminal, the legend begins farther to the left
+    let before = " ".repeat(indent.len().min(canvas.columns.saturating_sub(step.len() + wide)));
+    lines += &format!("{indent}{times}\n{before}{step}{legend}\n");
     to.extend_from_slice(lines.as_bytes());
 }
 
@@ -53,7 +57,7 @@ pub struct Grid {
 
 impl Grid {
     /// Adjacent intervals and buckets are joined if the picture would be too large. None without values.
-    pub fn of(map: &HeatMap, most_columns: usize) -> Option<Self> {
+    pub fn of(map: &HeatMap, most_columns: usize, most_rows: usize) -> Option<Self> {
         let some = |at: &usize| map.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
         let buckets = map.columns.first()?.1.len();
         let (bottom, top) = ((0..buckets).find(some)?, (0..buckets).rfind(some)?);
@@ -63,7 +67,7 @@ impl Grid {
 
         let joined = |n: usize, most: usize| n.div_ceil(most.max(1)).max(1);
         let intervals = usize::try_from(newest - oldest).ok()?.saturating_add(1);
-        let (wide, high) = (joined(intervals, most_columns), joined(top - bottom + 1, MOST_ROWS));
+        let (wide, high) = (joined(intervals, most_columns), joined(top - bottom + 1, most_rows));
         let (columns, rows) = (intervals.div_ceil(wide), (top - bottom + 1).div_ceil(high));
         let mut cells = vec![vec![0u64; columns]; rows];
         for (at, counts) in &map.columns {
@@ -132,14 +136,19 @@ impl Shades {
         }
     }
 
-    /// `░ 1-3, █ 4-9`
-    fn legend(&self) -> String {
+    /// `░ 1-3, █ 4-9`, and its width; only the first and the last shade if all do not fit into this many columns.
+    fn legend(&self, columns: usize) -> (String, usize) {
         let ends = self.least.iter().skip(1).map(|next| next - 1).chain([self.most]);
         let one = |(level, (least, end)): (usize, (&u64, u64))| {
             let counts = if *least == end { least.to_string() } else { format!("{least}-{end}") };
-            format!("{} {counts}", self.paint(level + 1, 1))
+            (2 + counts.len(), format!("{} {counts}", self.paint(level + 1, 1)))
         };
-        self.least.iter().zip(ends).enumerate().map(one).collect::<Vec<_>>().join(", ")
+        let (widths, all): (Vec<usize>, Vec<String>) = self.least.iter().zip(ends).enumerate().map(one).unzip();
+        let wide = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        match (all.as_slice(), widths.as_slice()) {
+            ([first, _, .., last], [start, .., end]) if wide > columns => (format!("{first} ... {last}"), start + end + 5),
+            (all, _) => (all.join(", "), wide),
+        }
     }
 }
 
@@ -171,14 +180,16 @@ mod tests {
         String::from_utf8(to).unwrap()
     }
 
-    const PLAIN: Canvas = Canvas { columns: 80, utf8: false, colors: false };
+    const PLAIN: Canvas = Canvas { columns: 80, rows: 40, utf8: false, colors: false };
 
     #[test]
     fn greatest_values_are_on_top_and_gaps_stay() {
         let picture = shown(&[(10, &[0, 1, 100, 0, 0]), (11, &[0, 0, 0, 1, 0]), (14, &[0, 0, 9, 0, 0])], PLAIN);
         let lines: Vec<&str> = picture.lines().collect();
         assert_eq!(lines[..3], ["[2]              | .   |", "[1]              |@   +|", "[0]              |.    |"]);
-        assert_eq!(lines[4], "                  1 s per column, . 1-2, : 3-4, + 5-9, * 10-21, # 22-46, @ 47-100");
+        assert_eq!(lines[4], "                 1 s per column, . 1-2, : 3-4, + 5-9, * 10-21, # 22-46, @ 47-100");
+        let narrow = shown(&[(10, &[0, 1, 100, 0, 0]), (11, &[0, 0, 0, 1, 0])], Canvas { columns: 50, ..PLAIN });
+        assert_eq!(narrow.lines().last(), Some("                1 s per column, . 1-2 ... @ 47-100"));
         assert_eq!(shown(&[], PLAIN), "<no data>\n");
     }
 
@@ -201,7 +212,10 @@ mod tests {
         let mut to = Vec::new();
         text(&map, PLAIN, &mut to);
         let picture = String::from_utf8(to).unwrap();
-        assert!(picture.lines().count() <= MOST_ROWS + 2 && picture.contains("\n[2, 5) ") && picture.contains("\n(..., 2) "), "{picture}");
+        assert!(
+            picture.lines().count() <= PLAIN.rows + LINES_BELOW && picture.contains("\n[2, 5) ") && picture.contains("\n(..., 2) "),
+            "{picture}"
+        );
         assert!(picture.starts_with("[98, ...) "), "{picture}");
     }
 

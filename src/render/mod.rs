@@ -4,11 +4,12 @@
 //! and the calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and
 //! [`Value::Stack`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::diag::plural;
 use crate::host::Reader;
 use crate::output::{MESSAGE, Output};
 use crate::terminal::Canvas;
@@ -49,6 +50,8 @@ mod value_text;
 #[cfg(test)]
 mod tests;
 
+use stack_keys::{NoWidth, is_negative};
+
 pub use differences::DIFFERENCES;
 pub use series::utc;
 
@@ -81,6 +84,10 @@ pub trait Renderer {
     /// The maps that the format cannot show, after everything is written: once, by name.
     fn omitted(&self) -> Option<String> {
         None
+    }
+    /// The number of maps that the format cannot show.
+    fn omitted_maps(&self) -> usize {
+        0
     }
     /// The maps that could not be compared with [`RenderOptions::base`], after everything is written.
     fn uncompared(&self) -> Option<String> {
@@ -219,6 +226,8 @@ pub struct Format {
     pub timed: bool,
     /// It is useless unless it is complete: [`Renderer::finish`] completes it. Text output continues beside it.
     pub document: bool,
+    /// Its records are lines.
+    pub lines: bool,
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
     /// How several runs share one output.
@@ -246,13 +255,14 @@ const DOCUMENT: Format = Format {
     state: false,
     timed: false,
     document: true,
+    lines: false,
     compares: false,
     shared: Shared::No,
     make: text::make,
 };
 
 /// A stream: everything written so far is readable.
-const STREAM: Format = Format { document: false, ..DOCUMENT };
+const STREAM: Format = Format { document: false, lines: true, ..DOCUMENT };
 
 /// The default, for people.
 pub const TEXT: &str = "text";
@@ -278,7 +288,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "folded",
         endings: &[".folded"],
-        doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. All other output goes to standard error.",
+        doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. Lines do not name the map, so readers add up those of several maps. All other output goes to standard error.",
         make: folded::make,
         ..STREAM
     },
@@ -292,7 +302,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "csv",
         endings: &[".csv"],
-        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped.",
+        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. Text of keys, spans and lines that begins with =, +, -, @ or ' and is not a number has ' before it, so that spreadsheets do not run it as a formula.",
         make: csv::make,
         ..STREAM
     },
@@ -307,7 +317,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "flamegraph",
         endings: &[".svg"],
-        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches, and a picture of each heat map. Kernel functions are orange, interpreted functions green, other parts of the key gray, and functions of a library have a shade of red, yellow or violet by its name. Where widths are time (`print()` was told so, or the map's name ends in ns, us or ms), all is blue. A key with two stacks of a kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares.",
+        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches, and a picture of each heat map. Kernel functions are orange, interpreted functions green, other parts of the key gray, and functions of a library have a shade of red, yellow or violet by its name. Where widths are time (`print()` was told so, or the map's name ends in ns, us or ms), all is blue. Widths of `sum`, `avg`, `min` and `max` have the unit of the name, or else are called units; a caller's width is the sum of its callees' widths. The width of a distribution is its number of values. Stacks without a value above zero are not drawn. A key with two stacks of a kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares.",
         compares: true,
         make: flamegraph::flamegraph,
         ..DOCUMENT
@@ -338,6 +348,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".pftrace", ".perfetto-trace"],
         doc: "A timeline for Perfetto: spans, printed text as instants, and numbers and time series as counters. Messages go to standard error.",
         timed: true,
+        lines: false,
         make: perfetto::make,
         ..STREAM
     },
@@ -358,14 +369,13 @@ pub fn of_file(path: &Path) -> Option<&'static Format> {
     FORMATS.iter().filter_map(fits).max_by_key(|(length, _)| *length).map(|(_, format)| format)
 }
 
-/// Why a format of stacks does not show a map.
-const NO_STACKS: &str = "no stacks with numbers";
-
-/// The maps that a format cannot show.
+/// What a format of stacks cannot show.
 #[derive(Default)]
 struct Omitted {
-    /// Their names.
-    maps: BTreeSet<String>,
+    /// Maps, and the reasons.
+    maps: BTreeMap<String, NoWidth>,
+    /// Maps that are shown, and the number of their negative values, which are not.
+    shown: BTreeMap<String, usize>,
     spans: bool,
 }
 
@@ -374,22 +384,44 @@ impl Omitted {
         if let Output::Map(view) = output
             && !view.entries.is_empty()
         {
-            self.maps.insert(view.name.clone());
+            self.maps.insert(view.name.clone(), NoWidth::of(view));
         }
         self.spans |= matches!(output, Output::Span(_));
     }
 
-    /// For [`Renderer::omitted`].
-    fn message(&self, why: &str) -> Option<String> {
-        let maps = self.maps.iter().cloned().collect::<Vec<_>>().join(", ");
-        match (maps.is_empty(), self.spans) {
-            (true, false) => None,
-            (true, true) => Some("does not show spans".into()),
-            (false, false) => Some(format!("does not show {maps}: {why}")),
-            (false, true) => Some(format!("does not show spans, and {maps}: {why}")),
-        }
+    /// The map is shown.
+    fn shows(&mut self, view: &MapView) {
+        let negative = view.entries.iter().filter(|(_, value)| is_negative(value)).count();
+        self.shown.insert(view.name.clone(), negative);
+    }
+
+    /// The maps that are not shown, and why.
+    fn maps(&self) -> impl Iterator<Item = (&str, NoWidth)> {
+        // an earlier state of the map may be shown
+        self.maps.iter().filter(|(name, _)| !self.shown.contains_key(*name)).map(|(name, why)| (name.as_str(), *why))
+    }
+
+    /// For [`Renderer::omitted`]. `no_other`: what else the format could show of a map without stacks.
+    fn message(&self, no_other: &str) -> Option<String> {
+        let because = |reason: NoWidth, why: &str| {
+            let maps = self.maps().filter(|(_, of)| *of == reason).map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+            (!maps.is_empty()).then(|| format!("{maps}: {why}"))
+        };
+        let negative = self.shown.iter().filter(|(_, n)| **n > 0);
+        let negative = negative.map(|(name, n)| format!("{} of {name}", plural(*n, "negative value", "negative values")));
+        let parts = [
+            self.spans.then(|| "spans".into()),
+            because(NoWidth::NoStacks, &format!("no stacks with numbers{no_other}")),
+            because(NoWidth::Zero, "all values are zero"),
+            because(NoWidth::Negative, "no value is above zero, and widths cannot be negative"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().chain(negative).collect();
+        (!parts.is_empty()).then(|| format!("does not show {}", parts.join("; ")))
     }
 }
+
+/// Lines of a heat map in text besides its rows: the name, those below the picture, and an empty one.
+pub const HEAT_MAP_LINES: usize = 2 + heatmap::LINES_BELOW;
 
 /// Creates the renderer of text, for any format.
 pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {

@@ -10,6 +10,7 @@ use super::stack_keys::{self, KeyPart};
 use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
+use crate::diag::plural;
 use crate::host::Reader;
 use crate::output::Output;
 use crate::protobuf::Message;
@@ -104,6 +105,8 @@ const MOST_TRACKS: usize = 1 << 16;
 /// The maximum number of counters of a map, which is more lines than a reader can use.
 const MOST_COUNTERS: usize = 1000;
 
+const TOO_MANY_KEYS: &str = "it has too many keys; the first 1000 are counters";
+
 struct PerfettoRenderer {
     /// Renders everything but events.
     others: Box<dyn Renderer>,
@@ -171,10 +174,8 @@ impl Renderer for PerfettoRenderer {
             Output::End => {
                 self.name_processes(to);
                 if self.left_out > 0 {
-                    let told = format!(
-                        "note: perfetto leaves out {} spans and counters, because there are more than {MOST_TRACKS} tracks\n",
-                        self.left_out
-                    );
+                    let left_out = plural(self.left_out, "span or counter", "spans and counters");
+                    let told = format!("note: perfetto leaves out {left_out}, because there are more than {MOST_TRACKS} tracks\n");
                     to.err.extend_from_slice(told.as_bytes());
                 }
             }
@@ -191,6 +192,10 @@ impl Renderer for PerfettoRenderer {
                 to.err.extend_from_slice(&rendered.err);
             }
         }
+    }
+
+    fn omitted_maps(&self) -> usize {
+        self.told.values().filter(|why| **why != TOO_MANY_KEYS).count()
     }
 
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
@@ -240,7 +245,7 @@ impl PerfettoRenderer {
         let entries = if why.is_some() { &[][..] } else { &view.entries };
         for (number, (key, value)) in entries.iter().enumerate() {
             if number >= MOST_COUNTERS {
-                why = Some("it has too many keys; the first 1000 are counters");
+                why = Some(TOO_MANY_KEYS);
                 break;
             }
             let mut name = view.name.clone().into_bytes();

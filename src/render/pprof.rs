@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::stack_keys::{BETWEEN, KeyPart, Width, frame, is_stacked, parts, shown, visible, weight};
-use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
+use super::stack_keys::{BETWEEN, KeyPart, Width, box_width, frame, is_stacked, parts, shown, visible};
+use super::{Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::protobuf::Message;
 use crate::value::{Frame, MapView, Stack, Value};
@@ -94,14 +94,19 @@ impl Renderer for Pprof {
         if let Output::Map(view) = output
             && is_stacked(view)
         {
+            self.omitted.shows(view);
             self.map(view);
         } else {
             self.omitted.add(output);
         }
     }
 
+    fn omitted_maps(&self) -> usize {
+        self.omitted.maps().count()
+    }
+
     fn omitted(&self) -> Option<String> {
-        self.omitted.message(NO_STACKS)
+        self.omitted.message("")
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -164,7 +169,7 @@ impl Pprof {
         // the last printed state of each map counts
         self.samples.retain(|sample| sample.map != map);
         for (key, value) in &view.entries {
-            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            let Some(n) = box_width(value) else { continue };
             let (mut labels, mut others) = (Message::default(), 0);
             let first = self.stacks.len();
             for part in parts(key) {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::stack_keys::{Kind, Name, Width, is_stacked, names, visible, weight};
-use super::{NO_STACKS, Omitted, RenderOptions, Rendered, Renderer};
+use super::stack_keys::{Kind, Name, Width, box_width, is_stacked, names, visible};
+use super::{Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::value::{MapView, Value};
 
@@ -65,14 +65,19 @@ impl Renderer for Speedscope {
         if let Output::Map(view) = output
             && is_stacked(view)
         {
+            self.omitted.shows(view);
             self.map(view);
         } else {
             self.omitted.add(output);
         }
     }
 
+    fn omitted_maps(&self) -> usize {
+        self.omitted.maps().count()
+    }
+
     fn omitted(&self) -> Option<String> {
-        self.omitted.message(NO_STACKS)
+        self.omitted.message("")
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -92,12 +97,12 @@ impl Speedscope {
     fn map(&mut self, view: &MapView) {
         let (mut samples, mut weights) = (Vec::new(), Vec::new());
         for (key, value) in &view.entries {
-            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            let Some(n) = box_width(value) else { continue };
             samples.push(self.sample(key));
             weights.push(n);
         }
         let width = Width::of(view);
-        let unit = if width == Width::Samples { "none" } else { width.unit() };
+        let unit = if matches!(width, Width::Samples | Width::Values) { "none" } else { width.unit() };
         let end_value = weights.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
         let name = view.name.clone();
         // the last printed state of each map counts

@@ -79,6 +79,8 @@ pub enum Width {
     Bytes,
     /// Time, in this unit.
     Time(TimeUnit),
+    /// Values without a known unit.
+    Values,
 }
 
 /// Units of time.
@@ -94,12 +96,15 @@ pub enum TimeUnit {
 
 impl Width {
     /// The unit of a map: the one given to `print()`, or else by the last word of its name, as in `@us` and
-    /// `@read_bytes`.
+    /// `@read_bytes`. The width of a distribution is the number of its values.
     pub fn of(view: &MapView) -> Self {
+        let measured = |value: &Value| value.number().is_some() || matches!(value, Value::Avg(_));
+        if view.entries.iter().any(|(_, value)| !measured(value)) {
+            return Width::Samples;
+        }
         match view.show.unit {
             Some(Unit::Duration) => return Width::Time(TimeUnit::Nano),
             Some(Unit::Size) => return Width::Bytes,
-            None if view.entries.iter().any(|(_, value)| value.number().is_none()) => return Width::Samples,
             None => {}
         }
         match view.name.trim_start_matches('@').rsplit('_').next().unwrap_or_default() {
@@ -107,6 +112,7 @@ impl Width {
             "us" | "usecs" => Width::Time(TimeUnit::Micro),
             "ms" | "msecs" => Width::Time(TimeUnit::Milli),
             "bytes" => Width::Bytes,
+            _ if view.measures => Width::Values,
             _ => Width::Samples,
         }
     }
@@ -115,6 +121,8 @@ impl Width {
     pub fn unit(self) -> &'static str {
         match self {
             Width::Samples => "samples",
+            // of whatever the script measures
+            Width::Values => "units",
             Width::Bytes => "bytes",
             Width::Time(TimeUnit::Nano) => "nanoseconds",
             Width::Time(TimeUnit::Micro) => "microseconds",
@@ -266,12 +274,47 @@ pub fn shown(value: &Value) -> String {
     String::from_utf8_lossy(&shown).into_owned()
 }
 
-/// Can the map be shown as stacks?
+/// Can the map be shown as stacks? One of them must have a width.
 pub fn is_stacked(view: &MapView) -> bool {
-    view.keyed && view.entries.iter().any(|(key, value)| has_stack(key) && weight(value).is_some())
+    view.keyed && view.entries.iter().any(|(key, value)| has_stack(key) && box_width(value).is_some())
 }
 
-/// The width of the line's box. For a distribution, the number of its values.
+/// Why a map with stacks in its keys cannot be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoWidth {
+    /// No key has a stack, or no value is a number.
+    NoStacks,
+    /// All values are zero.
+    Zero,
+    /// The values are negative, or some are and the others are zero.
+    Negative,
+}
+
+impl NoWidth {
+    /// The reason for a map that is not [`is_stacked`].
+    pub fn of(view: &MapView) -> Self {
+        let values = view.entries.iter().filter(|(key, _)| view.keyed && has_stack(key)).map(|(_, value)| value);
+        let reason = |value: &Value| match weight(value) {
+            Some(_) => NoWidth::Zero,
+            None if is_negative(value) => NoWidth::Negative,
+            None => NoWidth::NoStacks,
+        };
+        values.map(reason).max().unwrap_or(NoWidth::NoStacks)
+    }
+}
+
+/// Is it a number below zero, which no box can have as its width?
+pub fn is_negative(value: &Value) -> bool {
+    let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
+    number.is_some_and(|n| n < 0)
+}
+
+/// The width of the line's box, which is above zero.
+pub fn box_width(value: &Value) -> Option<u64> {
+    weight(value).filter(|n| *n > 0)
+}
+
+/// The number of a value that is not negative. For a distribution, the number of its values.
 pub fn weight(value: &Value) -> Option<u64> {
     let above_zero = |value: &Value| value.number().and_then(|n| u64::try_from(n).ok());
     if let Value::Hist(h) = value {

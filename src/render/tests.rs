@@ -42,7 +42,7 @@ fn s(text: &str) -> Value {
 
 fn map(name: &str, kind: &'static str, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
-    MapView { name: name.into(), kind, keyed, set: true, entries, show: ShowOptions::default() }
+    MapView { name: name.into(), kind, measures: false, keyed, set: true, entries, show: ShowOptions::default() }
 }
 
 fn stats(count: u64, total: i64) -> Stats {
@@ -541,7 +541,15 @@ fn a_terminal_gets_no_control_characters_of_values() {
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
-    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, set: true, entries, show: ShowOptions::default() });
+    let map = Output::Map(MapView {
+        name: "@".into(),
+        kind: "map",
+        measures: false,
+        keyed: true,
+        set: true,
+        entries,
+        show: ShowOptions::default(),
+    });
     let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };
     let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
     assert_eq!(shown(&at_terminal, &Output::Value(text())), "\\x1b[31m\\n::x\n");

@@ -1,5 +1,6 @@
 //! The commands of the prompt, which begin with a colon.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::scan::tag;
 use super::shapes::{is_type, printed, shape};
 use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
-use crate::diag::{Source, Span, nearest};
+use crate::diag::{Source, Span, nearest, plural};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
 use crate::frontend::entry::{EntryContext, Text};
@@ -249,7 +250,7 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
     let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<19}", "defined"), source.text.as_str()));
     let running = prompt.running.iter().map(|r| {
         let state = if r.paused { "paused" } else { "runs" };
-        (format!("[{}] {state:<6} {:>5} probe{}", r.number, r.probes, if r.probes == 1 { " " } else { "s" }), r.text.as_str())
+        (format!("[{}] {state:<6} {:>12}", r.number, plural(r.probes, "probe ", "probes")), r.text.as_str())
     });
     let columns = if prompt.person { terminal::size(std::io::stdout()).1 } else { usize::MAX };
     for (head, text) in defined.chain(running) {
@@ -317,7 +318,7 @@ fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
         prompt.say("there are no maps\n");
     }
     for map in maps {
-        let entries = if map.key.is_some() { format!("  at most {} entries", map.max_entries) } else { String::new() };
+        let entries = if map.key.is_some() { format!("  at most {}", plural(map.max_entries, "entry", "entries")) } else { String::new() };
         prompt.say(&format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }));
     }
     Ok(Next::Go)
@@ -527,18 +528,27 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
         if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is not overwritten; give another name") } else { failure }
     })?;
     let n = prompt.running.len() + prompt.world.definitions.borrow().len();
-    prompt.say(&format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }));
+    prompt.say(&format!("{} written to {file}\n", plural(n, "entry", "entries")));
     Ok(Next::Go)
 }
 
 fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
-    let (file, map) = match text.rsplit_once(char::is_whitespace) {
-        Some((file, map)) if map.starts_with('@') => (file.trim(), Some(prompt.map(map)?)),
-        _ => (text, None),
+    let usage = |message: String| Failure::new(message).code("usage");
+    let words = shlex::split(text).ok_or_else(|| usage(format!("unbalanced quotes in `{text}`")))?;
+    let (file, map) = match words.as_slice() {
+        [] => return Err(wanted("a file", ":write run.html, or :write stacks.speedscope.json @")),
+        [file] => (file.as_str(), None),
+        [file, map] if map.starts_with('@') => (file.as_str(), Some(prompt.map(map)?)),
+        [file, map] if prompt.map(&format!("@{map}")).is_ok() => {
+            return Err(usage(format!("`{map}` is not a map")).help(format!("the map is @{map}: `:write {} @{map}`", quoted(file))));
+        }
+        [words @ .., last] => {
+            let (names, map) =
+                if last.starts_with('@') { (words.join(" "), format!(" {last}")) } else { (words.join(" ") + " " + last, String::new()) };
+            return Err(usage("`:write` takes a file and perhaps a map".into())
+                .help(format!("a name with spaces is in quotes: `:write {}{map}`", quoted(&names))));
+        }
     };
-    if file.is_empty() {
-        return Err(wanted("a file", ":write run.html, or :write stacks.speedscope.json @"));
-    }
     let maps = map.map_or_else(|| prompt.world.maps(), |map| vec![map]);
     if maps.is_empty() {
         prompt.say("there are no maps\n");
@@ -554,10 +564,21 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let mut outputs = Outputs::only(Path::new(file), &options)?;
     let statements: String = maps.iter().map(|map| printing(map, None)).collect();
     plainly(&prompt.render(&statements, &mut outputs)?);
+    let (omitted, why) = outputs.omitted();
+    let written = maps.len().saturating_sub(omitted);
+    if written == 0 {
+        // the file remains as it was
+        let failure = Failure::new(why.unwrap_or_else(|| "there is nothing to write".into())).code("not-written");
+        return Err(failure.help("other formats show every map: name the file .html, .csv or .json"));
+    }
     outputs.finish()?;
-    let n = maps.len();
-    prompt.say(&format!("{n} map{} written to {file}\n", if n == 1 { "" } else { "s" }));
+    prompt.say(&format!("{} written to {file}\n", plural(written, "map", "maps")));
     Ok(Next::Go)
+}
+
+/// A name as a word of a command.
+fn quoted(name: &str) -> String {
+    shlex::try_quote(name).map_or_else(|_| name.into(), Cow::into_owned)
 }
 
 /// Combines several scripts into one: for each the C part first, then settings, which a script has in one block, and

@@ -19,8 +19,7 @@ use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
 
 use crate::cli::{Run, nothing_to_run};
 use crate::codegen::Compiled;
-use crate::diag::plain_lines;
-use crate::diag::{Diagnostics, Source};
+use crate::diag::{Diagnostics, Source, plain_lines, plural};
 use crate::emit::Dumps;
 use crate::failure::Failure;
 use crate::frontend::entry::{Entry, EntryContext, Text, warn};
@@ -479,8 +478,7 @@ impl Prompt {
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
         let announce = move |probes: u64| match (quiet || once, probes) {
             (true, _) | (_, 0) => String::new(),
-            (false, 1) => format!("{label} 1 probe\n"),
-            (false, n) => format!("{label} {n} probes\n"),
+            (false, n) => format!("{label} {}\n", plural(n, "probe", "probes")),
         };
         let gone = match settings.pid {
             _ if !self.person || once => String::new(),

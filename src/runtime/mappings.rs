@@ -16,7 +16,7 @@ use super::jit_dump::JitDump;
 use super::mmap_events::Event;
 use super::mmap_reader::MmapReader;
 use super::proc_maps::{Line, hold, is_at};
-use crate::diag::plain;
+use crate::diag::{plain, plural};
 use crate::input;
 
 /// A mapped file, stored once for all processes.
@@ -348,7 +348,7 @@ impl Mappings {
             _ if self.reader.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
             (0, 0) => "they ended before rbt could read their mappings".to_owned(),
             (0, _) => "rbt discarded their mappings, because many processes have ended since".to_owned(),
-            (lost, _) => format!("processes mapped code faster than rbt could record it ({lost} mappings lost)"),
+            (lost, _) => format!("processes mapped code faster than rbt could record it ({} lost)", plural(lost, "mapping", "mappings")),
         };
         let count = self.unnamed;
         let addresses = match count {

@@ -22,8 +22,8 @@ type Entries = (Vec<u8>, Vec<u8>);
 
 /// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
-    let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
-    Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
+    let (kind, measures) = if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { ("map", false) };
+    Ok(MapView { name: map.name.clone(), kind, measures, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
 }
 
 /// The same without loss.

@@ -2,6 +2,7 @@
 
 use super::context::RunContext;
 use super::watch::Stream;
+use crate::diag::plural;
 use crate::host::Host;
 
 /// Draws the screen if it is time to, or if its size has changed. True if the run is to end.
@@ -25,7 +26,10 @@ pub(super) fn end(context: &mut RunContext) {
     let Some(watch) = context.watch.take() else { return };
     let (lines, dropped) = watch.end();
     if dropped > 0 {
-        context.warn(&format!("note: {dropped} earlier lines of output are not repeated; -o FILE keeps all"));
+        context.warn(&format!(
+            "note: {} not repeated; -o FILE keeps all",
+            plural(dropped, "earlier line of output is", "earlier lines of output are")
+        ));
     }
     let mut before = None;
     for (stream, line) in lines {

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::load::MapFd;
 use super::maps;
 use crate::codegen::artifact::{AttachSite, Manifest};
+use crate::diag::plural;
 use crate::probes::{Attach, syscall};
 use crate::system::{Function, TargetInfo, kernel::noreturn};
 
@@ -55,7 +56,7 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
                 None => "no process has that file mapped now".into(),
             },
             Users { here: n, .. } => {
-                let have = if n == 1 { "1 process has".into() } else { format!("{n} processes have") };
+                let have = plural(n, "process has", "processes have");
                 let how = if marker { "; some programs must enable their markers first" } else { "" };
                 format!("{have} that file mapped, but did not reach the probe{how}")
             }

@@ -9,12 +9,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::codegen::artifact::Manifest;
-use crate::diag::plain;
+use crate::diag::{plain, plural};
 use crate::output::Output;
-use crate::render::{self, RenderOptions, Rendered, Renderer};
+use crate::render::{self, RenderOptions, Rendered};
 use crate::terminal::screen::{Screen, key, shares};
 use crate::terminal::{self, Canvas};
-use crate::value::{MapView, PICTURES};
+use crate::value::{MapView, PICTURES, ShowOptions, Value};
 
 /// Maximum number of lines that are kept until the end; earlier ones are dropped.
 const MOST_LINES: usize = 10_000;
@@ -124,42 +124,154 @@ impl Watch {
         let (rows, columns) = self.size;
         let colors = self.wanted.options.canvas.colors;
         let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.wanted.options.clone() };
-        let Some(mut text) = render::FORMATS.first().map(|text| (text.make)(&options)) else { return Ok(()) };
-        let room = rows.saturating_sub(2);
-        let mut blocks: Vec<Vec<String>> = views.into_iter().filter_map(|view| block(view, room, &mut *text)).collect();
-        let below: Vec<String> = self.lines.iter().rev().take(room).map(|(_, line)| line.trim_end().to_string()).rev().collect();
-        blocks.push(below);
+        // the title, what is left out, and the line of the cursor
+        let room = rows.saturating_sub(3);
+        let mut blocks: Vec<Block> = views.into_iter().filter_map(|view| Block::of_map(view, room, &options)).collect();
+        blocks.push(Block::of_output(self.lines.iter().rev().take(room).map(|(_, line)| line.trim_end().to_string()).rev().collect()));
 
-        let needs: Vec<usize> = blocks.iter().map(Vec::len).collect();
-        let given = shares(&needs, room);
-        let cut = blocks.iter().zip(given).flat_map(|(lines, given)| {
-            // the greatest values are at the end, under the name if it is on a separate line
-            let named = lines.first().is_some_and(|line| line.ends_with(':'));
-            let head = usize::from(named && lines.len() > given && given > 1);
-            let tail = lines.len().saturating_sub(given.saturating_sub(head));
-            lines.iter().take(head).chain(lines.iter().skip(tail))
-        });
+        let given = fitting(&blocks, room);
+        let (mut shown, mut left_out) = (Vec::new(), Vec::new());
+        for (block, given) in blocks.into_iter().zip(given) {
+            block.show(given, &options, &mut shown, &mut left_out);
+        }
         let how = if self.keys { "press q to end" } else { "press Ctrl-C to end" };
         let title = format!("{}   {} s   {how}", plain(&self.wanted.title), self.since.elapsed().as_secs());
-        let lines = [title.as_str(), ""].into_iter().chain(cut.map(String::as_str)).take(rows.saturating_sub(1));
+        let left_out = if left_out.is_empty() { String::new() } else { format!("not shown: {}", left_out.join(", ")) };
+        let lines = [title.as_str(), left_out.as_str()].into_iter().chain(shown.iter().map(String::as_str)).take(rows.saturating_sub(1));
         self.screen.show(lines, columns)
     }
 }
 
-/// The lines of a map, followed by an empty line. None if there is nothing to show.
-fn block(mut view: MapView, room: usize, text: &mut dyn Renderer) -> Option<Vec<String>> {
-    if !view.set || !view.is_result() {
-        return None;
+/// Divides the room among blocks. One that would get less than its least part gets nothing; those that need most go first.
+fn fitting(blocks: &[Block], room: usize) -> Vec<usize> {
+    let mut needs: Vec<usize> = blocks.iter().map(|block| block.lines.len()).collect();
+    loop {
+        let given = shares(&needs, room);
+        let lacks = |at: &usize| needs.get(*at).is_some_and(|need| *need > 0) && given.get(*at) < blocks.get(*at).map(|block| &block.least);
+        let widest = (0..blocks.len()).filter(lacks).max_by_key(|at| blocks.get(*at).map(|block| block.least));
+        match widest.and_then(|at| needs.get_mut(at)) {
+            Some(need) => *need = 0,
+            None => return given,
+        }
     }
-    if !PICTURES.contains(&view.kind) {
-        view.show.top = Some(room.max(1) as u64);
+}
+
+/// What is shown of a map, or of the output.
+struct Block {
+    /// None for the output.
+    view: Option<MapView>,
+    /// All lines; those of a map end with an empty one.
+    lines: Vec<String>,
+    /// The number of entries in them.
+    entries: usize,
+    /// The number of lines that name what follows.
+    head: usize,
+    /// The least number of lines that show something.
+    least: usize,
+}
+
+impl Block {
+    fn of_output(lines: Vec<String>) -> Self {
+        Self { view: None, lines, entries: 0, head: 0, least: 1 }
     }
-    let mut rendered = Rendered::default();
-    text.render(&Output::Map(view), &mut rendered);
-    let mut lines: Vec<String> = String::from_utf8_lossy(&rendered.out).lines().map(String::from).collect();
+
+    /// None if there is nothing to show.
+    fn of_map(mut view: MapView, room: usize, options: &RenderOptions) -> Option<Self> {
+        if !view.set || !view.is_result() {
+            return None;
+        }
+        let is_picture = PICTURES.contains(&view.kind);
+        if !is_picture {
+            view.show.top = Some(room.max(1) as u64);
+        }
+        let entries = if is_picture { view.entries.len() } else { view.entries.len().min(room.max(1)) };
+        let lines = rendered(&view, options);
+        let named = lines.first().is_some_and(|line| line.ends_with(':'));
+        // the names of columns
+        let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
+        let head = usize::from(named) + usize::from(columns);
+        let least = if is_heat(&view) { render::HEAT_MAP_LINES } else { head + 1 };
+        Some(Self { view: Some(view), lines, entries, head, least })
+    }
+
+    /// Appends what fits into this many lines, and notes what is left out.
+    fn show(self, given: usize, options: &RenderOptions, shown: &mut Vec<String>, left_out: &mut Vec<String>) {
+        let Some(view) = &self.view else {
+            // the latest lines
+            shown.extend(self.lines.into_iter().rev().take(given).rev());
+            return;
+        };
+        let name = plain(&view.name);
+        if given == 0 {
+            left_out.push(name);
+        } else if self.lines.len() <= given + 1 {
+            if self.entries < view.entries.len() {
+                left_out.push(format!("{} of {name}", plural(view.entries.len() - self.entries, "key", "keys")));
+            }
+            // the empty line may be missing
+            shown.extend(self.lines.into_iter().take(given));
+        } else if is_heat(view) {
+            let entries = view.entries.len();
+            // a picture of two rows shows more than nothing
+            let most = (given / (render::HEAT_MAP_LINES + 1)).clamp(1, entries.max(1));
+            let canvas = Canvas { rows: (given / most).saturating_sub(render::HEAT_MAP_LINES - 1).max(1), ..options.canvas };
+            let show = ShowOptions { top: Some(most as u64), ..view.show.clone() };
+            let fewer = MapView { show, ..view.clone() };
+            shown.extend(rendered(&fewer, &RenderOptions { canvas, ..options.clone() }).into_iter().take(given));
+            if most < entries {
+                left_out.push(format!("{} of {name}", plural(entries - most, "key", "keys")));
+            }
+        } else if PICTURES.contains(&view.kind) {
+            self.show_pictures(given, &name, shown, left_out);
+        } else {
+            // the greatest values are at the end
+            let rows = given.saturating_sub(self.head).max(1);
+            let lines = self.lines.len().saturating_sub(1 + self.head);
+            let cut = lines.saturating_sub(rows);
+            // the lines of a stack belong to one key
+            left_out.push(match lines == self.entries {
+                true => format!("{} of {name}", plural(view.entries.len().saturating_sub(rows), "key", "keys")),
+                false => format!("{} of {name}", plural(cut, "line", "lines")),
+            });
+            let values = self.lines.iter().skip(self.head + cut).take(rows);
+            shown.extend(self.lines.iter().take(self.head).chain(values).cloned());
+        }
+    }
+
+    /// Histograms and series: the last entries that fit, or the last rows of the last one.
+    fn show_pictures(&self, given: usize, name: &str, shown: &mut Vec<String>, left_out: &mut Vec<String>) {
+        let entries: Vec<&[String]> = self.lines.split(String::is_empty).filter(|lines| !lines.is_empty()).collect();
+        let (mut first, mut room) = (entries.len(), given + 1);
+        while let Some(entry) = first.checked_sub(1).and_then(|at| entries.get(at)).filter(|entry| entry.len() < room) {
+            (first, room) = (first - 1, room - entry.len() - 1);
+        }
+        let whole = entries.get(first..).unwrap_or_default();
+        if let (true, Some([head, rows @ ..])) = (whole.is_empty(), entries.last()) {
+            let cut = rows.len().saturating_sub(given.saturating_sub(1));
+            shown.extend([head].into_iter().chain(rows.iter().skip(cut)).cloned());
+            left_out.push(format!("{} of {name}", plural(cut, "row", "rows")));
+            first = first.saturating_sub(1);
+        }
+        let lines = whole.iter().flat_map(|entry| entry.iter().cloned().chain([String::new()]));
+        shown.extend(lines.take(given));
+        if first > 0 {
+            left_out.push(format!("{} of {name}", plural(first, "key", "keys")));
+        }
+    }
+}
+
+fn is_heat(view: &MapView) -> bool {
+    view.entries.iter().any(|(_, value)| matches!(value, Value::HeatMap(_)))
+}
+
+/// The lines of a map, followed by an empty line.
+fn rendered(view: &MapView, options: &RenderOptions) -> Vec<String> {
+    let mut to = Rendered::default();
+    render::text(options).render(&Output::Map(view.clone()), &mut to);
+    let mut lines: Vec<String> = String::from_utf8_lossy(&to.out).lines().map(String::from).collect();
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
     }
     lines.push(String::new());
-    Some(lines)
+    lines
 }

@@ -10,7 +10,7 @@ use super::fold;
 use super::hir::{Expr, ExprKind};
 use super::types::in_space;
 use crate::builtins::memory::shown_member;
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, plural};
 use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::NoLocation;
@@ -131,7 +131,7 @@ impl BodyChecker<'_> {
                 Expr { span, ..tuple_element(base, &elems, index) }
             }
             Type::Tuple(elems) => {
-                let message = format!("{} has {} elements, numbered from 0", base.ty, elems.len());
+                let message = format!("{} has {}, numbered from 0", base.ty, plural(elems.len(), "element", "elements"));
                 self.fail("out-of-bounds", span, message)
             }
             Type::Int(_) if fold::is_literal(&base) => {
@@ -154,7 +154,7 @@ impl BodyChecker<'_> {
             let byte = usize::try_from(i).ok().and_then(|i| if i == text.len() { Some(0) } else { text.get(i).copied() });
             return match byte {
                 Some(b) => fold::signed(i64::from(b as i8), span),
-                None => self.fail("out-of-bounds", index.span, format!("the string has {} bytes", text.len())),
+                None => self.fail("out-of-bounds", index.span, format!("the string has {}", plural(text.len(), "byte", "bytes"))),
             };
         }
         if index.ty == Type::Void || base.ty == Type::Void {

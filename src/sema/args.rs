@@ -8,7 +8,7 @@ use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, ArgInfo, Builtin, Lit, MapArg, Param};
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, plural};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::Feature;
 use crate::system::binary::string_layouts;
@@ -358,5 +358,5 @@ fn signature(row: &Builtin) -> String {
 }
 
 fn count(n: usize) -> String {
-    if n == 1 { "1 argument".into() } else { format!("{n} arguments") }
+    plural(n, "argument", "arguments")
 }

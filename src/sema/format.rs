@@ -8,7 +8,7 @@ use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::Builtin;
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, plural};
 use crate::render::format;
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
@@ -29,8 +29,8 @@ impl BodyChecker<'_> {
         let wanted = format::specs(&pieces).count();
         let have = given.facts.len() - at - 1;
         if wanted != have {
-            let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-            let message = format!("the format of {} has {}, {} given", row.name, plural(wanted, "conversion"), plural(have, "argument"));
+            let (conversions, arguments) = (plural(wanted, "conversion", "conversions"), plural(have, "argument", "arguments"));
+            let message = format!("the format of {} has {conversions}, {arguments} given", row.name);
             let place = if have > wanted { given.facts.get(at + 1 + wanted).map_or(span, |f| f.span) } else { fact.span };
             return self.error("format", place, message);
         }

@@ -13,7 +13,7 @@ use super::stmt::ends;
 use super::types::{InferredType, WeakSign};
 use crate::builtins::Lower;
 use crate::builtins::options::ScriptOption;
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, plural};
 use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
 use crate::types::{Space, Type};
@@ -109,9 +109,8 @@ impl BodyChecker<'_> {
             });
         }
         if values.len() != f.params.len() {
-            let (want, have) = (f.params.len(), values.len());
-            let s = if want == 1 { "" } else { "s" };
-            let d = Diagnostic::error("arity", span, format!("{} takes {want} argument{s}, {have} given", f.name.name));
+            let (want, have) = (plural(f.params.len(), "argument", "arguments"), values.len());
+            let d = Diagnostic::error("arity", span, format!("{} takes {want}, {have} given", f.name.name));
             self.report(d.related(f.name.span, "defined here"));
             return poison(span);
         }

@@ -37,6 +37,8 @@ pub fn paint(text: &str, style: Style, color: bool) -> String {
 pub struct Canvas {
     /// Number of columns in a line.
     pub columns: usize,
+    /// Maximum number of rows of a picture, without what explains it.
+    pub rows: usize,
     /// Are characters beyond ASCII displayed?
     pub utf8: bool,
     /// Are there 256 colors?
@@ -45,13 +47,15 @@ pub struct Canvas {
 
 impl Default for Canvas {
     fn default() -> Self {
-        Self { columns: USUAL_COLUMNS, utf8: false, colors: false }
+        Self { columns: USUAL_COLUMNS, rows: MOST_ROWS, utf8: false, colors: false }
     }
 }
 
 /// For a terminal of unknown size, and for output elsewhere.
 const USUAL_COLUMNS: usize = 80;
 const USUAL_ROWS: usize = 24;
+/// Maximum number of rows of a picture; more are joined.
+const MOST_ROWS: usize = 40;
 
 impl Canvas {
     /// The canvas of `out`. `color`: use colors if supported.
@@ -60,7 +64,7 @@ impl Canvas {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().map(named).find(|value| !value.is_empty()).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
         let colors = color && (named("TERM").contains("256color") || !named("COLORTERM").is_empty());
-        Self { columns: size(out).1, utf8: locale.contains("utf-8") || locale.contains("utf8"), colors }
+        Self { columns: size(out).1, rows: MOST_ROWS, utf8: locale.contains("utf-8") || locale.contains("utf8"), colors }
     }
 }
 

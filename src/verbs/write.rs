@@ -3,6 +3,7 @@
 use super::VerbArgs;
 use super::composed::{ComposedScript, Part, Word};
 use super::probe::{Probe, probes};
+use crate::diag::plural;
 use crate::failure::Failure;
 
 /// A script under construction.
@@ -228,8 +229,7 @@ fn agree(format: &str, values: usize) -> Result<(), Failure> {
 fn counted(n: usize, what: &str) -> String {
     match n {
         0 => format!("no {what}"),
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
+        n => plural(n, what, &format!("{what}s")),
     }
 }
 
@@ -325,7 +325,13 @@ type WriteFn = fn(&mut Script);
 const TIMELINES: &[(&str, WriteFn)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
 pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let mut calls = false;
     for (word, text) in asked.words.iter().enumerate() {
+        // the spans of a second probe would nest in those of the first
+        if asked.words.iter().take(word).any(|before| before == text) {
+            continue;
+        }
+        calls |= text != SCHEDULING;
         if let Some((_, write)) = TIMELINES.iter().find(|(name, _)| name == text) {
             if asked.has("if") && text == SCHEDULING {
                 return Err(Failure::new("rbt timeline: --if does not apply to sched, which shows all threads")
@@ -348,8 +354,24 @@ pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Fail
             script.put(&format!("  span_end({name});\n}}\n\n"));
         }
     }
+    if calls {
+        script.put(THREAD_END);
+    }
     script.stop(asked)
 }
+
+/// The calls in which a thread ends do not return: exit(2), and any call of a thread that is killed. A thread that calls execve(2)
+/// gets the ID of the process's first thread.
+const THREAD_END: &str = "\
+tracepoint:sched:sched_process_exit {
+  span_end();
+}
+
+tracepoint:sched:sched_process_exec /args.old_pid != args.pid/ {
+  span_end_on(args.old_pid);
+}
+
+";
 
 fn system_calls(script: &mut Script) {
     script.put("tracepoint:raw_syscalls:sys_enter");

@@ -127,8 +127,15 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         ..Frame::default()
     };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false).into(), frame(true).into()] });
-    let map =
-        |name: &str, keyed, entries| MapView { name: name.into(), kind: "map", keyed, set: true, entries, show: ShowOptions::default() };
+    let map = |name: &str, keyed, entries| MapView {
+        name: name.into(),
+        kind: "map",
+        measures: false,
+        keyed,
+        set: true,
+        entries,
+        show: ShowOptions::default(),
+    };
     let span = |phase| Span {
         phase,
         track: Track::Named(name.to_vec()),

@@ -85,7 +85,8 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "output",
             letter: Some('o'),
             help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
-            more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error",
+            more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error. - is \
+                   standard output",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 d.run.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);

@@ -12,8 +12,9 @@ use serde_json::{Value as Json, json};
 use super::escape::escaped;
 use super::flamegraph::{self, folded_line};
 use super::frame_tree::{self, Merged};
+use super::heatmap::Grid;
 use super::order::{arrange, divide};
-use super::stack_keys::{Kind, Name, TimeUnit, Width, is_stacked, names, shown, visible, weight};
+use super::stack_keys::{Kind, Name, TimeUnit, Width, box_width, is_stacked, names, shown, visible};
 use super::{Base, RenderOptions, Rendered, Renderer, hist, span, text, utc};
 use crate::output::Output;
 use crate::timeline::{Phase, Span, Track};
@@ -28,6 +29,9 @@ const MOST_SPANS: usize = 200_000;
 /// Maximum number of rows of a map in a page, and of boxes in its flame graph.
 const MOST_ROWS: usize = 100_000;
 const MOST_BOXES: usize = 200_000;
+/// Maximum number of columns and rows of a heat map in a page.
+const MOST_COLUMNS: usize = 450;
+const MOST_BUCKETS: usize = 200;
 /// The limit of exact integers in JavaScript.
 const EXACT: i128 = 1 << 53;
 
@@ -304,7 +308,7 @@ impl Page {
     fn stacks(&mut self, view: &MapView) -> Vec<Merged> {
         let mut stacks = Vec::new();
         for (key, value) in &view.entries {
-            let Some(n) = weight(value).filter(|n| *n > 0) else { continue };
+            let Some(n) = box_width(value) else { continue };
             let frames = names(key).into_iter().map(|name| self.frame(name)).collect();
             stacks.push(Merged { frames, weight: n, before: 0 });
         }
@@ -358,13 +362,12 @@ fn content(value: &Value, div: Option<u64>) -> Json {
     } else if let Value::Series(s) = divide(value, div).as_ref() {
         s.buckets.iter().map(|(at, value)| json!([ms(*at), cell(value)])).collect()
     } else if let Value::HeatMap(h) = value {
-        let used = |at: &usize| h.columns.iter().any(|(_, counts)| counts.get(*at).is_some_and(|n| *n > 0));
-        let buckets = h.columns.first().map_or(0, |(_, counts)| counts.len());
-        let (first, last) = ((0..buckets).find(used).unwrap_or(0), (0..buckets).rfind(used).unwrap_or(0));
-        let labels = (first..=last).map(|at| hist::bounds(h.scale, at as u64)).map(|b| hist::label(&b, &b)).collect::<Vec<_>>();
-        let columns: Vec<Json> =
-            h.columns.iter().map(|(at, counts)| json!([ms(*at), counts.get(first..=last).unwrap_or_default()])).collect();
-        json!({ "labels": labels, "columns": columns })
+        let Some(Grid { labels, cells, first, step, .. }) = Grid::of(h, MOST_COLUMNS, MOST_BUCKETS) else { return json!([cell(value)]) };
+        let columns = (0..cells.first().map_or(0, Vec::len)).map(|x| {
+            let counts: Vec<u64> = cells.iter().map(|row| row.get(x).copied().unwrap_or(0)).collect();
+            json!([ms(first + step * x as i128), counts])
+        });
+        json!({ "labels": labels, "columns": columns.collect::<Vec<_>>(), "step": super::duration(step) })
     } else if value.fields().is_some() {
         let divided = divide(value, div);
         match (divided.fields(), divided.as_ref()) {

@@ -98,24 +98,34 @@ function chart(series) {
 }
 
 // Time from left to right, values from below upward, counts as shades.
-function heat({ labels, columns }) {
+function heat({ labels, columns, step }) {
   const most = Math.max(1, ...columns.flatMap(c => c[1])), high = 14, wide = Math.max(2, Math.min(24, Math.floor(900 / columns.length)));
   const canvas = el('canvas', { width: columns.length * wide, height: labels.length * high });
   const names = el('div', { className: 'rows mono dim' }, ...labels.toReversed().map(text => el('div', { textContent: text })));
   const g = canvas.getContext('2d');
+  // by the logarithm, as in text and SVG, because counts differ by orders of magnitude
+  const shade = n => {
+    const part = most > 1 ? Math.log(n) / Math.log(most) : 1;
+    return `hsl(${50 - 50 * part} 90% ${75 - 40 * part}%)`;
+  };
   columns.forEach(([, counts], x) => counts.forEach((n, y) => {
     if (!n) return;
-    // by the logarithm, as in text and SVG, because counts differ by orders of magnitude
-    const part = most > 1 ? Math.log(n) / Math.log(most) : 1;
-    g.fillStyle = `hsl(${50 - 50 * part} 90% ${75 - 40 * part}%)`;
+    g.fillStyle = shade(n);
     g.fillRect(x * wide, (labels.length - 1 - y) * high, wide - (wide > 4), high - 1);
   }));
-  const told = el('div', { className: 'mono dim', textContent: `${clock(columns[0][0])} to ${clock(columns[columns.length - 1][0])} UTC, at most ${spelled(most)}` });
+  const first = clock(columns[0][0]), last = clock(columns[columns.length - 1][0]);
+  const told = el('div', { className: 'mono dim', textContent: `${first === last ? first : `${first} to ${last}`} UTC, ${step} per column` });
+  const counts = [...new Set([0, .25, .5, .75, 1].map(part => Math.round(most ** part)))];
+  const legend = el('div', { className: 'legend mono dim' }, ...counts.map(n => {
+    const box = el('i');
+    box.style.background = shade(n);
+    return el('span', {}, box, spelled(n));
+  }), 'values in a cell');
   canvas.onmousemove = e => {
     const x = Math.floor(e.offsetX * canvas.width / canvas.clientWidth / wide), y = labels.length - 1 - Math.floor(e.offsetY / high);
     if (columns[x] && labels[y] !== undefined) told.textContent = `${clock(columns[x][0])} ${labels[y]}: ${spelled(columns[x][1][y])}`;
   };
-  return el('div', {}, el('div', { className: 'heat' }, names, canvas), told);
+  return el('div', {}, el('div', { className: 'heat' }, names, canvas), told, legend);
 }
 
 function tree(rows) {

@@ -47,6 +47,7 @@ static COUNT: Aggregate = Aggregate {
     merge: |_, _| Value::None,
     saved: &SAVED,
     kind: "map",
+    measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
 };
@@ -57,6 +58,7 @@ static SUM: Aggregate = Aggregate {
     merge: |_, _| Value::None,
     saved: &SAVED,
     kind: "map",
+    measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
 };
@@ -67,6 +69,7 @@ static HIST: Aggregate = Aggregate {
     merge: |_, _| Value::None,
     saved: &SAVED,
     kind: "hist",
+    measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: None,
 };
