@@ -151,12 +151,14 @@ impl Importer<'_> {
     }
 }
 
-/// Is it bpftrace's standard library, by its name there? Its contents are part of rbt. A directory of that name belongs
-/// to the user.
+/// Is it bpftrace's standard library, or a part of it, by its name there? Its contents are part of rbt. A directory of that
+/// name belongs to the user.
 fn built_in(name: &str, dir: &Path) -> bool {
     const LIBRARY: &str = "stdlib";
-    let path = Path::new(name);
-    path.starts_with(LIBRARY) && !dir.join(LIBRARY).exists()
+    const PARTS: &[&str] = &["base", "internal", "kfunc", "map", "meta", "process", "stack", "strings", "system", "task", "usdt"];
+    let Ok(part) = Path::new(name).strip_prefix(LIBRARY) else { return false };
+    let first = part.iter().next().and_then(|part| Path::new(part).file_stem()?.to_str());
+    first.is_none_or(|first| PARTS.contains(&first)) && !dir.join(LIBRARY).exists()
 }
 
 /// A line of an imported script's C part. `#include "x.h"` is relative to that script's directory first, but the reader of

@@ -111,7 +111,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "what rbt rejects",
         "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
-         nothing. macaddr() of a literal is an error; bpftrace reads memory at that address. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
+         nothing. A second declaration of a map and `@a = @a` of a map without a type are errors; bpftrace takes the last declaration, and an \
+         integer. macaddr() of a literal is an error; bpftrace reads memory at that address. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
          Stacks, symbols, addresses and times as text cannot be compared with == and !=; bpftrace compares where it keeps them, \
          so that usym(x) == usym(x) is false.",
     ),

@@ -273,16 +273,16 @@ impl BodyChecker<'_> {
         if at == Type::Void || bt == Type::Void {
             return Expr { ty: m.ty, ..poison(span) };
         }
-        // of two literals, the chosen one as written
-        if let (Some(yes), true) = (fold::constant(&cond), fold::is_literal(&a) && fold::is_literal(&b)) {
-            return Expr { span, ..if yes == 0 { b } else { a } };
+        if let Some(yes) = fold::constant(&cond) {
+            let literal = |e: &Expr| fold::is_literal(e) || matches!(e.kind, ExprKind::Str(_));
+            let as_written = literal(&a) && literal(&b);
+            let chosen = Expr { span, ..if yes == 0 { b } else { a } };
+            // the other one may have any type
+            let common = if as_written { None } else { self.coerce(chosen.clone(), &m.ty) };
+            return common.unwrap_or(chosen);
         }
         match (self.coerce(a, &m.ty), self.coerce(b, &m.ty)) {
-            (Some(a), Some(b)) => match fold::constant(&cond) {
-                Some(0) => Expr { span, ..b },
-                Some(_) => Expr { span, ..a },
-                None => Expr { kind: ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty: m.ty, span },
-            },
+            (Some(a), Some(b)) => Expr { kind: ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty: m.ty, span },
             _ => {
                 let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at:#}, and the other is {bt:#}"));
                 self.report(d.related(places.0, format!("this is {at:#}")));
