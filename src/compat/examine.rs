@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
+use crate::diag::codes::{DependsOn, depends_on};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
 use crate::emit::Dumps;
 use crate::failure::without_os_error;
@@ -43,18 +44,8 @@ pub struct KernelContext<'a> {
     pub load: bool,
 }
 
-/// The code of a missing permission, which a run can get, and which is not the script's fault.
-const UNSAFE: &str = "unsafe";
-/// The code of a script that runs only with `--test` or `--bench`.
-const ONLY_TESTS: &str = "only-tests";
-
 /// Maximum rate of samples where the machine's is unknown: `DEFAULT_MAX_SAMPLE_RATE` of kernel/events/core.c.
 const DEFAULT_MOST_SAMPLES: u64 = 100_000;
-
-/// The code of a feature that is unavailable because BPF programs cannot call the required function.
-const NO_CALL: &str = "no-kfunc";
-/// The code of a cgroup that a running machine may have.
-const UNKNOWN_CGROUP: &str = "unknown-cgroup";
 
 /// Takes a script through all stages.
 pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
@@ -168,7 +159,7 @@ impl Examiner<'_> {
         };
         let message = format!("the script has only {what}");
         let help = Some(format!("`{flag}` runs them"));
-        self.seen.findings.push(Finding { rule: ONLY_TESTS, level: Level::Note, message, place: None, related: Vec::new(), help });
+        self.seen.findings.push(Finding { rule: "only-tests", level: Level::Note, message, place: None, related: Vec::new(), help });
     }
 
     /// Does the description of the kernel contain everything that this script needs?
@@ -218,11 +209,7 @@ impl Examiner<'_> {
                 return None;
             }
         }
-        // without arguments and options: errors that depend on them are not the script's fault
-        let mut quiet = vec!["missing-parameter", "no-command-pid"];
-        if matches!(self.program, Program::Tool(_)) || !sema::options(tree).is_empty() {
-            quiet.extend(["unreachable", "unused-map"]);
-        }
+        let has_options = matches!(self.program, Program::Tool(_)) || !sema::options(tree).is_empty();
         loop {
             let (checked, mut diags) =
                 match frontend::check(tree, self.ground.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
@@ -232,9 +219,14 @@ impl Examiner<'_> {
                     }
                     Err(diags) => (None, diags),
                 };
-            diags.0.retain(|d| !quiet.contains(&d.code));
-            if !settings.allow_unsafe && diags.0.iter().any(|d| d.code == UNSAFE) {
-                diags.0.retain(|d| d.code == UNSAFE);
+            diags.0.retain(|d| match depends_on(d.code) {
+                DependsOn::Arguments => false,
+                DependsOn::Options => !has_options,
+                DependsOn::Nothing | DependsOn::Permission | DependsOn::Machine | DependsOn::CallableFunctions => true,
+            });
+            let forbidden = |d: &Diagnostic| depends_on(d.code) == DependsOn::Permission;
+            if !settings.allow_unsafe && diags.0.iter().any(forbidden) {
+                diags.0.retain(forbidden);
                 for d in diags.0 {
                     let help = Some("run it with --unsafe; its first line may say so: #!/usr/bin/env -S rbt --unsafe".into());
                     let note = Finding { level: Level::Note, help, ..self.finding(d) };
@@ -440,11 +432,11 @@ impl Examiner<'_> {
             if d.code == "unavailable" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
                 self.seen.state = State::Unknown(without_os_error(&why));
-            } else if d.code == NO_CALL && !self.ground.tells_callable {
+            } else if depends_on(d.code) == DependsOn::CallableFunctions && !self.ground.tells_callable {
                 let mut note = Finding { level: Level::Note, ..self.finding(d) };
                 note.message += "; only a running kernel can tell";
                 self.seen.findings.push(note);
-            } else if d.code == UNKNOWN_CGROUP {
+            } else if depends_on(d.code) == DependsOn::Machine {
                 let note = Finding { level: Level::Note, ..self.finding(d) };
                 self.seen.findings.push(note);
             } else {

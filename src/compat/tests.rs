@@ -9,7 +9,7 @@ const BPF: &str = "
     enum bpf_func_id { BPF_FUNC_map_lookup_elem, BPF_FUNC_map_update_elem, BPF_FUNC_map_delete_elem, BPF_FUNC_ktime_get_ns,
         BPF_FUNC_get_prandom_u32, BPF_FUNC_get_smp_processor_id, BPF_FUNC_get_current_pid_tgid, BPF_FUNC_get_current_comm,
         BPF_FUNC_get_current_task, BPF_FUNC_probe_read_kernel, BPF_FUNC_probe_read_kernel_str, BPF_FUNC_probe_read_user,
-        BPF_FUNC_probe_read_user_str, BPF_FUNC_ringbuf_output, BPF_FUNC_ringbuf_reserve, BPF_FUNC_ringbuf_submit,
+        BPF_FUNC_probe_read_user_str, BPF_FUNC_ringbuf_output, BPF_FUNC_ringbuf_query, BPF_FUNC_ringbuf_reserve, BPF_FUNC_ringbuf_submit,
         BPF_FUNC_ringbuf_discard, BPF_FUNC_get_attach_cookie, BPF_FUNC_get_func_ip, BPF_FUNC_ktime_get_boot_ns, };
     enum bpf_map_type { BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
         BPF_MAP_TYPE_RINGBUF, };

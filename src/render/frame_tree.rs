@@ -99,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn a_million_stacks_keep_their_sum() {
-        let stacks = (0..1u32 << 20).map(|n| stack(&(0..10).map(|level| n >> (2 * level) & 3).collect::<Vec<_>>(), 1)).collect();
-        let (cut, least) = bounded(stacks, 100_000);
-        assert!(cut.len() <= 100_001 && least > 1, "{} {least}", cut.len());
-        assert_eq!(cut.iter().map(|s| s.weight).sum::<u64>(), 1 << 20);
+    fn many_stacks_keep_their_sum() {
+        let stacks = (0..1u32 << 16).map(|n| stack(&(0..8).map(|level| n >> (2 * level) & 3).collect::<Vec<_>>(), 1)).collect();
+        let (cut, least) = bounded(stacks, 6_000);
+        assert!(cut.len() <= 6_001 && least > 1, "{} {least}", cut.len());
+        assert_eq!(cut.iter().map(|s| s.weight).sum::<u64>(), 1 << 16);
     }
 }

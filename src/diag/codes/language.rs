@@ -1,6 +1,6 @@
 //! Errors in the meaning of a script: names, types, maps, functions, settings.
 
-use super::{Code, error, warning};
+use super::{Code, DependsOn, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("arity", "a function has too few or too many arguments")
@@ -77,6 +77,7 @@ pub(super) const CODES: &[Code] = &[
     ),
     error("no-address", "& is only possible on a map or a variable").example("begin { print(&pid); }", "begin { $x = pid; print(&$x); }"),
     warning("no-command-pid", "`cpid` is 0, because there is no command (-c)")
+        .depends_on(DependsOn::Arguments)
         .command("rbt -e 'begin { print(cpid); exit(); }'", "rbt -c true -e 'begin { print(cpid); }'"),
     warning("no-effect", "a statement has no effect").example("begin { 1; }", "begin { print(1); }"),
     error("not-assignable", "the left side of an assignment is neither a variable nor a map")
@@ -163,8 +164,11 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-type", "a type is unknown")
         .remedy("`rbt -l 'struct *'` lists the kernel's types")
         .example("begin { print(sizeof(struct task_strct)); }", "begin { print(sizeof(struct task_struct)); }"),
-    warning("unreachable", "a statement cannot be reached").example("begin { exit(); print(1); }", "begin { print(1); exit(); }"),
+    warning("unreachable", "a statement cannot be reached")
+        .depends_on(DependsOn::Options)
+        .example("begin { exit(); print(1); }", "begin { print(1); exit(); }"),
     error("unsafe", "the function changes the system, and needs --unsafe")
+        .depends_on(DependsOn::Permission)
         .remedy("run with --unsafe if you mean it")
         .example(r#"begin { system("ls"); }"#, r#"begin { print("ls"); }"#),
     warning("unset-variable", "a variable is read before it is assigned, and is zero; or it is never assigned")
@@ -176,6 +180,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`rbt help NAME` says in which probes it can be used")
         .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
     warning("unused-map", "a map is declared but not used")
+        .depends_on(DependsOn::Options)
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
     warning("useless-cast", "a cast has no effect, because the value already has this type")
         .example("begin { $x = (uint64)nsecs; print($x); }", "begin { $x = nsecs; print($x); }"),

@@ -51,6 +51,26 @@ pub struct Code {
     pub example: Option<Example>,
     /// Exit status of a run that does not start because of it.
     pub status: u8,
+    /// The facts besides the script and the kernel that the report is about.
+    pub depends_on: DependsOn,
+}
+
+/// Facts besides a script and a kernel that a report is about. `rbt check` does not count it against the script where it does not
+/// know them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DependsOn {
+    /// None.
+    Nothing,
+    /// The arguments of a run, and its command.
+    Arguments,
+    /// The values of the script's options, if it has any.
+    Options,
+    /// The permission that `--unsafe` gives.
+    Permission,
+    /// The machine that the script runs on.
+    Machine,
+    /// The kernel functions that BPF programs can call, which not all descriptions of a kernel contain.
+    CallableFunctions,
 }
 
 /// Two scripts or commands, for a test and for `rbt help CODE`.
@@ -66,7 +86,7 @@ pub struct Example {
 
 /// The row of an error, which prevents the script from running.
 const fn error(name: &'static str, doc: &'static str) -> Code {
-    Code { name, level: Level::Error, doc, remedy: None, example: None, status: 1 }
+    Code { name, level: Level::Error, doc, remedy: None, example: None, status: 1, depends_on: DependsOn::Nothing }
 }
 
 /// The row of a warning about a script that may not do what its author intended.
@@ -87,6 +107,10 @@ impl Code {
     /// Sets an exit status other than 1, as in bpftrace.
     const fn status(self, status: u8) -> Self {
         Self { status, ..self }
+    }
+
+    const fn depends_on(self, depends_on: DependsOn) -> Self {
+        Self { depends_on, ..self }
     }
 
     /// [`Code::doc`] as a sentence.
@@ -148,6 +172,11 @@ pub fn remedy(code: &str) -> Option<&'static str> {
 /// The exit status of a run that does not start because of an error of this code.
 pub fn status(code: &str) -> u8 {
     find(code).map_or(1, |row| row.status)
+}
+
+/// The facts besides the script and the kernel that reports of this code are about.
+pub fn depends_on(code: &str) -> DependsOn {
+    find(code).map_or(DependsOn::Nothing, |row| row.depends_on)
 }
 
 #[cfg(test)]

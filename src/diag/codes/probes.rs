@@ -1,6 +1,6 @@
 //! Errors in attach points.
 
-use super::{Code, error, warning};
+use super::{Code, DependsOn, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("bad-filter", "--probe-filter is not a regular expression"),
@@ -14,7 +14,8 @@ pub(super) const CODES: &[Code] = &[
     error("no-btf", "the kernel's types (BTF) lack what a builtin needs"),
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
-    warning("no-kfunc", "this kernel lacks a BPF function that a value needs; the value prints as [unknown]"),
+    warning("no-kfunc", "this kernel lacks a BPF function that a value needs; the value prints as [unknown]")
+        .depends_on(DependsOn::CallableFunctions),
     error("no-lsm", "the kernel has no BPF among its security modules")
         .remedy("use a kernel with CONFIG_BPF_LSM, or a fentry probe on the function security_HOOK"),
     error("no-match", "a wildcard matches nothing")
@@ -37,7 +38,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-address", "an address is in no section of the binary")
         .remedy("use an address within a section; `readelf -S -s` shows the sections and symbols")
         .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
-    warning("unknown-cgroup", "the description of a kernel cannot tell whether a machine has a cgroup"),
+    warning("unknown-cgroup", "the description of a kernel cannot tell whether a machine has a cgroup").depends_on(DependsOn::Machine),
     error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
         .remedy("`man rbt-language` lists the functions")
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),

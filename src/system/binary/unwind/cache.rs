@@ -102,7 +102,8 @@ mod tests {
         let bytes = write(&table);
         assert_eq!(read(&bytes), Some(table));
         // Whatever byte changes, no index in the decoded table is out of bounds.
-        for n in (0..bytes.len()).step_by(bytes.len() / 2000) {
+        // The header's bytes matter most, and the rest is large.
+        for n in (0..256).chain((256..bytes.len()).step_by(bytes.len() / 100)) {
             assert_eq!(read(&bytes[..n]), None, "cut at {n}");
             let mut odd = bytes.clone();
             odd[n] ^= 0x41;
