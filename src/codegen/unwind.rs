@@ -31,8 +31,7 @@ pub enum Limit {
     Frames,
 }
 
-/// None if the script takes no user stack, the setting disables tables, the kernel does not describe its types, or
-/// there are no tables for its processor.
+/// None if the script takes no user stack, the setting disables tables, or the kernel does not describe its types.
 pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Settings, how: Unwinding) -> Option<UnwindTarget> {
     if how == Unwinding::FramePointers {
         return None;
@@ -65,7 +64,8 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
         inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
         thread: if how == Unwinding::Whole { of("task_struct", &["thread", "fsbase"]) } else { None },
-        registers: sys.arch().unwinds?,
+        task_size: if sys.arch().unwind.links { Some(of("mm_struct", &["task_size"])?) } else { None },
+        arch: &sys.arch().unwind,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })
 }

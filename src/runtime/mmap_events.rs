@@ -88,16 +88,15 @@ impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would take 12 ms, because task events make the
     /// kernel patch its context switch.) Errors: EACCES without CAP_PERFMON.
     pub(super) fn open() -> io::Result<Self> {
-        Self::open_with(FLAGS, None)
+        Self::open_with(None)
     }
 
-    /// The same for mappings only, each of which makes a descriptor readable immediately.
+    /// The same; each record makes a descriptor readable immediately.
     pub(super) fn open_prompt() -> io::Result<Self> {
-        const TASK: u64 = 1 << 13;
-        Self::open_with(FLAGS & !TASK, Some(1))
+        Self::open_with(Some(1))
     }
 
-    fn open_with(flags: u64, watermark: Option<usize>) -> io::Result<Self> {
+    fn open_with(watermark: Option<usize>) -> io::Result<Self> {
         // SAFETY: only queries a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let (cpus, page) = (cpus.max(1) as usize, rustix::param::page_size());
@@ -106,7 +105,7 @@ impl Recorder {
         let pages = 1 << pages.ilog2();
         let mut rings = Vec::new();
         for cpu in 0..cpus {
-            match Ring::open(cpu, page, pages, (flags, watermark)) {
+            match Ring::open(cpu, page, pages, watermark) {
                 Ok(ring) => rings.push(ring),
                 // An offline CPU; one that comes online later is not recorded, so /proc must suffice.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
@@ -219,10 +218,10 @@ struct Ring {
 }
 
 impl Ring {
-    fn open(cpu: usize, page: usize, pages: usize, (flags, watermark): (u64, Option<usize>)) -> io::Result<Self> {
+    fn open(cpu: usize, page: usize, pages: usize, watermark: Option<usize>) -> io::Result<Self> {
         let mut attr = syscalls::event(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_DUMMY);
         attr.sample_type = PERF_SAMPLE_TIME;
-        attr._bitfield_1 = libbpf_sys::__BindgenBitfieldUnit::new(flags.to_ne_bytes());
+        attr._bitfield_1 = libbpf_sys::__BindgenBitfieldUnit::new(FLAGS.to_ne_bytes());
         attr.__bindgen_anon_2.wakeup_watermark = watermark.unwrap_or(page * pages / 4) as u32;
         let fd = syscalls::perf_event_open(&attr, -1, cpu as i32)?;
         // SAFETY: only this object uses the mapping until `drop`.

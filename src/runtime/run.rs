@@ -153,6 +153,9 @@ impl EventLoop<'_> {
         self.source.drain_once(&mut self.context);
         self.context.flush(true);
         if let Some(child) = self.child.as_mut().filter(|_| self.context.is_running()) {
+            if let Some(unwinder) = &self.cx.loaded.unwinder {
+                unwinder.wait_for_earlier();
+            }
             child.start()?;
         }
         iterate(self.links, self.source, &mut self.context, &self.cx.signals)?;

@@ -80,8 +80,9 @@ if [[ ${1:-} == -x ]]; then
 fi
 cargo build --bin rbt "$@" >&2
 profile=debug
-case " $* " in
+all=" $* "
+case $all in
     *' --release '*) profile=release ;;
-    *' --profile '*) profile=${*#*--profile } profile=${profile%% *} ;;
+    *' --profile '*) profile=${all#*--profile } profile=${profile%% *} ;;
 esac
 echo "${CARGO_TARGET_DIR:-target}/$target/$profile/rbt"

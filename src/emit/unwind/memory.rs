@@ -15,13 +15,14 @@ pub(super) const REASON: u32 = 40;
 /// 1: the first frame is at a function's first instruction.
 pub(super) const AT_ENTRY: u32 = 48;
 pub(super) const MM: u32 = 56;
-/// The location of the return address to which the walk goes.
+/// The location of the return address to which the walk goes; if calls put it into a register, the stack pointer before the
+/// call, or a lower address in the caller's frame. Uretprobes identify a return by it.
 pub(super) const SLOT: u32 = 64;
 /// Frames that were recorded.
 pub(super) const COUNT: u32 = 72;
-/// The initial rbx, and where it was saved since (0: nowhere).
-pub(super) const BX: u32 = 80;
-pub(super) const BX_AT: u32 = 88;
+/// The initial value of the third register, and where it was saved since (0: nowhere).
+pub(super) const THIRD: u32 = 80;
+pub(super) const THIRD_AT: u32 = 88;
 /// The slot of the walk.
 pub(super) const WALK: u32 = 96;
 /// An address in an interpreter's loop, if a frame belongs to one; and the number of such frames.
@@ -35,8 +36,12 @@ pub(super) const MERGED: u32 = 136;
 pub(super) const WITHIN: u32 = 144;
 /// 1: frames of interpreters are wanted.
 pub(super) const INTERPRETS: u32 = 152;
+/// The bits of an address in code: others may sign it.
+pub(super) const MASK: u32 = 160;
+/// 1: the stack pointer is only a lower bound, because the frame pointer was followed to a frame of unknown size.
+pub(super) const BOUND: u32 = 168;
 /// A [`Miss`].
-pub(super) const MISS: u32 = 160;
+pub(super) const MISS: u32 = 176;
 pub(super) const MISS_IDS: u32 = MISS;
 pub(super) const MISS_ADDR: u32 = MISS + 8;
 pub(super) const MISS_START: u32 = MISS + 16;

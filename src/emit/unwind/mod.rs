@@ -27,6 +27,7 @@ use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{CUT_REASONS, SCRATCH_SLOTS, State};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, SectionDef};
+use crate::system::machine::arch::Unwind;
 use crate::types::{Int, Space};
 use memory::*;
 
@@ -61,8 +62,10 @@ pub struct UnwindTarget {
     pub inode_members: [u32; 4],
     /// `super_block.s_dev`
     pub dev: u32,
-    /// `pt_regs.ip`, `sp`, `bp`, `bx`, `cs`
-    pub registers: [u32; 5],
+    /// `mm_struct.task_size`, above which a return address has the bits by which it is signed; none if addresses are not signed.
+    pub task_size: Option<u32>,
+    /// The processor's row.
+    pub arch: &'static Unwind,
     /// `task_struct.thread.fsbase`, which pthread_self(3) returns
     pub thread: Option<u32>,
     /// The kernel has `bpf_task_pt_regs`.
@@ -104,12 +107,9 @@ pub struct ReplacedReturns {
     pub instance: [u32; 3],
 }
 
-/// Bytes of a kernel stack, if unknown: `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h without KASAN.
+/// Bytes of a kernel stack, if unknown: `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h without KASAN, and of
+/// arch/arm64/include/asm/memory.h with pages of 4 KiB.
 const THREAD_SIZE: u64 = 16 << 10;
-/// `sizeof(struct pt_regs)` of x86-64.
-const PT_REGS: u64 = 168;
-/// The code segment of 64-bit code in user space (`__USER_CS`).
-const CODE_64: u64 = 0x33;
 
 impl CodegenCx<'_> {
     /// Builds the program [`IDENTIFY`] if the script takes stacks by tables.
@@ -146,7 +146,7 @@ impl<'c> Builder<'_, 'c> {
         self.zero(frames, (limit + 1) * 8, 8);
         let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
-        for word in [CALL, REASON, SLOT, COUNT, BX_AT, LOOP, LOOPS] {
+        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND] {
             self.store(state, word, 8, zero);
         }
         self.store(state, WALK, 8, slot);
@@ -201,14 +201,17 @@ impl<'c> Builder<'_, 'c> {
 
     /// The registers with which the task entered the kernel, or is at the probe; 0 if they are not of 64-bit user code.
     fn first_registers(&mut self, state: PointerValue<'c>, target: &UnwindTarget) -> IntValue<'c> {
-        let [ip, sp, bp, bx, cs] = target.registers;
+        let [ip, sp, fp, third] = target.arch.registers;
+        let wanted = [(ip, IP), (sp, STACK), (fp, FRAME), (third, THIRD)];
+        let (mode, bits, user) = target.arch.user_mode;
+        let is_user = |e: &Self, mode: IntValue<'c>| e.cmp(Cmp::Eq, e.and(mode, e.int(bits)), e.int(user));
         if self.in_user_space() {
-            for (from, to) in [(ip, IP), (sp, STACK), (bp, FRAME), (bx, BX)] {
+            for (from, to) in wanted {
                 let value = self.load_ctx(from, U64);
                 self.store(state, to, 8, value);
             }
-            let cs = self.load_ctx(cs, U64);
-            return self.cmp(Cmp::Eq, self.and(cs, self.int(0xffff)), self.int(CODE_64));
+            let mode = self.load_ctx(mode, U64);
+            return is_user(self, mode);
         }
         let registers = if target.knows_registers {
             let task = self.call_ptr(Helper::GetCurrentTaskBtf, &[]);
@@ -218,18 +221,24 @@ impl<'c> Builder<'_, 'c> {
             let task = self.call(Helper::GetCurrentTask, &[]);
             let at = self.add(task, self.int(target.stack.into()));
             let stack = self.read_quietly(Space::Kernel, at);
-            self.add(stack, self.int(THREAD_SIZE - PT_REGS))
+            self.add(stack, self.int(THREAD_SIZE - target.arch.pt_regs))
         };
         // all at once: a read costs the same for any length
         let registers = self.forget_pointer_type(registers);
-        let (to, size) = (self.offset(state, NODE), self.int(PT_REGS));
+        let first = wanted.iter().fold(mode, |first, (at, _)| first.min(*at));
+        let last = wanted.iter().fold(mode, |last, (at, _)| last.max(*at));
+        let (to, size) = (self.offset(state, NODE), self.int(u64::from(last + 8 - first)));
+        let registers = self.add(registers, self.int(first.into()));
+        // where nothing can be read, there is no user code
+        let none = self.int(0);
+        self.store(state, NODE + ip - first, 8, none);
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
-        for (from, to) in [(ip, IP), (sp, STACK), (bp, FRAME), (bx, BX)] {
-            let value = self.load(state, NODE + from, U64);
+        for (from, to) in wanted {
+            let value = self.load(state, NODE + from - first, U64);
             self.store(state, to, 8, value);
         }
-        let cs = self.load(state, NODE + cs, U64);
-        self.cmp(Cmp::Eq, self.and(cs, self.int(0xffff)), self.int(CODE_64))
+        let mode = self.load(state, NODE + mode - first, U64);
+        is_user(self, mode)
     }
 
     /// A word, or 0; a failure is not reported.
@@ -265,6 +274,12 @@ impl<'c> Builder<'_, 'c> {
             let m = e.mul(e.xor(a, b), e.int(GOLDEN));
             e.xor(m, e.shr(m, e.int(29), false))
         };
+        if let Some(task_size) = target.task_size {
+            let at = self.add(mm, self.int(task_size.into()));
+            let size = self.read_quietly(Space::Kernel, at);
+            let mask = self.sub(size, self.int(1));
+            self.store(state, MASK, 8, mask);
+        }
         let tag = mix(self, mix(self, mix(self, mm, code), stack), exec);
         self.store(state, TAG, 8, tag);
     }
@@ -408,6 +423,7 @@ impl<'c> Builder<'_, 'c> {
     fn find_replaced(&mut self, limit: u32, state: PointerValue<'c>, of: &ReplacedReturns) -> IntValue<'c> {
         /// The maximum number of pending returns of a thread: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
         const DEPTH: u64 = 64;
+        let links = self.links();
         let slot = self.load(state, WALK, U64);
         self.global(&format!("unwind_replaced_{limit}"), &[slot], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
@@ -436,7 +452,7 @@ impl<'c> Builder<'_, 'c> {
                     e.if_(none, |e| e.break_());
                     let (at, original) = (read(e, this, stack), read(e, this, original));
                     // several may have replaced one address: all but one hold the trampoline's
-                    let same = e.cmp(Cmp::Eq, at, e.load(state, SLOT, U64));
+                    let same = e.cmp(if links { Cmp::Uge } else { Cmp::Eq }, at, e.load(state, SLOT, U64));
                     let real = e.cmp(Cmp::Ne, page(e, original), page(e, trampoline));
                     let is_it = e.and(same, real);
                     e.if_(is_it, |e| {
@@ -451,6 +467,11 @@ impl<'c> Builder<'_, 'c> {
             });
             e.load(found, 0, U64)
         })
+    }
+
+    /// Does a call put the return address into a register?
+    fn links(&self) -> bool {
+        self.target.unwind.is_some_and(|target| target.arch.links)
     }
 
     /// Ends the walk.

@@ -14,9 +14,14 @@ impl<'c> Builder<'_, 'c> {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
         self.if_(first, |e| {
             let sp = e.load(state, STACK, U64);
-            let caller = e.read_stack(limit, state, sp);
-            let above = e.add(sp, e.int(8));
-            e.set_frame(state, (caller, sp), above, None);
+            if e.links() {
+                let caller = e.load(state, THIRD, U64);
+                e.set_frame(state, (caller, sp), sp, None);
+            } else {
+                let caller = e.read_stack(limit, state, sp);
+                let above = e.add(sp, e.int(8));
+                e.set_frame(state, (caller, sp), above, None);
+            }
         });
         let fp = self.load(state, FRAME, U64);
         let sp = self.load(state, STACK, U64);
@@ -29,7 +34,8 @@ impl<'c> Builder<'_, 'c> {
         let at = self.add(fp, self.int(8));
         let caller = self.read_stack(limit, state, at);
         let above = self.add(fp, self.int(16));
-        self.set_frame(state, (caller, at), above, Some(next));
+        let slot = if self.links() { above } else { at };
+        self.set_frame(state, (caller, slot), above, Some(next));
     }
 
     pub(super) fn set_frame(
@@ -39,15 +45,27 @@ impl<'c> Builder<'_, 'c> {
         sp: IntValue<'c>,
         fp: Option<IntValue<'c>>,
     ) {
+        let ip = self.unsigned_address(state, ip);
         self.store(state, IP, 8, ip);
         self.store(state, SLOT, 8, slot);
         self.store(state, STACK, 8, sp);
         if let Some(fp) = fp {
             self.store(state, FRAME, 8, fp);
+            // a called function's frame may be anywhere below its return address
+            let bound = self.int(self.links().into());
+            self.store(state, BOUND, 8, bound);
         }
         let one = self.int(1);
         self.store(state, CALL, 8, one);
         self.go_on();
+    }
+
+    /// A return address without the bits that sign it.
+    fn unsigned_address(&self, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
+        match self.target.unwind.and_then(|target| target.task_size) {
+            Some(_) => self.and(addr, self.load(state, MASK, U64)),
+            None => addr,
+        }
     }
 
     /// A word of the stack; ends the walk if it cannot be read.
@@ -229,9 +247,9 @@ impl<'c> Builder<'_, 'c> {
         let u8 = Int { bytes: 1, signed: false };
         let (kind, fp_kind, ra_kind, flags) =
             (self.load(rule, 0, u8), self.load(rule, 1, u8), self.load(rule, 2, u8), self.load(rule, 3, u8));
-        let (signal, bx_kind) = (self.and(flags, self.int(1)), self.and(self.shr(flags, self.int(1), false), self.int(3)));
+        let (signal, third_kind) = (self.and(flags, self.int(1)), self.and(self.shr(flags, self.int(1), false), self.int(3)));
         let (cfa_offset, second) = (self.load(rule, 4, I32), self.load(rule, 8, I32));
-        let (fp_offset, ra_offset, bx_offset) = (self.load(rule, 12, I32), self.load(rule, 16, I32), self.load(rule, 20, I32));
+        let (fp_offset, ra_offset, third_offset) = (self.load(rule, 12, I32), self.load(rule, 16, I32), self.load(rule, 20, I32));
         let is = |e: &Self, kind: IntValue<'c>, what: u8| e.cmp(Cmp::Eq, kind, e.int(what.into()));
         let unknown = is(self, kind, CFA_UNKNOWN);
         self.if_(unknown, |e| e.no_information(limit, i, state));
@@ -244,13 +262,24 @@ impl<'c> Builder<'_, 'c> {
         let base = self.select(by_fp, fp, sp);
         let (cfa_home, next_fp) = (self.scalar_home(), self.scalar_home());
         self.store(cfa_home, 0, 8, base);
-        let by_bx = is(self, kind, CFA_BX);
-        self.if_(by_bx, |e| {
-            let saved = e.load(state, BX_AT, U64);
-            let is_saved = e.cmp(Cmp::Ne, saved, e.int(0));
-            let value = e.choose(is_saved, |e| e.read_stack(limit, state, saved), |e| e.load(state, BX, U64));
-            e.store(cfa_home, 0, 8, value);
-        });
+        if self.links() {
+            let bound = self.cmp(Cmp::Ne, self.load(state, BOUND, U64), self.int(0));
+            let inexact = self.and(bound, self.cmp(Cmp::Eq, by_fp, self.int(0)));
+            self.if_(inexact, |e| {
+                // by convention, the frame pointer points to where the caller's is stored
+                let stored = e.and(is(e, kind, CFA_SP), is(e, fp_kind, FP_AT_CFA));
+                let not = e.cmp(Cmp::Eq, stored, e.int(0));
+                e.if_(not, |e| e.stop(state, CUT_NO_INFORMATION));
+                let sp = e.sub(e.sub(fp, fp_offset), cfa_offset);
+                e.store(cfa_home, 0, 8, sp);
+            });
+        } else {
+            let by_third = is(self, kind, CFA_THIRD);
+            self.if_(by_third, |e| {
+                let value = e.third_register(limit, state);
+                e.store(cfa_home, 0, 8, value);
+            });
+        }
         let at = self.add(self.load(cfa_home, 0, U64), cfa_offset);
         self.store(cfa_home, 0, 8, at);
         let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
@@ -278,28 +307,47 @@ impl<'c> Builder<'_, 'c> {
             let value = e.read_stack(limit, state, at);
             e.store(next_fp, 0, 8, value);
         });
-        // the address, not the value: few frames need it
-        let saved = self.cmp(Cmp::Ne, bx_kind, self.int(BX_SAME.into()));
-        self.if_(saved, |e| {
-            let from_sp = is(e, bx_kind, BX_AT_SP);
-            let base = e.select(from_sp, sp, cfa);
-            let at = e.add(base, bx_offset);
-            e.store(state, BX_AT, 8, at);
-        });
         let from_sp = is(self, ra_kind, RA_AT_SP);
         let base = self.select(from_sp, sp, cfa);
         let at = self.add(base, ra_offset);
-        let caller = self.read_stack(limit, state, at);
         // only the frame of a signal may be elsewhere
-        let upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
+        let mut upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
+        let caller = if self.links() {
+            // a function that called another one has saved its return address
+            let leaf = self.and(is(self, ra_kind, RA_LINK), self.cmp(Cmp::Eq, self.load(state, CALL, U64), self.int(0)));
+            upward = self.or(upward, self.and(leaf, self.cmp(Cmp::Eq, cfa, sp)));
+            let lost = self.and(is(self, ra_kind, RA_LINK), self.cmp(Cmp::Eq, leaf, self.int(0)));
+            self.if_(lost, |e| e.stop(state, CUT_CORRUPT));
+            let caller = self.choose(leaf, |e| e.third_register(limit, state), |e| e.read_stack(limit, state, at));
+            self.unsigned_address(state, caller)
+        } else {
+            self.read_stack(limit, state, at)
+        };
+        // the address, not the value: few frames need it
+        let saved = self.cmp(Cmp::Ne, third_kind, self.int(THIRD_SAME.into()));
+        self.if_(saved, |e| {
+            let from_sp = is(e, third_kind, THIRD_AT_SP);
+            let base = e.select(from_sp, sp, cfa);
+            let at = e.add(base, third_offset);
+            e.store(state, THIRD_AT, 8, at);
+        });
         let not = self.cmp(Cmp::Eq, upward, self.int(0));
         self.if_(not, |e| e.stop(state, CUT_CORRUPT));
         let fp = self.load(next_fp, 0, U64);
-        for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, at)] {
+        let slot = if self.links() { cfa } else { at };
+        let zero = self.int(0);
+        for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, slot), (BOUND, zero)] {
             self.store(state, word, 8, value);
         }
         let call = self.xor(signal, self.int(1));
         self.store(state, CALL, 8, call);
         flags
+    }
+
+    /// The value of the third register in the current frame.
+    fn third_register(&mut self, limit: u32, state: PointerValue<'c>) -> IntValue<'c> {
+        let saved = self.load(state, THIRD_AT, U64);
+        let is_saved = self.cmp(Cmp::Ne, saved, self.int(0));
+        self.choose(is_saved, |e| e.read_stack(limit, state, saved), |e| e.load(state, THIRD, U64))
     }
 }

@@ -14,9 +14,10 @@ const MOST: usize = 512;
 #[derive(Debug)]
 pub(super) struct MappedFilesCache {
     file: CacheFile,
-    /// In the order in which they were first mapped.
+    /// Those of the last run, in the order in which they were first mapped.
     pub files: Vec<PathBuf>,
-    changed: bool,
+    /// Those of this run. They replace the others: many programs, such as a shell, run quite different ones each time.
+    now: Vec<PathBuf>,
 }
 
 impl MappedFilesCache {
@@ -26,21 +27,21 @@ impl MappedFilesCache {
         let file = CacheFile::new(KIND, format!("{:016x}", digest(path.as_os_str().as_encoded_bytes())))?;
         let text = file.load().and_then(|(bytes, start)| String::from_utf8(bytes.get(start..)?.to_vec()).ok()).unwrap_or_default();
         let files = text.lines().take(MOST).map(PathBuf::from).collect();
-        Some(Self { file, files, changed: false })
+        Some(Self { file, files, now: Vec::new() })
     }
 
     /// Adds a file that the program, or one that it started, has mapped.
     pub fn add(&mut self, path: &Path) {
-        if self.files.len() < MOST && path.is_absolute() && !self.files.iter().any(|known| known == path) {
-            self.files.push(path.to_owned());
-            self.changed = true;
+        if self.now.len() < MOST && path.is_absolute() && !self.now.iter().any(|known| known == path) {
+            self.now.push(path.to_owned());
         }
     }
 
-    /// Saves the files that still exist, if there are more than before.
+    /// Saves the files that still exist, if they are not those of the last run.
     pub fn save(&mut self) {
-        if std::mem::take(&mut self.changed) {
-            let there = self.files.iter().filter(|path| input::open_regular(path).is_ok());
+        let now = std::mem::take(&mut self.now);
+        if !now.is_empty() && now != self.files {
+            let there = now.iter().filter(|path| input::open_regular(path).is_ok());
             let lines: Vec<&str> = there.filter_map(|path| path.to_str()).filter(|path| !path.contains('\n')).collect();
             self.file.save(lines.join("\n").as_bytes());
         }

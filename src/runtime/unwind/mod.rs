@@ -21,11 +21,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::mmap_events::{Event, Recorder};
-use super::perf_map::of_status;
 use super::poll::{clear, eventfd, readable, wait, wake};
 use super::proc_maps::Line;
 use super::ring::Ring;
@@ -48,21 +48,91 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const IDENTIFY_TRIES: u32 = 3;
 /// The number of mapped files that are remembered to avoid checking them each time.
 const SEEN: usize = 1 << 16;
-/// The number of a process's ancestors that are checked.
-const ANCESTORS: usize = 16;
+/// The longest wait for the tables of the files that a program mapped in earlier runs.
+const EARLIER: Duration = Duration::from_secs(2);
 
 /// The tables of this process.
 pub(super) struct Unwinder {
     state: Arc<Mutex<State>>,
-    /// The same as `child` in the state.
-    child: SharedChild,
+    /// The same as `target` in the state.
+    target: SharedTarget,
+    recorder: SharedRecorder,
+    /// Receives a message when the tables of [`Unwinder::preload_earlier`] are made.
+    earlier: Mutex<Option<Receiver<()>>>,
     stop: OwnedFd,
     wake: OwnedFd,
 }
 
-/// The program that rbt runs: its process, and the files that it maps. It has a separate lock, because that of the
-/// state may be held for long.
-type SharedChild = Arc<Mutex<Option<(u32, MappedFilesCache)>>>;
+/// It has a separate lock, because that of the state may be held for long.
+type SharedTarget = Arc<Mutex<Option<Target>>>;
+
+/// None without permission to record.
+type SharedRecorder = Arc<Mutex<Option<Recorder>>>;
+
+/// The program that rbt runs, or the process of `-p`.
+struct Target {
+    /// The process and its descendants.
+    processes: HashSet<u32>,
+    /// The files that they have mapped.
+    files: HashSet<PathBuf>,
+    /// What is kept of them for the next run of the program.
+    earlier: Option<MappedFilesCache>,
+}
+
+impl Target {
+    fn new(pid: u32, earlier: Option<MappedFilesCache>) -> Self {
+        Self { processes: HashSet::from([pid]), files: HashSet::new(), earlier }
+    }
+
+    /// Notes a file that a process has mapped, if it is one of these.
+    fn note(&mut self, pid: u32, path: &Path) {
+        if self.processes.contains(&pid) {
+            self.files.insert(path.to_owned());
+            if let Some(earlier) = &mut self.earlier {
+                earlier.add(path);
+            }
+        }
+    }
+
+    /// Has one of the processes mapped the file? Such a process may have ended.
+    fn has(&self, pid: u32, path: &Path) -> bool {
+        self.processes.contains(&pid) || self.files.contains(path)
+    }
+
+    /// Follows forks and exits, and notes mapped files.
+    fn follow(&mut self, event: &Event) {
+        match event {
+            Event::Forked { pid, parent } => {
+                if self.processes.contains(parent) {
+                    self.processes.insert(*pid);
+                }
+            }
+            Event::Exited { pid } => {
+                self.processes.remove(pid);
+            }
+            Event::Mapped { pid, inode, path, .. } if is_file(*inode, path) => {
+                self.note(*pid, path);
+            }
+            Event::Mapped { .. } | Event::Lost { .. } => {}
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(earlier) = &mut self.earlier {
+            earlier.save();
+        }
+    }
+}
+
+/// What the thread does next.
+enum Task {
+    /// Makes the table of a file.
+    Make(PathBuf),
+    /// Says that it is done so far.
+    Tell(Sender<()>),
+}
 
 /// The options for making tables.
 #[derive(Clone, Debug)]
@@ -83,9 +153,8 @@ struct State {
     preloaded: HashSet<(u64, u64)>,
     /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
-    child: SharedChild,
-    /// Files whose tables the thread makes next.
-    next: VecDeque<PathBuf>,
+    target: SharedTarget,
+    next: VecDeque<Task>,
     /// Makes the thread build the tables of all mapped files.
     all: bool,
     debug_dirs: Vec<String>,
@@ -111,7 +180,7 @@ impl Unwinder {
     fn new(options: &Options) -> io::Result<Self> {
         let maps = Maps::create()?;
         let ring = Ring::open(maps.misses(), MISSES_BYTES.into())?;
-        let child = SharedChild::default();
+        let target = SharedTarget::default();
         let state = State {
             placed: TableAllocator::new(options.memory),
             maps,
@@ -120,7 +189,7 @@ impl Unwinder {
             debug_dirs: options.debug_dirs.clone(),
             preloaded: HashSet::new(),
             identify: None,
-            child: Arc::clone(&child),
+            target: Arc::clone(&target),
             next: VecDeque::new(),
             all: false,
             loaded: Vec::new(),
@@ -129,9 +198,9 @@ impl Unwinder {
         of(&state).load_vdso();
         let (stop, wake) = (eventfd()?, eventfd()?);
         // without permission, tables are made when programs miss them
-        let recorder = Recorder::open_prompt().ok();
-        spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, recorder)?;
-        Ok(Self { state, child, stop, wake })
+        let recorder = Arc::new(Mutex::new(Recorder::open_prompt().ok()));
+        spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, Arc::clone(&recorder))?;
+        Ok(Self { state, target, recorder, earlier: Mutex::default(), stop, wake })
     }
 
     /// The map of this name, if it is one of those that programs share.
@@ -149,8 +218,9 @@ impl Unwinder {
         let _ = state.maps.wait_for_pools();
     }
 
-    /// Makes the tables of the files that a process has mapped.
+    /// Makes the tables of the files that a process, the target, has mapped.
     pub fn preload_process(&self, pid: u32) {
+        *of(&self.target) = Some(Target::new(pid, None));
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
             of(&self.state).preload(&mapping(pid, line.start, line.end));
@@ -167,10 +237,22 @@ impl Unwinder {
     /// Makes the thread build the tables of the files that a program mapped in earlier runs; rbt is about to run it as
     /// this process.
     pub fn preload_earlier(&self, program: &Path, pid: u32) {
-        let Some(earlier) = MappedFilesCache::of(program) else { return };
-        of(&self.state).next.extend(earlier.files.iter().cloned());
-        *of(&self.child) = Some((pid, earlier));
+        let earlier = MappedFilesCache::of(program);
+        let (tell, told) = channel();
+        let files = earlier.iter().flat_map(|earlier| &earlier.files).cloned().map(Task::Make);
+        of(&self.state).next.extend(files.chain([Task::Tell(tell)]));
+        *of(&self.target) = Some(Target::new(pid, earlier));
+        *of(&self.earlier) = Some(told);
         wake(&self.wake);
+    }
+
+    /// Waits for the tables of [`Unwinder::preload_earlier`]. A program may end before the table of its largest file could be
+    /// read, and in that case a later run needs it as much.
+    pub fn wait_for_earlier(&self) {
+        if let Some(told) = of(&self.earlier).take() {
+            // errors: the time is over, or there is no thread
+            let _ = told.recv_timeout(EARLIER);
+        }
     }
 
     /// Makes the thread build the tables of all files that processes run now, at low priority: files that programs miss
@@ -190,9 +272,8 @@ impl Drop for Unwinder {
     fn drop(&mut self) {
         // it may be reading a large file; do not wait for it
         wake(&self.stop);
-        if let Some((_, earlier)) = &mut *of(&self.child) {
-            earlier.save();
-        }
+        drain(&self.recorder, &self.target);
+        *of(&self.target) = None;
     }
 }
 
@@ -201,10 +282,26 @@ fn of<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: Option<Recorder>) -> io::Result<()> {
+/// The new records, by which the target is followed before another thread can read any.
+fn drain(recorder: &SharedRecorder, target: &SharedTarget) -> Vec<Event> {
+    let mut recorder = of(recorder);
+    let events = recorder.as_mut().map(Recorder::drain).unwrap_or_default();
+    if let Some(target) = &mut *of(target) {
+        events.iter().for_each(|event| target.follow(event));
+    }
+    events
+}
+
+/// Is a mapping of a file?
+fn is_file(inode: u64, path: &Path) -> bool {
+    inode != 0 && path.is_absolute() && !path.as_os_str().as_bytes().starts_with(b"//")
+}
+
+fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: SharedRecorder) -> io::Result<()> {
+    let target = Arc::clone(&of(&state).target);
     let work = move || {
         let mut fds = vec![stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
-        fds.extend(recorder.iter().flat_map(Recorder::fds));
+        fds.extend(of(&recorder).iter().flat_map(Recorder::fds));
         let mut seen = HashSet::new();
         let mut left: Vec<PathBuf> = Vec::new();
         let mut niceness = 0;
@@ -217,7 +314,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: O
         };
         while !readable(&stop) {
             yields(0);
-            let events = recorder.as_mut().map(Recorder::drain).unwrap_or_default();
+            let events = drain(&recorder, &target);
             of(&state).note_mapped(events, &mut seen);
             if of(&state).supply() > 0 {
                 continue;
@@ -229,9 +326,17 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, mut recorder: O
                 }
             }
             let next = of(&state).next.pop_front();
-            if let Some(file) = next {
-                of(&state).preload(&file);
-                continue;
+            match next {
+                Some(Task::Make(file)) => {
+                    of(&state).preload(&file);
+                    continue;
+                }
+                Some(Task::Tell(to)) => {
+                    // an error: nobody waits any more
+                    let _ = to.send(());
+                    continue;
+                }
+                None => {}
             }
             match left.pop() {
                 Some(file) => {
@@ -260,37 +365,30 @@ impl State {
             let line = maps.split(|b| *b == b'\n').filter_map(Line::parse).find(|line| (line.start..line.end).contains(&miss.addr));
             let name = line.and_then(|line| Some(line.file()?.0));
             self.load(miss.file, pid, &mapping, name.as_deref());
-            name.into_iter().for_each(|name| self.note_earlier(pid, &name));
+            if let (Some(target), Some(name)) = (&mut *of(&self.target), name) {
+                target.note(pid, &name);
+            }
             // if it is forgotten there, or this failed, it is reported again
             self.maps.forget_miss(miss.key);
         }
         misses.len()
     }
 
-    /// Processes the records of mappings: tables of new files are made next, the latest first.
+    /// Processes the records of mappings: tables of new files are made next, the latest first. If there is a target, the
+    /// files of other processes wait until programs miss their tables, because a large one would delay those of the target.
     fn note_mapped(&mut self, events: Vec<Event>, seen: &mut HashSet<(PathBuf, u64)>) {
         for event in events {
             let Event::Mapped { pid, start, len, inode, path, .. } = event else { continue };
-            let is_file = inode != 0 && path.is_absolute() && !path.as_os_str().as_bytes().starts_with(b"//");
-            if !is_file || !seen.insert((path.clone(), inode)) {
+            let is_others = of(&self.target).as_ref().is_some_and(|target| !target.has(pid, &path));
+            if !is_file(inode, &path) || is_others || !seen.insert((path.clone(), inode)) {
                 continue;
             }
             if seen.len() > SEEN {
                 seen.clear();
             }
-            self.note_earlier(pid, &path);
             let within = || Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(&path));
             let by_mapping = mapping(pid, start, start.saturating_add(len));
-            self.next.push_front(if by_mapping.exists() { by_mapping } else { within() });
-        }
-    }
-
-    /// Notes a file mapped by the program that rbt runs, or by one of its descendants.
-    fn note_earlier(&mut self, pid: u32, path: &Path) {
-        if let Some((child, earlier)) = &mut *of(&self.child)
-            && descends(pid, *child)
-        {
-            earlier.add(path);
+            self.next.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { within() }));
         }
     }
 
@@ -348,19 +446,6 @@ impl State {
 
 fn mapping(pid: u32, start: u64, end: u64) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-}
-
-/// Is a process this one or one of its descendants?
-fn descends(mut pid: u32, from: u32) -> bool {
-    for _ in 0..ANCESTORS {
-        if pid == from {
-            return true;
-        }
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let Some(parent) = of_status(&status, "PPid:").and_then(|parent| parent.trim().parse().ok()) else { return false };
-        pid = parent;
-    }
-    false
 }
 
 /// The files that processes have mapped as code, each once; those that most processes have mapped come last.

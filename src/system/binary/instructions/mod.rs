@@ -1,7 +1,6 @@
 //! Finds the starts of instructions, because a uprobe within an instruction changes or crashes the traced program.
 
 pub mod follow;
-pub mod frames;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -11,7 +11,7 @@ use crate::system::binary::file::{map, not_elf};
 use crate::system::cache::{CacheFile, Kind};
 
 /// The largest programs have about ten million rows.
-const KIND: Kind = Kind { form: "rbt-unwind-4", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
+const KIND: Kind = Kind { form: "rbt-unwind-5", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
 const SMALL: usize = 64 << 10;
 
@@ -19,7 +19,7 @@ const SMALL: usize = 64 << 10;
 /// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
 /// where the file can be read; `dirs` are those of `--debuginfo`.
 ///
-/// Errors: the file is unreadable, or not a 64-bit ELF file for this processor.
+/// Errors: the file is unreadable, or not a 64-bit ELF file for a supported processor.
 pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
     let data = map(at)?;
     let id = object::File::parse(&*data).ok().and_then(|f| f.build_id().ok().flatten().map(<[u8]>::to_vec));
@@ -48,7 +48,7 @@ fn write(table: &Table) -> Vec<u8> {
     for rule in &table.rules {
         let e = RuleEntry::from(rule);
         words.push(u32::from_le_bytes([e.cfa, e.fp, e.ra, e.flags]));
-        words.extend([e.cfa_offset, e.cfa_second, e.fp_offset, e.ra_offset, e.bx_offset].map(i32::cast_unsigned));
+        words.extend([e.cfa_offset, e.cfa_second, e.fp_offset, e.ra_offset, e.third_offset].map(i32::cast_unsigned));
     }
     for page in &table.pages {
         words.extend([page.number, page.first, page.count.into()]);
@@ -86,8 +86,8 @@ fn read(bytes: &[u8]) -> Option<Table> {
 fn rule(words: &mut impl Iterator<Item = u32>) -> Option<Rule> {
     let [cfa, fp, ra, flags] = words.next()?.to_le_bytes();
     let mut number = || words.next().map(u32::cast_signed);
-    let (cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset) = (number()?, number()?, number()?, number()?, number()?);
-    RuleEntry { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }.rule()
+    let (cfa_offset, cfa_second, fp_offset, ra_offset, third_offset) = (number()?, number()?, number()?, number()?, number()?);
+    RuleEntry { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, third_offset }.rule()
 }
 
 #[cfg(test)]

@@ -6,14 +6,15 @@ use std::ops::Range;
 use std::path::Path;
 
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
-use object::{Architecture, Object, ObjectSection, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-use super::{Cfa, PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
+use super::{PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
 use crate::system::binary::debug_files;
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::{Segment, offset};
-use crate::system::binary::instructions::frames;
 use crate::system::binary::interpreters::Loops;
+use crate::system::machine::arch::instructions::Frame;
+use crate::system::machine::arch::{self, Arch};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -50,10 +51,11 @@ pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table
 
 fn of_data(data: &[u8]) -> Option<Compiler> {
     let file = object::File::parse(data).ok()?;
-    if file.architecture() != Architecture::X86_64 || !file.is_little_endian() {
-        return None;
-    }
-    let mut compiler = Compiler { loops: Loops::of_file(&file), ..Compiler::default() };
+    let object::File::Elf64(elf) = &file else { return None };
+    let machine = elf.elf_header().e_machine.get(elf.endian()).0;
+    let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
+    let loops = Loops::of_file(&file);
+    let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), spans: Vec::new(), loops };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);
     Some(compiler)
@@ -65,8 +67,8 @@ pub fn compile_image(data: &[u8]) -> Table {
     compiler.finish(data, &segments)
 }
 
-#[derive(Default)]
 struct Compiler {
+    arch: &'static Arch,
     rules: Vec<Rule>,
     numbers: HashMap<Rule, u32>,
     spans: Vec<Span>,
@@ -86,6 +88,7 @@ impl Compiler {
         }
         let mut frames = gimli::EhFrame::new(&data, LittleEndian);
         frames.set_address_size(8);
+        frames.set_vendor(vendor(self.arch));
         self.add(&frames, &bases);
     }
 
@@ -95,6 +98,7 @@ impl Compiler {
         let Some(data) = contents(&section) else { return };
         let mut frames = gimli::DebugFrame::new(&data, LittleEndian);
         frames.set_address_size(8);
+        frames.set_vendor(vendor(self.arch));
         let known = self.spans.len();
         self.add(&frames, &BaseAddresses::default());
         if known == 0 {
@@ -115,6 +119,7 @@ impl Compiler {
     {
         let mut cies: HashMap<S::Offset, CommonInformationEntry<Slice<'d>>> = HashMap::new();
         let mut context = UnwindContext::new();
+        let entered = Rule::of_frame(Frame::Entered, &self.arch.unwind);
         let mut entries = frames.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
@@ -141,9 +146,9 @@ impl Compiler {
                 if self.spans.len() >= MOST_ROWS {
                     return;
                 }
-                let rule = Rule::of(row, frames, signal, encoding);
+                let rule = Rule::of(row, frames, signal, encoding, &self.arch.unwind);
                 // the target of a function's jump is part of the function, unless a call could lead there
-                let inside = row.start_address() == function.start && rule.cfa != Cfa::Sp(8);
+                let inside = row.start_address() == function.start && rule.cfa != entered.cfa;
                 interpreter |= inside && self.loops.jump_into(&function);
                 let rule = self.number(Rule { interpreter, ..rule });
                 self.spans.push(Span { start: row.start_address(), end: row.end_address(), rule });
@@ -203,14 +208,14 @@ impl Compiler {
             return;
         }
         let code = gaps.code(&gap);
-        if size < GAP && frames::is_padding(code) {
+        if size < GAP && (self.arch.instructions.is_padding)(code) {
             return pages.put(offset(gaps.segments, gap.start), size, padding);
         }
         let functions = gaps.functions_in(&gap);
-        let mut frames = frames::frames(code, gap.start, functions).into_iter().peekable();
+        let mut frames = (self.arch.instructions.frames)(code, gap.start, functions).into_iter().peekable();
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
-            let rule = self.number(frame.into());
+            let rule = self.number(Rule::of_frame(frame, &self.arch.unwind));
             pages.put(offset(gaps.segments, start), end - start, rule);
         }
     }
@@ -245,6 +250,12 @@ impl<'d> UncoveredRanges<'d> {
         let (first, end) = (all.partition_point(|s| *s < gap.start), all.partition_point(|s| *s < gap.end));
         all.get(first..end).unwrap_or_default()
     }
+}
+
+/// Whose instructions the information may have besides those of DWARF.
+fn vendor(arch: &Arch) -> gimli::Vendor {
+    // they tell which return addresses are signed
+    if arch.unwind.links { gimli::Vendor::AArch64 } else { gimli::Vendor::Default }
 }
 
 /// The contents of a section, which may be compressed.

@@ -1,6 +1,6 @@
 //! The numeric encoding of rules for BPF programs and for the cache.
 
-use super::{Bx, Cfa, Fp, Ra, Rule};
+use super::{Cfa, Fp, Ra, Rule, Third};
 
 /// An encoded [`Rule`].
 #[repr(C)]
@@ -12,7 +12,7 @@ pub struct RuleEntry {
     pub fp: u8,
     /// One of `RA_…`.
     pub ra: u8,
-    /// Bit 0: the frame is that of a signal. Bits 1 and 2: one of `BX_…`. Bit 3: [`INTERPRETER`].
+    /// Bit 0: the frame is that of a signal. Bits 1 and 2: one of `THIRD_…`. Bit 3: [`INTERPRETER`].
     pub flags: u8,
     /// Offset of the CFA.
     pub cfa_offset: i32,
@@ -22,8 +22,8 @@ pub struct RuleEntry {
     pub fp_offset: i32,
     /// Offset of the return address.
     pub ra_offset: i32,
-    /// Offset of rbx.
-    pub bx_offset: i32,
+    /// Offset of the third register.
+    pub third_offset: i32,
 }
 
 /// In [`RuleEntry::flags`]: the frame is one of an interpreter's loop.
@@ -42,8 +42,8 @@ pub const CFA_AT_SP: u8 = 4;
 pub const CFA_AT_FP: u8 = 5;
 /// A procedure linkage table.
 pub const CFA_PLT: u8 = 6;
-/// rbx plus the offset.
-pub const CFA_BX: u8 = 7;
+/// The third register plus the offset.
+pub const CFA_THIRD: u8 = 7;
 /// Unchanged.
 pub const FP_SAME: u8 = 0;
 /// Stored at the CFA plus the offset.
@@ -53,17 +53,19 @@ pub const FP_AT_SP: u8 = 2;
 /// Stored at the frame pointer plus the offset.
 pub const FP_AT_FP: u8 = 3;
 /// Unchanged.
-pub const BX_SAME: u8 = 0;
+pub const THIRD_SAME: u8 = 0;
 /// Stored at the CFA plus the offset.
-pub const BX_AT_CFA: u8 = 1;
+pub const THIRD_AT_CFA: u8 = 1;
 /// Stored at the stack pointer plus the offset.
-pub const BX_AT_SP: u8 = 2;
+pub const THIRD_AT_SP: u8 = 2;
 /// None: the outermost frame.
 pub const RA_NONE: u8 = 0;
 /// Stored at the CFA plus the offset.
 pub const RA_AT_CFA: u8 = 1;
 /// Stored at the stack pointer plus the offset.
 pub const RA_AT_SP: u8 = 2;
+/// Still in the link register.
+pub const RA_LINK: u8 = 3;
 
 impl From<&Rule> for RuleEntry {
     fn from(rule: &Rule) -> Self {
@@ -75,7 +77,7 @@ impl From<&Rule> for RuleEntry {
             Cfa::AtSp(n, plus) => (CFA_AT_SP, n, plus),
             Cfa::AtFp(n, plus) => (CFA_AT_FP, n, plus),
             Cfa::Plt(n, least) => (CFA_PLT, n, least),
-            Cfa::Bx(n) => (CFA_BX, n, 0),
+            Cfa::Third(n) => (CFA_THIRD, n, 0),
         };
         let (fp, fp_offset) = match rule.fp {
             Fp::Same => (FP_SAME, 0),
@@ -87,14 +89,15 @@ impl From<&Rule> for RuleEntry {
             Ra::None => (RA_NONE, 0),
             Ra::AtCfa(n) => (RA_AT_CFA, n),
             Ra::AtSp(n) => (RA_AT_SP, n),
+            Ra::Link => (RA_LINK, 0),
         };
-        let (bx, bx_offset) = match rule.bx {
-            Bx::Same => (BX_SAME, 0),
-            Bx::AtCfa(n) => (BX_AT_CFA, n),
-            Bx::AtSp(n) => (BX_AT_SP, n),
+        let (third, third_offset) = match rule.third {
+            Third::Same => (THIRD_SAME, 0),
+            Third::AtCfa(n) => (THIRD_AT_CFA, n),
+            Third::AtSp(n) => (THIRD_AT_SP, n),
         };
-        let flags = u8::from(rule.signal) | bx << 1 | if rule.interpreter { INTERPRETER } else { 0 };
-        Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }
+        let flags = u8::from(rule.signal) | third << 1 | if rule.interpreter { INTERPRETER } else { 0 };
+        Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, third_offset }
     }
 }
 
@@ -109,7 +112,7 @@ impl RuleEntry {
             CFA_AT_SP => Cfa::AtSp(self.cfa_offset, self.cfa_second),
             CFA_AT_FP => Cfa::AtFp(self.cfa_offset, self.cfa_second),
             CFA_PLT => Cfa::Plt(self.cfa_offset, self.cfa_second),
-            CFA_BX => Cfa::Bx(self.cfa_offset),
+            CFA_THIRD => Cfa::Third(self.cfa_offset),
             _ => return None,
         };
         let fp = match self.fp {
@@ -123,14 +126,15 @@ impl RuleEntry {
             RA_NONE => Ra::None,
             RA_AT_CFA => Ra::AtCfa(self.ra_offset),
             RA_AT_SP => Ra::AtSp(self.ra_offset),
+            RA_LINK => Ra::Link,
             _ => return None,
         };
-        let bx = match (self.flags & !INTERPRETER) >> 1 {
-            BX_SAME => Bx::Same,
-            BX_AT_CFA => Bx::AtCfa(self.bx_offset),
-            BX_AT_SP => Bx::AtSp(self.bx_offset),
+        let third = match (self.flags & !INTERPRETER) >> 1 {
+            THIRD_SAME => Third::Same,
+            THIRD_AT_CFA => Third::AtCfa(self.third_offset),
+            THIRD_AT_SP => Third::AtSp(self.third_offset),
             _ => return None,
         };
-        Some(Rule { cfa, fp, ra, bx, signal: self.flags & 1 != 0, interpreter: self.flags & INTERPRETER != 0 })
+        Some(Rule { cfa, fp, ra, third, signal: self.flags & 1 != 0, interpreter: self.flags & INTERPRETER != 0 })
     }
 }

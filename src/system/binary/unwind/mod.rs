@@ -1,7 +1,7 @@
 //! Unwind tables: for every instruction of a file, how to find the caller's frame.
 //!
 //! Most distributions compile without frame pointers. Instead, files have call frame information: `.eh_frame`, which exceptions
-//! need, and `.debug_frame` (DWARF 5, section 6.4; System V ABI for AMD64, section 4.2.4). It is a program for each function
+//! need, and `.debug_frame` (DWARF 5, section 6.4; System V ABI for AMD64, section 4.2.4; DWARF for the Arm 64-bit Architecture). It is a program for each function
 //! and far too slow to interpret at an event, so it is compiled once into rows that a BPF program can search. A row has a code
 //! address and the number of a [`Rule`], and is valid up to the next row. There are few different rules: a C library with
 //! 24,000 rows has 300.
@@ -19,7 +19,7 @@ mod rule;
 
 pub use cache::table;
 pub use compile::compile_image;
-pub use rule::{Bx, Cfa, Fp, Ra, Rule};
+pub use rule::{Cfa, Fp, Ra, Rule, Third};
 
 /// log2 of [`PAGE`].
 pub const PAGE_SHIFT: u32 = 12;

@@ -2,13 +2,8 @@
 
 use gimli::{CfaRule, Operation, Reader, Register, RegisterRule, UnwindExpression, UnwindSection, UnwindTableRow};
 
-use crate::system::binary::instructions::frames::Frame;
-
-/// DWARF's register numbers for x86-64 (System V ABI for AMD64, figure 3.36).
-pub(super) const RBP: u16 = 6;
-const RBX: u16 = 3;
-const RSP: u16 = 7;
-const RETURN_ADDRESS: u16 = 16;
+use crate::system::machine::arch::Unwind;
+use crate::system::machine::arch::instructions::{Frame, SignalFrame};
 
 /// How to find the caller's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +14,8 @@ pub struct Rule {
     pub fp: Fp,
     /// The return address.
     pub ra: Ra,
-    /// The caller's rbx. The lazy binding of glibc uses it as the base of its frame.
-    pub bx: Bx,
+    /// The caller's value of the register of [`Unwind::third_by_dwarf`].
+    pub third: Third,
     /// The kernel pushed the frame for a signal: the "return address" is the interrupted instruction.
     pub signal: bool,
     /// The frame is one of an interpreter's loop: see [`Loops`](crate::system::binary::interpreters::Loops).
@@ -45,8 +40,8 @@ pub enum Cfa {
     /// In a procedure linkage table: the stack pointer plus the first number, plus 8 if the lowest four bits of the instruction
     /// pointer are at least the second number.
     Plt(i32, i32),
-    /// rbx plus an offset.
-    Bx(i32),
+    /// The third register plus an offset.
+    Third(i32),
 }
 
 /// The caller's frame pointer.
@@ -62,9 +57,9 @@ pub enum Fp {
     AtFp(i32),
 }
 
-/// The caller's rbx.
+/// The caller's value of the third register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bx {
+pub enum Third {
     /// Unchanged.
     Same,
     /// Stored at the CFA plus an offset.
@@ -78,15 +73,40 @@ pub enum Bx {
 pub enum Ra {
     /// None: this is the outermost frame.
     None,
-    /// Stored at the CFA plus an offset, which is -8 except in assembly code.
+    /// Stored at the CFA plus an offset, which on x86-64 is -8 except in assembly code.
     AtCfa(i32),
     /// Stored at the stack pointer plus an offset.
     AtSp(i32),
+    /// Still in the link register.
+    Link,
 }
 
 impl Rule {
     /// The rule for code without information.
-    pub const UNKNOWN: Self = Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), bx: Bx::Same, signal: false, interpreter: false };
+    pub const UNKNOWN: Self =
+        Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), third: Third::Same, signal: false, interpreter: false };
+
+    /// The rule of code without information, by what its instructions show.
+    pub(super) fn of_frame(frame: Frame, arch: &Unwind) -> Self {
+        let word = Self::UNKNOWN;
+        let pushed = |cfa: Cfa, size: i32| Self { cfa, fp: Fp::AtCfa(-size), ra: Ra::AtCfa(8 - size), ..word };
+        match frame {
+            Frame::Unknown => word,
+            Frame::Entered if arch.links => Self { cfa: Cfa::Sp(0), ra: Ra::Link, ..word },
+            Frame::Entered => Self { cfa: Cfa::Sp(8), ..word },
+            Frame::Pushed(size) => pushed(Cfa::Sp(size), size),
+            Frame::Set(size) => pushed(Cfa::Fp(size), size),
+            Frame::Linked(size) => Self { cfa: Cfa::Sp(size), ..word },
+            Frame::Signal(SignalFrame { sp, fp, third, ip }) => Self {
+                cfa: Cfa::AtSp(sp, 0),
+                fp: Fp::AtSp(fp),
+                ra: Ra::AtSp(ip),
+                third: Third::AtSp(third),
+                signal: true,
+                interpreter: false,
+            },
+        }
+    }
 
     pub(super) fn unsupported() -> Self {
         Self { cfa: Cfa::Unsupported, ..Self::UNKNOWN }
@@ -98,63 +118,53 @@ impl Rule {
         section: &S,
         signal: bool,
         encoding: gimli::Encoding,
+        arch: &Unwind,
     ) -> Self {
-        let expression = |e: &UnwindExpression<R::Offset>| Expression::of(e.get(section).ok()?, encoding);
-        let ra = match row.register(Register(RETURN_ADDRESS)) {
+        let [sp, fp] = arch.by_dwarf;
+        let expression = |e: &UnwindExpression<R::Offset>| Expression::of(e.get(section).ok()?, encoding, arch);
+        let ra = match row.register(Register(arch.return_address)) {
+            None | Some(RegisterRule::SameValue) if arch.links => Some(Ra::Link),
             Some(RegisterRule::Undefined) => Some(Ra::None),
             Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Ra::AtCfa),
             Some(RegisterRule::Expression(e)) => match expression(&e) {
-                Some(Expression::Plus(RSP, n)) => Some(Ra::AtSp(n)),
+                Some(Expression::Plus(base, n)) if base == sp => Some(Ra::AtSp(n)),
                 _ => None,
             },
             _ => None,
         };
-        let fp = match row.register(Register(RBP)) {
+        let caller_fp = match row.register(Register(fp)) {
             None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(Fp::Same),
             Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Fp::AtCfa),
             Some(RegisterRule::Expression(e)) => match expression(&e) {
-                Some(Expression::Plus(RSP, n)) => Some(Fp::AtSp(n)),
-                Some(Expression::Plus(RBP, n)) => Some(Fp::AtFp(n)),
+                Some(Expression::Plus(base, n)) if base == sp => Some(Fp::AtSp(n)),
+                Some(Expression::Plus(base, n)) if base == fp => Some(Fp::AtFp(n)),
                 _ => None,
             },
             _ => None,
         };
-        let bx = match row.register(Register(RBX)) {
-            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(Bx::Same),
-            Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Bx::AtCfa),
+        let third = match row.register(Register(arch.third_by_dwarf)) {
+            // a link register is the return address
+            _ if arch.links => Some(Third::Same),
+            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(Third::Same),
+            Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Third::AtCfa),
             Some(RegisterRule::Expression(e)) => match expression(&e) {
-                Some(Expression::Plus(RSP, n)) => Some(Bx::AtSp(n)),
+                Some(Expression::Plus(base, n)) if base == sp => Some(Third::AtSp(n)),
                 _ => None,
             },
             _ => None,
         };
         if ra == Some(Ra::None) {
-            return Self { cfa: Cfa::Sp(0), fp: Fp::Same, ra: Ra::None, bx: Bx::Same, signal: false, interpreter: false };
+            return Self { cfa: Cfa::Sp(0), fp: Fp::Same, ra: Ra::None, third: Third::Same, signal: false, interpreter: false };
         }
         let cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => match (register.0, i32::try_from(*offset)) {
-                (RSP, Ok(n)) => Some(Cfa::Sp(n)),
-                (RBP, Ok(n)) => Some(Cfa::Fp(n)),
-                (RBX, Ok(n)) => Some(Cfa::Bx(n)),
-                // Programs do not track the values of other registers.
-                (_, Ok(_) | Err(_)) => None,
-            },
-            CfaRule::Expression(e) => expression(e).and_then(Expression::cfa),
+            CfaRule::RegisterAndOffset { register, offset } => {
+                i32::try_from(*offset).ok().and_then(|n| Expression::Plus(register.0, n).cfa(arch))
+            }
+            CfaRule::Expression(e) => expression(e).and_then(|e| e.cfa(arch)),
         };
-        match (cfa, fp, ra, bx) {
-            (Some(cfa), Some(fp), Some(ra), Some(bx)) => Self { cfa, fp, ra, bx, signal, interpreter: false },
+        match (cfa, caller_fp, ra, third) {
+            (Some(cfa), Some(fp), Some(ra), Some(third)) => Self { cfa, fp, ra, third, signal, interpreter: false },
             _ => Self::unsupported(),
-        }
-    }
-}
-
-impl From<Frame> for Rule {
-    fn from(frame: Frame) -> Self {
-        match frame {
-            Frame::Unknown => Self::UNKNOWN,
-            Frame::Entered => Self { cfa: Cfa::Sp(8), ..Self::UNKNOWN },
-            Frame::Pushed => Self { cfa: Cfa::Sp(16), fp: Fp::AtCfa(-16), ..Self::UNKNOWN },
-            Frame::Set => Self { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16), ..Self::UNKNOWN },
         }
     }
 }
@@ -170,7 +180,7 @@ enum Expression {
 }
 
 impl Expression {
-    fn of<R: Reader>(expression: gimli::Expression<R>, encoding: gimli::Encoding) -> Option<Self> {
+    fn of<R: Reader>(expression: gimli::Expression<R>, encoding: gimli::Encoding, arch: &Unwind) -> Option<Self> {
         /// The longest expression is that of a linkage table.
         const MOST: usize = 9;
         let mut operations = expression.operations(encoding);
@@ -195,7 +205,10 @@ impl Expression {
                 Some(Self::Stored(base, offset, i32::try_from(*value).ok()?))
             }
             [ip, mask, Operation::And, least, Operation::Ge, shift, Operation::Shl, Operation::Plus]
-                if base == RSP && register(ip) == Some((RETURN_ADDRESS, 0)) && literal(mask) == Some(15) && literal(shift) == Some(3) =>
+                if base == arch.by_dwarf[0]
+                    && register(ip) == Some((arch.return_address, 0))
+                    && literal(mask) == Some(15)
+                    && literal(shift) == Some(3) =>
             {
                 Some(Self::Plt(offset, literal(least)?))
             }
@@ -203,13 +216,15 @@ impl Expression {
         }
     }
 
-    fn cfa(self) -> Option<Cfa> {
+    /// Programs do not follow the values of other registers.
+    fn cfa(self, arch: &Unwind) -> Option<Cfa> {
+        let [sp, fp] = arch.by_dwarf;
         match self {
-            Self::Plus(RSP, n) => Some(Cfa::Sp(n)),
-            Self::Plus(RBP, n) => Some(Cfa::Fp(n)),
-            Self::Plus(RBX, n) => Some(Cfa::Bx(n)),
-            Self::Stored(RSP, at, plus) => Some(Cfa::AtSp(at, plus)),
-            Self::Stored(RBP, at, plus) => Some(Cfa::AtFp(at, plus)),
+            Self::Plus(base, n) if base == sp => Some(Cfa::Sp(n)),
+            Self::Plus(base, n) if base == fp => Some(Cfa::Fp(n)),
+            Self::Plus(base, n) if base == arch.third_by_dwarf && !arch.links => Some(Cfa::Third(n)),
+            Self::Stored(base, at, plus) if base == sp => Some(Cfa::AtSp(at, plus)),
+            Self::Stored(base, at, plus) if base == fp => Some(Cfa::AtFp(at, plus)),
             Self::Plus(..) | Self::Stored(..) => None,
             Self::Plt(n, least) => Some(Cfa::Plt(n, least)),
         }

@@ -2,10 +2,11 @@
 
 use super::super::operands::{self, At};
 use super::instructions;
-use super::{Arch, Call, Convention};
+use super::{Arch, Call, Convention, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. The offset
 /// of a general register `x` is eight times its number.
+const FP: u32 = 232;
 const LR: u32 = 240;
 const SP: u32 = 248;
 const PC: u32 = 256;
@@ -47,7 +48,17 @@ pub(super) const ARCH: Arch = Arch {
     raw_frames: 1,
     // `TIF_32BIT` of arch/arm64/include/asm/thread_info.h
     compat: ("flags", 1 << 22),
-    unwinds: None,
+    // DWARF for the Arm 64-bit Architecture, 4.1; `PSR_MODE_MASK` and `PSR_MODE_EL0t` of
+    // arch/arm64/include/uapi/asm/ptrace.h
+    unwind: Unwind {
+        registers: [PC, SP, FP, LR],
+        by_dwarf: [31, 29],
+        third_by_dwarf: 30,
+        return_address: 30,
+        links: true,
+        user_mode: (PSTATE, 0x1f, 0),
+        pt_regs: 336,
+    },
     private_stacks: false,
     instructions: instructions::aarch64::INSTRUCTIONS,
     by_dwarf: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],
@@ -69,8 +80,8 @@ static REGISTERS: &[(&str, u32)] = &[
     ("x0", 0), ("x1", 8), ("x2", 16), ("x3", 24), ("x4", 32), ("x5", 40), ("x6", 48), ("x7", 56), ("x8", 64), ("x9", 72),
     ("x10", 80), ("x11", 88), ("x12", 96), ("x13", 104), ("x14", 112), ("x15", 120), ("x16", 128), ("x17", 136), ("x18", 144),
     ("x19", 152), ("x20", 160), ("x21", 168), ("x22", 176), ("x23", 184), ("x24", 192), ("x25", 200), ("x26", 208), ("x27", 216),
-    ("x28", 224), ("x29", 232), ("x30", 240),
-    ("fp", 232), ("lr", LR), ("sp", SP), ("pc", PC), ("ip", PC), ("pstate", PSTATE), ("orig_x0", ORIG_X0),
+    ("x28", 224), ("x29", FP), ("x30", 240),
+    ("fp", FP), ("lr", LR), ("sp", SP), ("pc", PC), ("ip", PC), ("pstate", PSTATE), ("orig_x0", ORIG_X0),
 ];
 
 /// An operand in the syntax of GNU's assembler:

@@ -58,9 +58,8 @@ pub struct Arch {
     pub raw_frames: u64,
     /// The member of `struct thread_info`, and its bits, that mark a 32-bit system call.
     pub compat: (&'static str, u64),
-    /// Instruction pointer, stack pointer, frame pointer, `bx` and `cs`, which unwinding with tables needs; `None` if rbt has
-    /// no tables for it and follows frame pointers instead.
-    pub unwinds: Option<[u32; 5]>,
+    /// What unwinding with tables needs to know about it.
+    pub unwind: Unwind,
     /// Its JIT gives programs private stacks (`bpf_jit_supports_private_stack`, Linux 6.13).
     pub private_stacks: bool,
     /// Its instruction set.
@@ -87,6 +86,26 @@ pub struct Arch {
     pub replaced_calls: &'static [(&'static str, &'static str)],
     /// Calls whose names differ from their tracepoints, and calls that no current kernel has.
     pub other_calls: &'static [(&'static str, u32)],
+}
+
+/// The registers with which call frame information describes a function's frame.
+#[derive(Debug)]
+pub struct Unwind {
+    /// Instruction pointer, stack pointer, frame pointer, and the register in [`Self::third_by_dwarf`].
+    pub registers: [u32; 4],
+    /// DWARF numbers of the stack pointer and the frame pointer.
+    pub by_dwarf: [u16; 2],
+    /// DWARF number of a further register that a walk follows: on x86-64 `rbx`, from which the lazy binding of glibc computes
+    /// its frame; on AArch64 the link register.
+    pub third_by_dwarf: u16,
+    /// DWARF number of the return address.
+    pub return_address: u16,
+    /// A call puts the return address into the link register, rather than on the stack.
+    pub links: bool,
+    /// The register, and its bits and their value, in 64-bit code in user space.
+    pub user_mode: (u32, u64, u64),
+    /// `sizeof(struct pt_regs)` in kernels without `bpf_task_pt_regs`.
+    pub pt_regs: u64,
 }
 
 /// The instruction for which the kernel replaces the trap of a uprobe by a call, and how to query whether it does.
@@ -194,11 +213,7 @@ mod tests {
             let known = |at: &u32| arch.registers.iter().any(|(_, other)| other == at);
             let all = [arch.by_number, arch.args, arch.go_args, arch.syscall_args].concat();
             assert!(
-                all.iter()
-                    .chain([&arch.result, &arch.ip, &arch.sp])
-                    .chain(&arch.return_address)
-                    .chain(arch.unwinds.iter().flatten())
-                    .all(known),
+                all.iter().chain([&arch.result, &arch.ip, &arch.sp]).chain(&arch.return_address).chain(&arch.unwind.registers).all(known),
                 "{}",
                 arch.name
             );

@@ -2,7 +2,7 @@
 
 use super::super::operands::{self, At};
 use super::instructions;
-use super::{Arch, Call, Convention, OptimizedUprobe};
+use super::{Arch, Call, Convention, OptimizedUprobe, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
 const AX: u32 = 80;
@@ -80,7 +80,16 @@ pub(super) const ARCH: Arch = Arch {
     raw_frames: 0,
     // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
     compat: ("status", 2),
-    unwinds: Some([IP, SP, BP, BX, CS]),
+    // System V ABI, figure 3.36; `__USER_CS` of arch/x86/include/asm/segment.h
+    unwind: Unwind {
+        registers: [IP, SP, BP, BX],
+        by_dwarf: [7, 6],
+        third_by_dwarf: 3,
+        return_address: 16,
+        links: false,
+        user_mode: (CS, 0xffff, 0x33),
+        pt_regs: 168,
+    },
     private_stacks: true,
     instructions: instructions::x86_64::INSTRUCTIONS,
     // System V ABI, figure 3.36

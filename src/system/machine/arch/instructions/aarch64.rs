@@ -1,9 +1,12 @@
 //! Instructions of AArch64 (Arm Architecture Reference Manual, C4.1): four bytes each.
 
+mod frames;
+
 use super::{Byte, Instructions, Machine, Next, Value};
 
 /// The row of AArch64.
-pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
+pub const INSTRUCTIONS: Instructions =
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, returns, step };
 
 /// The number of `sp`, which is also that of the zero register.
 const SP: u8 = 31;

@@ -13,9 +13,44 @@ pub struct Instructions {
     pub stack_pointer: u8,
     /// Is the end of the code, which starts with an instruction, also a boundary between instructions?
     pub starts: fn(&[u8]) -> bool,
+    /// Is it only padding between functions?
+    pub is_padding: fn(&[u8]) -> bool,
+    /// The frames of code without call frame information, each with the address from which it applies; the first is that of
+    /// the code's own address. The last argument has the addresses of function symbols in it, in order.
+    pub frames: fn(&[u8], u64, &[u64]) -> Vec<(u64, Frame)>,
     /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
     pub returns: fn(&[u8]) -> Option<Vec<u64>>,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
     /// stack pointer.
     pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
+}
+
+/// The location of a function's frame, as its instructions show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Unknown.
+    Unknown,
+    /// It has only the return address, where a call puts it.
+    Entered,
+    /// The caller's frame pointer and the return address are on top of the stack, in a frame of this many bytes.
+    Pushed(i32),
+    /// The same, and the frame pointer points to it.
+    Set(i32),
+    /// The return address is the last word of a frame of this many bytes.
+    Linked(i32),
+    /// The stack pointer points to what the kernel pushed for a signal.
+    Signal(SignalFrame),
+}
+
+/// Offsets of an interrupted function's registers in the frame that the kernel pushes for a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalFrame {
+    /// Of the stack pointer.
+    pub sp: i32,
+    /// Of the frame pointer.
+    pub fp: i32,
+    /// Of the register of [`Unwind::third_by_dwarf`](super::Unwind::third_by_dwarf).
+    pub third: i32,
+    /// Of the instruction pointer.
+    pub ip: i32,
 }

@@ -2,12 +2,15 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of a thousand instructions
 
+mod frames;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::{Base, Byte, Instructions, Machine, Next, Value};
 
 /// The row of x86-64.
-pub const INSTRUCTIONS: Instructions = Instructions { stack_pointer: SP, starts, returns, step };
+pub const INSTRUCTIONS: Instructions =
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, returns, step };
 
 /// The number of `rsp`.
 const SP: u8 = 4;

@@ -4,39 +4,29 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use memchr::memmem;
 
+use super::super::Frame;
+
 /// `mov rbp, rsp` in both encodings.
 const SETS_FRAME: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
 /// In code of at least this many bytes with a frame for every [`BETWEEN`] bytes, all functions have frames, including
 /// those with an unusual prologue.
 const LARGE: usize = 64 << 10;
 const BETWEEN: usize = 4 << 10;
+/// Bytes of a frame.
+const FRAME: i32 = 16;
 /// Maximum number of instructions that compilers put between the two that set up a frame.
 const SCHEDULED: u32 = 3;
 
-/// The location of a function's frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// Unknown.
-    Unknown,
-    /// It has only the return address, on top of the stack, as at a function's first instruction.
-    Entered,
-    /// The caller's frame pointer is on top of the stack, after `push rbp`.
-    Pushed,
-    /// The frame pointer points to it, after `mov rbp, rsp`.
-    Set,
-}
-
-/// Is it only padding between functions?
+/// See [`Instructions::is_padding`](super::super::Instructions::is_padding).
 pub fn is_padding(code: &[u8]) -> bool {
     let pads = |i: Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
     code.iter().all(|b| *b == 0) || Decoder::new(64, code, DecoderOptions::NONE).into_iter().all(pads)
 }
 
-/// The frames of the code, each with the address from which it applies; the first is that of `at`, the code's own
-/// address. `functions` are the addresses of function symbols in it, in order.
+/// See [`Instructions::frames`](super::super::Instructions::frames).
 pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
     let count: usize = SETS_FRAME.iter().map(|bytes| memmem::find_iter(code, bytes).count()).sum();
-    let between = if code.len() >= LARGE && count * BETWEEN >= code.len() { Frame::Set } else { Frame::Unknown };
+    let between = if code.len() >= LARGE && count * BETWEEN >= code.len() { Frame::Set(FRAME) } else { Frame::Unknown };
     let mut sweep = Sweep { frames: vec![(at, between)], between, pushed: None, popped: false, ended: true, last: Mnemonic::INVALID };
     if count > 0 {
         let mut functions = functions.iter().peekable();
@@ -85,8 +75,8 @@ impl Sweep {
         match self.pushed.take() {
             Some((start, next, _)) if sets_frame => {
                 self.put(start, Frame::Entered);
-                self.put(next, Frame::Pushed);
-                self.put(i.next_ip(), Frame::Set);
+                self.put(next, Frame::Pushed(FRAME));
+                self.put(i.next_ip(), Frame::Set(FRAME));
             }
             Some((start, next, left)) if left > 0 && !i.is_stack_instruction() && i.op0_register() != Register::RSP => {
                 self.pushed = Some((start, next, left - 1));
@@ -98,10 +88,10 @@ impl Sweep {
             self.pushed = Some((start, i.next_ip(), SCHEDULED));
         }
         let leaves = matches!(i.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch);
-        let framed = self.frames.last().is_some_and(|(_, frame)| *frame == Frame::Set);
+        let framed = self.frames.last().is_some_and(|(_, frame)| *frame == Frame::Set(FRAME));
         if leaves && self.popped && framed {
             self.put(i.ip(), Frame::Entered);
-            self.put(i.next_ip(), Frame::Set);
+            self.put(i.next_ip(), Frame::Set(FRAME));
         }
         self.popped = i.mnemonic() == Mnemonic::Leave || i.mnemonic() == Mnemonic::Pop && on_rbp;
         self.ended = leaves || self.ended && pads;
@@ -117,7 +107,7 @@ mod tests {
     fn a_frame_is_followed_from_its_start_to_its_end() {
         // endbr64; push rbp; mov rbp, rsp; call; pop rbp; ret; and, after padding, sub rsp, 8; call
         let code = b"\xf3\x0f\x1e\xfa\x55\x48\x89\xe5\xe8\x00\x00\x00\x00\x5d\xc3\xcc\x48\x83\xec\x08\xe8\x00\x00\x00\x00";
-        let (entered, pushed, set, unknown) = (Frame::Entered, Frame::Pushed, Frame::Set, Frame::Unknown);
+        let (entered, pushed, set, unknown) = (Frame::Entered, Frame::Pushed(FRAME), Frame::Set(FRAME), Frame::Unknown);
         let expected = [(0x1000, entered), (0x1005, pushed), (0x1008, set), (0x100e, entered), (0x100f, set), (0x1010, unknown)];
         assert_eq!(frames(code, 0x1000, &[]), expected);
         // a symbol also ends it
