@@ -228,17 +228,18 @@ impl OutputFile {
 
     fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
         if format.document {
-            return Self::replacing(path, format, options);
+            return Self::replacing(path, place(path), format, options);
         }
         let file = File::create(path).map_err(|e| not_written(&place(path), &e))?;
         let to = Destination::Direct(BufWriter::new(RecordFile::new(file, true, format.lines)));
         Ok(Self::new(format, options, to, Some(path)))
     }
 
-    /// A file that appears when it is whole.
-    fn replacing(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
-        let file = AtomicFile::create(path).map_err(|e| not_written(&place(path), &e))?;
-        Ok(Self::new(format, options, Destination::Whole(BufWriter::new(file)), Some(path)))
+    /// A file that appears when it is whole; `place` is its name in messages.
+    fn replacing(path: &Path, place: String, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+        let file = AtomicFile::create(path).map_err(|e| not_written(&place, &e))?;
+        let to = Destination::Whole(BufWriter::new(file));
+        Ok(Self { place, ..Self::new(format, options, to, Some(path)) })
     }
 
     fn new(format: &Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
@@ -326,7 +327,10 @@ impl Outputs {
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
         let format = render::of_file(path).or_else(|| render::find(render::TEXT));
         let options = RenderOptions { beside: true, ..options.clone() };
-        let files = format.map(|format| OutputFile::replacing(path, format, &options)).into_iter().collect::<Result<_, _>>()?;
+        let files = format
+            .map(|format| OutputFile::replacing(path, path.display().to_string(), format, &options))
+            .into_iter()
+            .collect::<Result<_, _>>()?;
         Ok(Self { main: Box::new(NullRenderer), format: "", file: None, path: None, beside: files, options, ended: false })
     }
 

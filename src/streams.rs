@@ -316,7 +316,7 @@ pub fn not_written(place: &str, e: &io::Error) -> Failure {
     let failure = Failure::new(format!("cannot write to {place}: {}", reason(e))).code("not-written");
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&e.kind());
     if is(&[io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded]) {
-        failure.help("free some space there, or choose another file with -o")
+        failure.help("free some space there, or choose another file")
     } else if is(&[io::ErrorKind::NotFound]) {
         failure.help("create the directory first")
     } else if is(&[io::ErrorKind::IsADirectory]) {

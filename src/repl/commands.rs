@@ -549,6 +549,9 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
                 .help(format!("a name with spaces is in quotes: `:write {}{map}`", quoted(&names))));
         }
     };
+    if file == "-" {
+        return Err(usage("`:write` writes a file, and - is standard output".into()).help("print(@map) prints a map"));
+    }
     let maps = map.map_or_else(|| prompt.world.maps(), |map| vec![map]);
     if maps.is_empty() {
         prompt.say("there are no maps\n");

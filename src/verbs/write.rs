@@ -373,16 +373,41 @@ tracepoint:sched:sched_process_exec /args.old_pid != args.pid/ {
 
 ";
 
+/// The script knows which threads are in a call that is shown. Other calls end, too: those that began before the run or that `--if`
+/// leaves out, and the call of a parent, from which a new thread returns.
 fn system_calls(script: &mut Script) {
-    script.put("tracepoint:raw_syscalls:sys_enter");
+    script.put("let @called = hash(65536);\n\ntracepoint:raw_syscalls:sys_enter");
     if let Some(word) = script.option("if") {
         script.put(" /");
         script.expression(word);
         script.put("/");
     }
-    script.put(" {\n  span(syscall_name(args.id));\n}\n\n");
     // when rt_sigreturn returns, the number of the call is lost
-    script.put("tracepoint:raw_syscalls:sys_exit {\n  if (args.id < 0) {\n    span_end(\"rt_sigreturn\");\n  } else {\n    span_end(syscall_name(args.id), args.ret);\n  }\n}\n\n");
+    script.put(
+        " {
+  @called[tid] = true;
+  span(syscall_name(args.id));
+}
+
+tracepoint:raw_syscalls:sys_exit /has_key(@called, tid)/ {
+  delete(@called, tid);
+  if (args.id < 0) {
+    span_end(\"rt_sigreturn\");
+  } else {
+    span_end(syscall_name(args.id), args.ret);
+  }
+}
+
+tracepoint:sched:sched_process_exit {
+  _ = delete(@called, tid);
+}
+
+end {
+  clear(@called);
+}
+
+",
+    );
 }
 
 /// Uses separate tracks, because states do not begin and end within function calls. The script knows the state of each thread: a thread

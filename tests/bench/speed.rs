@@ -10,6 +10,7 @@
 
 mod asm;
 mod attach;
+mod documents;
 mod floor;
 mod kernel;
 mod keys;
@@ -35,6 +36,8 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("attach", "1, 100 and 1,000 probes of each kind, to and from the kernel", attach::attach),
     ("printf", "a million printf events to a file", load::printf),
     ("burst", "ten million printf events from all CPUs at once, with a slow reader: none lost in silence", load::burst),
+    ("page", "a page in HTML of a map with a hundred thousand rows: its time, memory and size", documents::page),
+    ("timeline", "ten million events into a file for Perfetto, none lost, in bounded memory", documents::timeline),
     ("toll", "one system call traced: what the others pay, and what it pays", toll::toll),
     ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
     ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
