@@ -19,7 +19,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          or more is taken modulo 64; in bpftrace its result is undefined. The result of -x and ~x keeps the sign if x is a signed \
          integer of 1, 2 or 4 bytes: -x is -5 if x is 5. bpftrace prints and stores it as 251, but uses -5 in a sum or after a \
          cast. An overflow in a product or difference of literals is an error; bpftrace rejects most of them, and crashes on \
-         (-9223372036854775808) / -1.",
+         (-9223372036854775808) / -1. hist() counts unsigned integers from 2^63 upward as such; bpftrace counts them as negative.",
     ),
     (
         "loops",
