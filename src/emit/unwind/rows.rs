@@ -253,6 +253,10 @@ impl<'c> Builder<'_, 'c> {
         let is = |e: &Self, kind: IntValue<'c>, what: u8| e.cmp(Cmp::Eq, kind, e.int(what.into()));
         let unknown = is(self, kind, CFA_UNKNOWN);
         self.if_(unknown, |e| e.no_information(limit, i, state));
+        if self.links() {
+            let chain = is(self, kind, CFA_CHAIN);
+            self.if_(chain, |e| e.follow_frame_pointer(limit, i, state));
+        }
         let unsupported = is(self, kind, CFA_UNSUPPORTED);
         self.if_(unsupported, |e| e.stop(state, CUT_UNSUPPORTED));
         let outermost = is(self, ra_kind, RA_NONE);

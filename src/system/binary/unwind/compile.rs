@@ -46,7 +46,7 @@ pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table
     {
         compiler.add_debug_frame(&file);
     }
-    Some(compiler.finish(data, &segments))
+    Some(compiler.finish(data, &segments, false))
 }
 
 fn of_data(data: &[u8]) -> Option<Compiler> {
@@ -64,7 +64,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
 /// Compiles the table of an ELF image in memory, such as the vDSO. The table is empty without call frame information.
 pub fn compile_image(data: &[u8]) -> Table {
     let Some((compiler, segments)) = of_data(data).zip(segments_of(data)) else { return Table::default() };
-    compiler.finish(data, &segments)
+    compiler.finish(data, &segments, true)
 }
 
 struct Compiler {
@@ -171,7 +171,8 @@ impl Compiler {
         })
     }
 
-    fn finish(mut self, data: &[u8], segments: &[Segment]) -> Table {
+    /// `signals`: an image without any information gets rows if it has the frame of a signal, as the vDSO of AArch64.
+    fn finish(mut self, data: &[u8], segments: &[Segment], signals: bool) -> Table {
         let unknown = self.number(Rule::UNKNOWN);
         self.spans.sort_by_key(|s| s.start);
         let mut pages = Pages { table: Table::default(), unknown };
@@ -196,6 +197,8 @@ impl Compiler {
             }
             if !spans.is_empty() {
                 self.fill(&mut pages, &mut gaps, at..addr + size, unknown);
+            } else if signals {
+                self.fill_around_signals(&mut pages, &mut gaps, at..addr + size);
             }
         }
         Table { rules: self.rules, ..pages.table }
@@ -216,6 +219,24 @@ impl Compiler {
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
             let rule = self.number(Rule::of_frame(frame, &self.arch.unwind));
+            pages.put(offset(gaps.segments, start), end - start, rule);
+        }
+    }
+
+    /// Adds the frames of signals in code without information, and frame pointers for the rest of it.
+    fn fill_around_signals(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>) {
+        let code = gaps.code(&gap);
+        let functions = gaps.functions_in(&gap);
+        let frames = (self.arch.instructions.frames)(code, gap.start, functions);
+        let is_signal = |frame: Frame| matches!(frame, Frame::Signal(_));
+        if !frames.iter().any(|(_, frame)| is_signal(*frame)) {
+            return;
+        }
+        let mut frames = frames.into_iter().peekable();
+        while let Some((start, frame)) = frames.next() {
+            let end = frames.peek().map_or(gap.end, |(next, _)| *next);
+            let rule = if is_signal(frame) { Rule::of_frame(frame, &self.arch.unwind) } else { Rule::chain() };
+            let rule = self.number(rule);
             pages.put(offset(gaps.segments, start), end - start, rule);
         }
     }

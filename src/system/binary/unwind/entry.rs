@@ -44,6 +44,8 @@ pub const CFA_AT_FP: u8 = 5;
 pub const CFA_PLT: u8 = 6;
 /// The third register plus the offset.
 pub const CFA_THIRD: u8 = 7;
+/// The frame pointer leads to the caller.
+pub const CFA_CHAIN: u8 = 8;
 /// Unchanged.
 pub const FP_SAME: u8 = 0;
 /// Stored at the CFA plus the offset.
@@ -72,6 +74,7 @@ impl From<&Rule> for RuleEntry {
         let (cfa, cfa_offset, cfa_second) = match rule.cfa {
             Cfa::Unknown => (CFA_UNKNOWN, 0, 0),
             Cfa::Unsupported => (CFA_UNSUPPORTED, 0, 0),
+            Cfa::Chain => (CFA_CHAIN, 0, 0),
             Cfa::Sp(n) => (CFA_SP, n, 0),
             Cfa::Fp(n) => (CFA_FP, n, 0),
             Cfa::AtSp(n, plus) => (CFA_AT_SP, n, plus),
@@ -107,6 +110,7 @@ impl RuleEntry {
         let cfa = match self.cfa {
             CFA_UNKNOWN => Cfa::Unknown,
             CFA_UNSUPPORTED => Cfa::Unsupported,
+            CFA_CHAIN => Cfa::Chain,
             CFA_SP => Cfa::Sp(self.cfa_offset),
             CFA_FP => Cfa::Fp(self.cfa_offset),
             CFA_AT_SP => Cfa::AtSp(self.cfa_offset, self.cfa_second),

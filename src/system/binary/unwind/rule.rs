@@ -29,6 +29,8 @@ pub enum Cfa {
     Unknown,
     /// The information is of an unsupported kind.
     Unsupported,
+    /// Unknown: the frame pointer leads to the caller.
+    Chain,
     /// The stack pointer plus an offset.
     Sp(i32),
     /// The frame pointer plus an offset.
@@ -106,6 +108,10 @@ impl Rule {
                 interpreter: false,
             },
         }
+    }
+
+    pub(super) fn chain() -> Self {
+        Self { cfa: Cfa::Chain, ..Self::UNKNOWN }
     }
 
     pub(super) fn unsupported() -> Self {

@@ -17,13 +17,16 @@ pub struct Instructions {
     pub is_padding: fn(&[u8]) -> bool,
     /// The frames of code without call frame information, each with the address from which it applies; the first is that of
     /// the code's own address. The last argument has the addresses of function symbols in it, in order.
-    pub frames: fn(&[u8], u64, &[u64]) -> Vec<(u64, Frame)>,
+    pub frames: fn(&[u8], u64, &[u64]) -> Frames,
     /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
     pub returns: fn(&[u8]) -> Option<Vec<u64>>,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
     /// stack pointer.
     pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
 }
+
+/// Frames by the address from which they apply, in order.
+pub type Frames = Vec<(u64, Frame)>;
 
 /// The location of a function's frame, as its instructions show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
