@@ -325,7 +325,7 @@ type WriteFn = fn(&mut Script);
 const TIMELINES: &[(&str, WriteFn)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
 pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let mut calls = false;
+    let (mut calls, mut filtered) = (false, false);
     for (word, text) in asked.words.iter().enumerate() {
         // the spans of a second probe would nest in those of the first
         if asked.words.iter().take(word).any(|before| before == text) {
@@ -349,16 +349,36 @@ pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Fail
                 _ => "func".into(),
             };
             script.head(&[(word, start)], true);
-            script.put(&format!("  span({name});\n}}\n\n"));
+            // the end of a call that --if leaves out is not that of a span
+            let (begins, ends) = match asked.has("if") {
+                true => ("  @inside[tid]++;\n", INSIDE),
+                false => ("", ""),
+            };
+            script.put(&format!("{begins}  span({name});\n}}\n\n"));
             script.head(&[(word, end)], false);
-            script.put(&format!("  span_end({name});\n}}\n\n"));
+            script.put(&format!("{ends}  span_end({name});\n}}\n\n"));
+            filtered |= asked.has("if");
         }
     }
     if calls {
         script.put(THREAD_END);
     }
+    if filtered {
+        script.put("tracepoint:sched:sched_process_exit {\n  _ = delete(@inside, tid);\n}\n\nend {\n  clear(@inside);\n}\n\n");
+    }
     script.stop(asked)
 }
+
+/// Leaves a call that the script did not begin to show.
+const INSIDE: &str = "  if (@inside[tid] == 0) {
+    return;
+  }
+  if (@inside[tid] > 1) {
+    @inside[tid]--;
+  } else {
+    delete(@inside, tid);
+  }
+";
 
 /// The calls in which a thread ends do not return: exit(2), and any call of a thread that is killed. A thread that calls execve(2)
 /// gets the ID of the process's first thread.
