@@ -7,7 +7,7 @@ use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::codes::{DependsOn, depends_on};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
-use crate::emit::Dumps;
+use crate::emit::{Dumps, MOST_WALKED_ITERATIONS};
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
@@ -112,6 +112,7 @@ impl Examiner<'_> {
         };
         if let Some(checked) = self.checked(&mut tree, settings.clone(), &invocation) {
             self.conditions(&checked.script, settings.missing_probes);
+            self.loops(&checked.script);
             self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
             return self.compiled(checked, self.ground.load);
         }
@@ -244,6 +245,29 @@ impl Examiner<'_> {
             if !tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
                 return None;
             }
+        }
+    }
+
+    /// Records a loop that may have more iterations than a kernel without `bpf_loop` follows.
+    fn loops(&mut self, script: &hir::Script) {
+        if self.ground.sys.has(Feature::Loop) {
+            return;
+        }
+        let mut first = None;
+        for probe in &script.probes {
+            hir::visit(&probe.body, &mut |node| {
+                if let hir::Node::Stmt(stmt) = node
+                    && is_loop(stmt)
+                    && iterations(stmt).is_none_or(|n| n > MOST_WALKED_ITERATIONS)
+                {
+                    first = first.or(Some(stmt.span));
+                }
+            });
+        }
+        if let Some(span) = first {
+            let message = format!("on this kernel, a loop stops after {MOST_WALKED_ITERATIONS} iterations, and nested loops may not load");
+            let (place, help) = (place(span, &self.sources), remedy("loop-limit").map(str::to_owned));
+            self.seen.findings.push(Finding { rule: "loop-limit", level: Level::Note, message, place, related: Vec::new(), help });
         }
     }
 
@@ -551,4 +575,24 @@ fn of_parameters(point: &str) -> bool {
 /// An attach point as written.
 fn written(point: &ast::AttachPoint) -> String {
     point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
+}
+
+fn is_loop(stmt: &hir::Stmt) -> bool {
+    matches!(stmt.kind, hir::StmtKind::While { .. } | hir::StmtKind::ForRange { .. })
+}
+
+/// The number of iterations of a loop with those of the loops within; none if it is unknown.
+fn iterations(stmt: &hir::Stmt) -> Option<u64> {
+    let hir::StmtKind::ForRange { from, to, body, .. } = &stmt.kind else { return None };
+    let number = |e: &hir::Expr| if let hir::ExprKind::Int(n) = e.kind { Some(n as i64) } else { None };
+    let times = u64::try_from(number(to)?.saturating_sub(number(from)?)).unwrap_or(0);
+    let mut within = Some(1);
+    hir::visit(body, &mut |node| {
+        if let hir::Node::Stmt(stmt) = node
+            && is_loop(stmt)
+        {
+            within = within.zip(iterations(stmt)).map(|(most, n)| most.max(n));
+        }
+    });
+    times.checked_mul(within?)
 }

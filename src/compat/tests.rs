@@ -154,6 +154,21 @@ fn one_error_hides_no_other() {
     assert!(now.has_errors_beyond(&earlier) && !earlier.has_errors_beyond(&now));
 }
 
+/// Kernels without `bpf_loop` stop loops early, and count those within others.
+#[test]
+fn loops_beyond_the_limit() {
+    let all = format!("{BPF}{KERNEL}");
+    let without = Fake::new(&all.replace("feature Loop;", "")).unwrap();
+    let noted = |script: &str, sys: &Fake| seen_on(script, sys, "5.10.0").findings.iter().any(|f| f.rule == "loop-limit");
+    let nested = "begin { for $i : 0..100 { for $j : 0..6 { @ = $j; } } }";
+    for script in ["begin { for $i : 0..513 { @ = $i; } }", "begin { $i = 0; while ($i < 3) { $i++; } }", nested] {
+        assert!(noted(script, &without) && !noted(script, &kernel(KERNEL)), "{script}");
+    }
+    for script in ["begin { for $i : 0..512 { @ = $i; } }", "begin { for $i : 0..100 { for $j : 0..5 { @ = $j; } } }"] {
+        assert!(!noted(script, &without), "{script}");
+    }
+}
+
 /// If a kernel was described for other scripts, a missing fact is unknown.
 #[test]
 fn described_for_certain_scripts() {
