@@ -265,7 +265,7 @@ impl Examiner<'_> {
             });
         }
         if let Some(span) = first {
-            let message = format!("on this kernel, a loop stops after {MOST_WALKED_ITERATIONS} iterations, and nested loops may not load");
+            let message = format!("on this kernel, a loop stops after {MOST_WALKED_ITERATIONS} iterations, or is too complex to load");
             let (place, help) = (place(span, &self.sources), remedy("loop-limit").map(str::to_owned));
             self.seen.findings.push(Finding { rule: "loop-limit", level: Level::Note, message, place, related: Vec::new(), help });
         }

@@ -17,7 +17,7 @@ pub const FINDINGS: &[Code] = &[
     error("function-inlined", "the compiler inlined a function everywhere, so it cannot be traced; the baseline has it"),
     warning("large-maps", "the script's maps may take more than 1 GiB")
         .command("echo 'config = { max_map_keys = 100000000 } begin { @[pid, comm] = 1; }' | rbt check -", "echo 'begin { @[pid, comm] = 1; }' | rbt check -"),
-    note("loop-limit", "the kernel limits a loop to few iterations, or may find nested loops too complex")
+    note("loop-limit", "the kernel limits a loop to few iterations, or may find it too complex")
         .remedy("Linux 5.17 allows more; exclude older kernels: `// check: kernels >= 5.17`"),
     note("map-emptied", "the script emptied a map before the expectation read it")
         .command("rbt --expect 'count(@) == 0' -e 'begin { @ = count(); print(@); clear(@); exit(); }'", "rbt --expect 'count(@) == 1' -e 'begin { @ = count(); print(@); exit(); }'"),
