@@ -353,6 +353,9 @@ impl Session<'_> {
             unwinder.preload_program(child.program());
             unwinder.preload_earlier(child.program(), child.pid());
         }
+        if let (Some(python), Some(child)) = (&self.python, &child) {
+            python.prepare(child.program());
+        }
         self.child = child;
     }
 

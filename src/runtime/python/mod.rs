@@ -14,7 +14,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(super) use codes::{frame, is_code, keep};
 pub(super) struct Processes {
     /// What was found at the start, for `-v`: a line for each file.
     pub found: Vec<String>,
+    files: Arc<Files>,
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
@@ -45,14 +46,24 @@ impl Processes {
         // before the search, so that no mapping is missed in between
         let recorder = Recorder::open_prompt().ok();
         let of_namespace = if in_namespace { OF_NAMESPACE } else { 0 };
-        let mut finder = Finder { map, of_namespace, files: HashMap::new(), found: BTreeMap::new() };
+        let files = Arc::new(Files::default());
+        let mut finder = Finder { map, of_namespace, files: Arc::clone(&files), found: BTreeMap::new() };
         match pid {
             Some(pid) => finder.search(pid),
             None => finder.search_all(),
         }
         let line = |((path, what), n): (&(PathBuf, String), &usize)| format!("{what}, processes: {n}: {}", path.display());
         let found = finder.found.iter().map(line).collect();
-        Some(Self { found, thread: recorder.and_then(|recorder| watch(finder, recorder)) })
+        Some(Self { found, files, thread: recorder.and_then(|recorder| watch(finder, recorder)) })
+    }
+
+    /// Reads the file of a program that rbt is about to start: it may run its first line before the thread has read it.
+    pub fn prepare(&self, program: &Path) {
+        // the name of the file, not that of a link to it
+        let name = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+        if python::is_likely(&name) {
+            self.files.interpreter(&name, &name);
+        }
     }
 }
 
@@ -94,8 +105,7 @@ struct Finder {
     map: MapFd,
     /// The number that is added to a process ID.
     of_namespace: u32,
-    /// By device, inode and time of change. None: no interpreter.
-    files: HashMap<(u64, u64, i64), Option<Arc<Python>>>,
+    files: Arc<Files>,
     /// Processes by file and version.
     found: BTreeMap<(PathBuf, String), usize>,
 }
@@ -127,18 +137,26 @@ impl Finder {
 
     /// `ways`: paths that may lead to the file.
     fn found(&mut self, pid: u32, start: u64, offset: u64, name: &Path, ways: &[PathBuf]) {
-        let Some(python) = ways.iter().find_map(|way| self.interpreter(way, name)) else { return };
+        let Some(python) = ways.iter().find_map(|way| self.files.interpreter(way, name)) else { return };
         let Some(bias) = python.bias(start, offset) else { return };
         let version = python.layout.map_or_else(|why| why.to_string(), |layout| format!("Python 3.{}", layout.minor));
         *self.found.entry((name.to_owned(), version)).or_default() += 1;
         // an entry of a process that has ended meanwhile stays until another process has its number
         set(self.map, pid | self.of_namespace, &Process::of(&python, bias));
     }
+}
 
-    fn interpreter(&mut self, way: &Path, name: &Path) -> Option<Arc<Python>> {
+/// The files that were read, by device, inode and time of change. None: no interpreter.
+#[derive(Default)]
+struct Files(Mutex<HashMap<(u64, u64, i64), Option<Arc<Python>>>>);
+
+impl Files {
+    /// The interpreter in a file. `name`: its path, which determines its separate debug file.
+    fn interpreter(&self, way: &Path, name: &Path) -> Option<Arc<Python>> {
         let meta = fs::metadata(way).ok()?;
         let key = (meta.dev(), meta.ino(), meta.mtime());
-        self.files.entry(key).or_insert_with(|| python::of_file(way, name).map(Arc::new)).clone()
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        files.entry(key).or_insert_with(|| python::of_file(way, name).map(Arc::new)).clone()
     }
 }
 
