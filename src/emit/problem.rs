@@ -60,9 +60,9 @@ impl<'c> Builder<'_, 'c> {
         self.report(problem, zero);
     }
 
-    /// Reports a failure that has a text.
+    /// Reports a failure that has a text, also without warnings: it remains part of JSON.
     pub fn problem(&mut self, text: &str) {
-        if self.warning_level() == 0 {
+        if self.program.quiet {
             return;
         }
         let problem = self.add_problem(Problem { helper: None, text: text.into(), span: self.scope.span });

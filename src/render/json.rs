@@ -58,7 +58,8 @@ impl JsonRenderer {
             // as in bpftrace, the result of a file or a command is not part of the output
             Output::Problem { kind: MESSAGE, .. } => super::text::make(&self.options).render(output, rendered),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
-                if self.options.warnings || !is_warning(kind) {
+                // as in bpftrace, which keeps these records where it drops the messages of the text
+                if self.options.warnings || !is_warning(kind) || *kind == "runtime_error" {
                     open(kind, to);
                     // for a failed helper, the C library's description of the error
                     let error = helper.as_ref().map(|(_, code)| strerror(i32::try_from(code.unsigned_abs()).unwrap_or(0)));
