@@ -32,6 +32,8 @@ pub struct Destinations {
     pub document: Option<&'static Format>,
     /// Files beside the output, each in its format.
     pub beside: Vec<(PathBuf, &'static Format)>,
+    /// What to tell about the names of the files.
+    notes: Vec<String>,
     /// Use colors if supported.
     color: bool,
 }
@@ -51,6 +53,7 @@ impl Destinations {
             file: None,
             document: None,
             beside: Vec::new(),
+            notes: Vec::new(),
             color: run.color_output,
         };
         let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
@@ -66,6 +69,7 @@ impl Destinations {
             if is_stdout(path) {
                 continue;
             }
+            to.notes.extend(only_text(path).filter(|_| named.is_none()));
             if std::ptr::eq(format, to.format) && to.file.is_none() && !to_stdout {
                 to.file = Some(path.clone());
             } else {
@@ -86,7 +90,12 @@ impl Destinations {
     /// # Errors
     /// A file cannot be written.
     pub fn open(self, options: &RenderOptions) -> Result<Outputs, Failure> {
+        self.notes.iter().filter(|_| options.warnings).for_each(|note| to_stderr(note));
+        let mut whole = None;
         let file = match &self.file {
+            Some(path) if self.format.is_whole() => AtomicFile::create(path)
+                .and_then(|file| whole.insert(file).contents())
+                .map_err(|e| not_written(&place(path), &e))?,
             Some(path) => File::create(path).map_err(|e| not_written(&place(path), &e))?,
             None => {
                 let copy = if self.document.is_some() {
@@ -111,7 +120,7 @@ impl Destinations {
         }
         let file = RecordFile::new(file, self.file.is_some(), self.format.lines);
         let main = (self.format.make)(&options);
-        Ok(Outputs { main, format: self.format.name, file: Some(file), path: self.file, beside, options, ended: false })
+        Ok(Outputs { main, format: self.format.name, file: Some(file), whole, path: self.file, beside, options, ended: false })
     }
 }
 
@@ -144,6 +153,13 @@ const STDOUT: &str = "standard output";
 
 fn place(path: &Path) -> String {
     format!("-o {}", path.display())
+}
+
+/// The note about a file whose ending promises another format than the text that it gets.
+fn only_text(path: &Path) -> Option<String> {
+    let nearest = render::nearest(path)?;
+    let file = diag::plain(&path.to_string_lossy());
+    Some(format!("note: {file} gets text, because rbt does not write that format; the ending of the nearest one is {nearest}\n"))
 }
 
 /// Do two names lead to the same file, which may not exist yet?
@@ -182,6 +198,8 @@ pub struct Outputs {
     /// The name of its format.
     format: &'static str,
     file: Option<RecordFile>,
+    /// The same file, if it appears when it is complete.
+    whole: Option<AtomicFile>,
     /// The name of that file; none: standard output.
     path: Option<PathBuf>,
     beside: Vec<OutputFile>,
@@ -204,7 +222,7 @@ struct OutputFile {
 
 /// A file beside the output.
 enum Destination {
-    /// A document.
+    /// See [`Format::is_whole`].
     Whole(BufWriter<AtomicFile>),
     /// A stream, or standard output.
     Direct(BufWriter<RecordFile>),
@@ -227,7 +245,7 @@ impl OutputFile {
     }
 
     fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
-        if format.document {
+        if format.is_whole() {
             return Self::replacing(path, place(path), format, options);
         }
         let file = File::create(path).map_err(|e| not_written(&place(path), &e))?;
@@ -326,12 +344,15 @@ impl Outputs {
     /// It cannot be written.
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
         let format = render::of_file(path).or_else(|| render::find(render::TEXT));
+        if let Some(note) = only_text(path) {
+            to_stderr(&note);
+        }
         let options = RenderOptions { beside: true, ..options.clone() };
         let files = format
             .map(|format| OutputFile::replacing(path, path.display().to_string(), format, &options))
             .into_iter()
             .collect::<Result<_, _>>()?;
-        Ok(Self { main: Box::new(NullRenderer), format: "", file: None, path: None, beside: files, options, ended: false })
+        Ok(Self { main: Box::new(NullRenderer), format: "", file: None, whole: None, path: None, beside: files, options, ended: false })
     }
 
     /// The number of maps that a file's format could not show, and the message about them.
@@ -365,6 +386,9 @@ impl Outputs {
     pub fn finish(self) -> Result<u8, Failure> {
         let progress = Progress::on_stderr();
         let (mut status, mut failed) = (0, None);
+        if let (Some(whole), Some(path)) = (self.whole, &self.path) {
+            failed = whole.commit().err().map(|why| not_written(&place(path), &why));
+        }
         let mut taken: Vec<PathBuf> = self.path.into_iter().chain(self.beside.iter().filter_map(|file| file.path.clone())).collect();
         if let Some(omitted) = self.main.omitted().filter(|_| self.options.warnings) {
             to_stderr(&format!("note: {} {}\n", self.format, diag::plain(&omitted)));

@@ -262,6 +262,14 @@ impl AtomicFile {
         path.with_file_name(format!(".{name}.{}", std::process::id()))
     }
 
+    /// The new contents, for another writer.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn contents(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Makes the new file executable for everyone. A file that is not regular, such as a device, keeps its permissions.
     ///
     /// # Errors

@@ -261,6 +261,14 @@ const DOCUMENT: Format = Format {
     make: text::make,
 };
 
+impl Format {
+    /// Its file appears when it is complete, and keeps its old contents until then: the state of a run is written at the
+    /// end, too.
+    pub fn is_whole(&self) -> bool {
+        self.document || self.state
+    }
+}
+
 /// A stream: everything written so far is readable.
 const STREAM: Format = Format { document: false, lines: true, ..DOCUMENT };
 
@@ -367,6 +375,22 @@ pub fn of_file(path: &Path) -> Option<&'static Format> {
         lengths.max().map(|length| (length, format))
     };
     FORMATS.iter().filter_map(fits).max_by_key(|(length, _)| *length).map(|(_, format)| format)
+}
+
+/// Endings of files for which people expect a format that rbt does not write, and the ending of the nearest format.
+const NEAREST: &[(&[&str], &str)] = &[
+    (&["png", "jpg", "jpeg", "gif", "webp", "bmp", "pdf"], ".svg"),
+    (&["xlsx", "xls", "ods", "tsv", "parquet", "arrow", "db", "sqlite"], ".csv"),
+    (&["xml", "yaml", "yml"], ".json"),
+    (&["xhtml"], ".html"),
+    (&["pb", "gz"], ".pb.gz"),
+];
+
+/// The ending of the format that is nearest to the one that the file's name promises, if rbt does not write that.
+pub fn nearest(path: &Path) -> Option<&'static str> {
+    let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
+    let row = NEAREST.iter().find(|(endings, _)| endings.contains(&ending.as_str()));
+    row.filter(|_| of_file(path).is_none()).map(|(_, nearest)| *nearest)
 }
 
 /// What a format of stacks cannot show.

@@ -79,16 +79,23 @@ impl Screen {
 
     /// Shows lines from the top, replacing the previous ones: all at once, so that nothing flickers.
     pub fn show<'l>(&self, lines: impl Iterator<Item = &'l str>, columns: usize) -> io::Result<()> {
-        // terminals that support it draw the enclosed output in one step
-        let mut page = b"\x1b[?2026h\x1b[H".to_vec();
-        for line in lines {
-            page.extend(fitted(line, columns));
-            page.extend_from_slice(b"\x1b[K\r\n");
-        }
-        page.extend_from_slice(b"\x1b[J\x1b[?2026l");
         let mut out = io::stdout();
-        out.write_all(&page).and_then(|()| out.flush())
+        out.write_all(&page(lines, columns)).and_then(|()| out.flush())
     }
+}
+
+/// What the terminal receives for these lines.
+fn page<'l>(lines: impl Iterator<Item = &'l str>, columns: usize) -> Vec<u8> {
+    // terminals that support it draw the enclosed output in one step
+    let mut page = b"\x1b[?2026h\x1b[H".to_vec();
+    for line in lines {
+        let (text, width) = fitted(line, columns);
+        page.extend(text);
+        // after a full line, the cursor is still on the last character, which this would erase
+        page.extend_from_slice(if width < columns { b"\x1b[K\r\n" } else { b"\r\n" });
+    }
+    page.extend_from_slice(b"\x1b[J\x1b[?2026l");
+    page
 }
 
 impl Drop for Screen {
@@ -116,10 +123,12 @@ pub fn abandon() {
     }
 }
 
-/// The start of a line that fits. Colors and emphasis stay (`ESC [ … m`) and have no width; other control characters
-/// are escaped.
-fn fitted(line: &str, columns: usize) -> Vec<u8> {
+/// The start of a line that fits, and its width. Colors and emphasis stay (`ESC [ … m`) and have no width; other control
+/// characters are escaped. A number that does not fit is replaced by `>`: its first digits would be another number.
+fn fitted(line: &str, columns: usize) -> (Vec<u8>, usize) {
     let (mut to, mut rest, mut taken, mut styled) = (Vec::new(), line, 0, false);
+    // the length and the width of what precedes the number that is being copied, with its unit or as a range
+    let mut number: Option<(usize, usize)> = None;
     while let Some(c) = rest.chars().next() {
         if let Some(style) = style_at(rest) {
             to.extend_from_slice(style.as_bytes());
@@ -127,14 +136,26 @@ fn fitted(line: &str, columns: usize) -> Vec<u8> {
             styled = true;
             continue;
         }
+        if !(c.is_alphanumeric() || matches!(c, '.' | '-' | '%')) {
+            number = None;
+        }
         if taken == columns {
+            if let Some((before, width)) = number {
+                to.truncate(before);
+                to.push(b'>');
+                taken = width + 1;
+            }
             break;
         }
         let (one, after) = rest.split_at(c.len_utf8());
         let from = to.len();
+        if c.is_ascii_digit() {
+            number = number.or(Some((from, taken)));
+        }
         visible(one.as_bytes(), &mut to);
         taken += String::from_utf8_lossy(to.get(from..).unwrap_or_default()).chars().count();
         if taken > columns {
+            taken -= String::from_utf8_lossy(to.get(from..).unwrap_or_default()).chars().count();
             to.truncate(from);
             break;
         }
@@ -143,7 +164,7 @@ fn fitted(line: &str, columns: usize) -> Vec<u8> {
     if styled {
         to.extend_from_slice(b"\x1b[0m");
     }
-    to
+    (to, taken)
 }
 
 /// The sequence at the start of a text, if it only changes colors and emphasis (ECMA-48, SGR).
@@ -198,7 +219,7 @@ mod tests {
     use super::*;
 
     fn text(line: &str, columns: usize) -> String {
-        String::from_utf8(fitted(line, columns)).unwrap()
+        String::from_utf8(fitted(line, columns).0).unwrap()
     }
 
     #[test]
@@ -206,6 +227,25 @@ mod tests {
         assert_eq!(text("abcdef", 3), "abc");
         assert_eq!(text("a\u{1b}[38;5;55m██\u{1b}[0mb", 2), "a\u{1b}[38;5;55m█\u{1b}[0m");
         assert_eq!(text("░▒▓", 3), "░▒▓");
+    }
+
+    #[test]
+    fn a_full_line_keeps_its_last_character() {
+        let shown = page(["@: 123", "@: 12", "@: 1234"].into_iter(), 6);
+        assert_eq!(String::from_utf8(shown).unwrap(), "\x1b[?2026h\x1b[H@: 123\r\n@: 12\x1b[K\r\n@: >\x1b[K\r\n\x1b[J\x1b[?2026l");
+    }
+
+    #[test]
+    fn numbers_are_not_cut() {
+        assert_eq!(text("@x[a]: 12345", 12), "@x[a]: 12345");
+        assert_eq!(text("@x[a]: 12345", 11), "@x[a]: >");
+        assert_eq!(text("█ 215-6458, x", 9), "█ >");
+        assert_eq!(text("@: 12K", 5), "@: >");
+        assert_eq!(text("@: 1.5", 4), "@: >");
+        assert_eq!(text("@: 12 34", 5), "@: 12");
+        assert_eq!(text("\u{1b}[38;5;55m█\u{1b}[0m 12", 3), "\u{1b}[38;5;55m█\u{1b}[0m >\u{1b}[0m");
+        assert_eq!(fitted("@: 123", 5), (b"@: >".to_vec(), 4));
+        assert_eq!(fitted("12345", 5).1, 5);
     }
 
     #[test]
