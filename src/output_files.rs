@@ -93,9 +93,9 @@ impl Destinations {
         self.notes.iter().filter(|_| options.warnings).for_each(|note| to_stderr(note));
         let mut whole = None;
         let file = match &self.file {
-            Some(path) if self.format.is_whole() => AtomicFile::create(path)
-                .and_then(|file| whole.insert(file).contents())
-                .map_err(|e| not_written(&place(path), &e))?,
+            Some(path) if self.format.is_whole() => {
+                AtomicFile::create(path).and_then(|file| whole.insert(file).contents()).map_err(|e| not_written(&place(path), &e))?
+            }
             Some(path) => File::create(path).map_err(|e| not_written(&place(path), &e))?,
             None => {
                 let copy = if self.document.is_some() {

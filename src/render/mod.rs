@@ -37,6 +37,7 @@ mod perfetto;
 mod pprof;
 mod series;
 mod span;
+mod sparklines;
 mod speedscope;
 mod stack;
 mod stack_keys;
@@ -450,6 +451,19 @@ pub const HEAT_MAP_LINES: usize = 2 + heatmap::LINES_BELOW;
 /// Creates the renderer of text, for any format.
 pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {
     text::make(options)
+}
+
+/// Like [`text`] for a map, but with a line per time series, as a screen needs that is drawn again and again.
+pub fn on_screen(view: &MapView, options: &RenderOptions) -> Vec<u8> {
+    let mut to = Rendered::default();
+    match view.entries.first() {
+        Some((_, Value::Series(_))) => {
+            let style = style::Style { trailer: options.trunc_trailer.as_bytes(), tight: false, visible: options.terminal };
+            sparklines::text(view, style, options.canvas, &mut to.out);
+        }
+        _ => text(options).render(&Output::Map(view.clone()), &mut to),
+    }
+    to.out
 }
 
 /// Formats values as in text output.

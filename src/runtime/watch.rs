@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::codegen::artifact::Manifest;
 use crate::diag::{plain, plural};
-use crate::output::Output;
 use crate::render::{self, RenderOptions, Rendered};
 use crate::terminal::screen::{Screen, key, shares};
 use crate::terminal::{self, Canvas};
@@ -180,12 +179,14 @@ impl Block {
         if !view.set || !view.is_result() {
             return None;
         }
-        let is_picture = PICTURES.contains(&view.kind);
+        let is_picture = has_several_lines(&view);
         if !is_picture {
             view.show.top = Some(room.max(1) as u64);
         }
-        let entries = if is_picture { view.entries.len() } else { view.entries.len().min(room.max(1)) };
         let lines = rendered(&view, options);
+        // series ignore `top`
+        let all = is_picture || is_series(&view);
+        let entries = if all { view.entries.len() } else { view.entries.len().min(room.max(1)) };
         let named = lines.first().is_some_and(|line| line.ends_with(':'));
         // the names of columns
         let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
@@ -221,7 +222,7 @@ impl Block {
             if most < entries {
                 left_out.push(format!("{} of {name}", plural(entries - most, "key", "keys")));
             }
-        } else if PICTURES.contains(&view.kind) {
+        } else if has_several_lines(view) {
             self.show_pictures(given, &name, shown, left_out);
         } else {
             // the greatest values are at the end
@@ -238,7 +239,7 @@ impl Block {
         }
     }
 
-    /// Histograms and series: the last entries that fit, or the last rows of the last one.
+    /// Histograms: the last entries that fit, or the last rows of the last one.
     fn show_pictures(&self, given: usize, name: &str, shown: &mut Vec<String>, left_out: &mut Vec<String>) {
         let entries: Vec<&[String]> = self.lines.split(String::is_empty).filter(|lines| !lines.is_empty()).collect();
         let (mut first, mut room) = (entries.len(), given + 1);
@@ -264,11 +265,19 @@ fn is_heat(view: &MapView) -> bool {
     view.entries.iter().any(|(_, value)| matches!(value, Value::HeatMap(_)))
 }
 
+/// A series is a sparkline here.
+fn is_series(view: &MapView) -> bool {
+    view.entries.iter().any(|(_, value)| matches!(value, Value::Series(_)))
+}
+
+/// Do the values take several lines each?
+fn has_several_lines(view: &MapView) -> bool {
+    PICTURES.contains(&view.kind) && !is_series(view)
+}
+
 /// The lines of a map, followed by an empty line.
 fn rendered(view: &MapView, options: &RenderOptions) -> Vec<String> {
-    let mut to = Rendered::default();
-    render::text(options).render(&Output::Map(view.clone()), &mut to);
-    let mut lines: Vec<String> = String::from_utf8_lossy(&to.out).lines().map(String::from).collect();
+    let mut lines: Vec<String> = String::from_utf8_lossy(&render::on_screen(view, options)).lines().map(String::from).collect();
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
     }

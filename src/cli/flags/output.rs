@@ -132,7 +132,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "watch",
             help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (1)",
-            more: "q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
+            more: "Each tseries is a sparkline of the latest intervals, with the newest at the right, and the least and the greatest value among them. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
             takes: FlagValue::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
