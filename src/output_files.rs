@@ -1,6 +1,7 @@
 //! Where the output of a run goes: the output itself, and further files in their own formats.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 use crate::host::Reader;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::render::{self, Format, RenderOptions, Rendered, Renderer, RunInfo};
+use crate::render::{self, Content, Format, RenderOptions, Rendered, Renderer, RunInfo};
 use crate::streams::{AtomicFile, CLOSED_PIPE, RecordFile, not_written, to_stderr};
 use crate::terminal::Canvas;
 use crate::value::Value;
@@ -45,7 +46,6 @@ impl Destinations {
     /// # Errors
     /// There is no such format, or a file appears twice.
     pub fn of(run: &Run) -> Result<Self, Failure> {
-        let find = |name: &str| render::find(name).ok_or_else(|| Failure::new(format!("there is no format `{name}`")));
         let named = run.format.as_deref().map(find).transpose()?;
         let text = find(render::TEXT)?;
         let mut to = Self {
@@ -120,8 +120,23 @@ impl Destinations {
         }
         let file = RecordFile::new(file, self.file.is_some(), self.format.lines);
         let main = (self.format.make)(&options);
-        Ok(Outputs { main, format: self.format.name, file: Some(file), whole, path: self.file, beside, options, ended: false })
+        Ok(Outputs {
+            main,
+            format: self.format,
+            file: Some(file),
+            whole,
+            path: self.file,
+            document: self.document.is_some(),
+            left_out: BTreeMap::new(),
+            beside,
+            options,
+            ended: false,
+        })
     }
+}
+
+fn find(name: &str) -> Result<&'static Format, Failure> {
+    render::find(name).ok_or_else(|| Failure::new(format!("there is no format `{name}`")))
 }
 
 /// Information about a run that begins now.
@@ -195,13 +210,16 @@ fn with_word(path: &Path, word: &str) -> PathBuf {
 /// The renderer of a run, which writes the files beside the output itself.
 pub struct Outputs {
     main: Box<dyn Renderer>,
-    /// The name of its format.
-    format: &'static str,
+    format: &'static Format,
     file: Option<RecordFile>,
     /// The same file, if it appears when it is complete.
     whole: Option<AtomicFile>,
     /// The name of that file; none: standard output.
     path: Option<PathBuf>,
+    /// A document has standard output, and the output itself is on standard error.
+    document: bool,
+    /// What the formats of the files beside the output do not show, by the name of the format.
+    left_out: BTreeMap<&'static str, Vec<Content>>,
     beside: Vec<OutputFile>,
     options: RenderOptions,
     ended: bool,
@@ -210,8 +228,7 @@ pub struct Outputs {
 struct OutputFile {
     renderer: Box<dyn Renderer>,
     to: Destination,
-    /// The name of the format.
-    name: &'static str,
+    format: &'static Format,
     warnings: bool,
     path: Option<PathBuf>,
     /// Its name in messages.
@@ -238,13 +255,13 @@ impl Destination {
 }
 
 impl OutputFile {
-    fn to_stdout(format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+    fn to_stdout(format: &'static Format, options: &RenderOptions) -> Result<Self, Failure> {
         let out = io::stdout().as_fd().try_clone_to_owned().map_err(|e| not_written(STDOUT, &e))?;
         let out = RecordFile::new(File::from(out), false, format.lines);
         Ok(Self::new(format, options, Destination::Direct(BufWriter::new(out)), None))
     }
 
-    fn to_file(path: &Path, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+    fn to_file(path: &Path, format: &'static Format, options: &RenderOptions) -> Result<Self, Failure> {
         if format.is_whole() {
             return Self::replacing(path, place(path), format, options);
         }
@@ -254,17 +271,17 @@ impl OutputFile {
     }
 
     /// A file that appears when it is whole; `place` is its name in messages.
-    fn replacing(path: &Path, place: String, format: &Format, options: &RenderOptions) -> Result<Self, Failure> {
+    fn replacing(path: &Path, place: String, format: &'static Format, options: &RenderOptions) -> Result<Self, Failure> {
         let file = AtomicFile::create(path).map_err(|e| not_written(&place, &e))?;
         let to = Destination::Whole(BufWriter::new(file));
         Ok(Self { place, ..Self::new(format, options, to, Some(path)) })
     }
 
-    fn new(format: &Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
+    fn new(format: &'static Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
         let place = path.map_or_else(|| STDOUT.into(), place);
         Self {
             renderer: (format.make)(options),
-            name: format.name,
+            format,
             warnings: options.warnings,
             to,
             path: path.map(Path::to_path_buf),
@@ -295,7 +312,7 @@ impl OutputFile {
 
     /// The message about maps that the format cannot show.
     fn omitted(&self) -> Option<String> {
-        self.renderer.omitted().map(|omitted| format!("{} {}", self.name, diag::plain(&omitted)))
+        self.renderer.omitted().map(|omitted| format!("{} {}", self.format.name, diag::plain(&omitted)))
     }
 
     /// `taken`: the names of all outputs.
@@ -316,7 +333,7 @@ impl OutputFile {
         while let Some(name) = self.renderer.another() {
             let Some(path) = &self.path else {
                 if self.warnings {
-                    to_stderr(&format!("note: {} shows one map on standard output; -o FILE shows the others, too\n", self.name));
+                    to_stderr(&format!("note: {} shows one map on standard output; -o FILE shows the others, too\n", self.format.name));
                 }
                 break;
             };
@@ -328,10 +345,10 @@ impl OutputFile {
             taken.push(path);
         }
         if !others.is_empty() && self.warnings {
-            to_stderr(&format!("note: {} shows {}\n", self.name, others.join(", ")));
+            to_stderr(&format!("note: {} shows {}\n", self.format.name, others.join(", ")));
         }
         if let Some(uncompared) = self.renderer.uncompared().filter(|_| self.warnings) {
-            to_stderr(&format!("note: {} {}\n", self.name, diag::plain(&uncompared)));
+            to_stderr(&format!("note: {} {}\n", self.format.name, diag::plain(&uncompared)));
         }
         Ok(())
     }
@@ -343,16 +360,25 @@ impl Outputs {
     /// # Errors
     /// It cannot be written.
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
-        let format = render::of_file(path).or_else(|| render::find(render::TEXT));
+        let text = find(render::TEXT)?;
+        let format = render::of_file(path).unwrap_or(text);
         if let Some(note) = only_text(path) {
             to_stderr(&note);
         }
         let options = RenderOptions { beside: true, ..options.clone() };
-        let files = format
-            .map(|format| OutputFile::replacing(path, path.display().to_string(), format, &options))
-            .into_iter()
-            .collect::<Result<_, _>>()?;
-        Ok(Self { main: Box::new(NullRenderer), format: "", file: None, whole: None, path: None, beside: files, options, ended: false })
+        let beside = vec![OutputFile::replacing(path, path.display().to_string(), format, &options)?];
+        Ok(Self {
+            main: Box::new(NullRenderer),
+            format: text,
+            file: None,
+            whole: None,
+            path: None,
+            document: false,
+            left_out: BTreeMap::new(),
+            beside,
+            options,
+            ended: false,
+        })
     }
 
     /// The number of maps that a file's format could not show, and the message about them.
@@ -391,7 +417,16 @@ impl Outputs {
         }
         let mut taken: Vec<PathBuf> = self.path.into_iter().chain(self.beside.iter().filter_map(|file| file.path.clone())).collect();
         if let Some(omitted) = self.main.omitted().filter(|_| self.options.warnings) {
-            to_stderr(&format!("note: {} {}\n", self.format, diag::plain(&omitted)));
+            to_stderr(&format!("note: {} {}\n", self.format.name, diag::plain(&omitted)));
+        }
+        if self.options.warnings {
+            for (format, contents) in &self.left_out {
+                // what a stream does not show goes to standard error, too
+                let aside = self.document || contents.iter().any(|content| !self.format.shows.contains(content));
+                let place = if aside { "on standard error" } else { "in the output" };
+                let names = contents.iter().map(|content| content.name()).collect::<Vec<_>>().join(" and ");
+                to_stderr(&format!("note: {format} does not show {names}: they are {place}\n"));
+            }
         }
         for file in self.beside {
             progress.at(&format!("writing {}", file.place));
@@ -417,6 +452,14 @@ impl Renderer for Outputs {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         self.ended |= matches!(output, Output::End);
         self.main.render(output, to);
+        for file in &self.beside {
+            if let Some(content) = file.format.leaves_out(output) {
+                let contents = self.left_out.entry(file.format.name).or_default();
+                if let Err(at) = contents.binary_search(&content) {
+                    contents.insert(at, content);
+                }
+            }
+        }
         self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
     }
 

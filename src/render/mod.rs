@@ -229,12 +229,50 @@ pub struct Format {
     pub document: bool,
     /// Its records are lines.
     pub lines: bool,
+    /// What it shows besides maps.
+    pub shows: &'static [Content],
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
     /// How several runs share one output.
     pub shared: Shared,
     /// Creates the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
+}
+
+/// Results of a script besides maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Content {
+    /// Spans of a timeline.
+    Spans,
+    /// Text and values.
+    Lines,
+}
+
+impl Content {
+    fn of(output: &Output) -> Option<Self> {
+        match output {
+            Output::Text { data, .. } => (!data.is_empty()).then_some(Content::Lines),
+            Output::Value(_) => Some(Content::Lines),
+            Output::Span(_) => Some(Content::Spans),
+            Output::Map(_)
+            | Output::Problem { .. }
+            | Output::Attached { .. }
+            | Output::Lost { .. }
+            | Output::Limited(_)
+            | Output::Counts(_)
+            | Output::Test(_)
+            | Output::End
+            | Output::State(_) => None,
+        }
+    }
+
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Content::Spans => "spans",
+            Content::Lines => "printed lines",
+        }
+    }
 }
 
 /// How the lines of several runs are distinguished.
@@ -257,6 +295,7 @@ const DOCUMENT: Format = Format {
     timed: false,
     document: true,
     lines: false,
+    shows: &[],
     compares: false,
     shared: Shared::No,
     make: text::make,
@@ -268,10 +307,16 @@ impl Format {
     pub fn is_whole(&self) -> bool {
         self.document || self.state
     }
+
+    /// What this output has that the format does not show.
+    pub fn leaves_out(&self, output: &Output) -> Option<Content> {
+        Content::of(output).filter(|content| !self.shows.contains(content))
+    }
 }
 
 /// A stream: everything written so far is readable.
 const STREAM: Format = Format { document: false, lines: true, ..DOCUMENT };
+const EVERYTHING: &[Content] = &[Content::Spans, Content::Lines];
 
 /// The default, for people.
 pub const TEXT: &str = "text";
@@ -283,6 +328,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".txt"],
         doc: "Text; messages about the run go to standard error.",
         shared: Shared::Prefix,
+        shows: EVERYTHING,
         make: text::make,
         ..STREAM
     },
@@ -291,6 +337,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".ndjson", ".json", ".jsonl"],
         doc: "One JSON object per line, including messages about the run.",
         shared: Shared::Field,
+        shows: EVERYTHING,
         make: json::make,
         ..STREAM
     },
@@ -312,6 +359,7 @@ pub const FORMATS: &[Format] = &[
         name: "csv",
         endings: &[".csv"],
         doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. Text of keys, spans and lines that begins with =, +, -, @ or ' and is not a number has ' before it, so that spreadsheets do not run it as a formula.",
+        shows: EVERYTHING,
         make: csv::make,
         ..STREAM
     },
@@ -320,6 +368,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".html", ".htm"],
         doc: "One page with everything: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and what was lost. It needs no network. `#q=WORD` after its address searches it. A map has at most 100,000 rows there, and a flame graph at most 200,000 boxes. `--diff` compares flame graphs.",
         compares: true,
+        shows: EVERYTHING,
         make: html::make,
         ..DOCUMENT
     },
@@ -358,6 +407,7 @@ pub const FORMATS: &[Format] = &[
         doc: "A timeline for Perfetto: spans, printed text as instants, and numbers and time series as counters. Messages go to standard error.",
         timed: true,
         lines: false,
+        shows: EVERYTHING,
         make: perfetto::make,
         ..STREAM
     },
@@ -394,14 +444,13 @@ pub fn nearest(path: &Path) -> Option<&'static str> {
     row.filter(|_| of_file(path).is_none()).map(|(_, nearest)| *nearest)
 }
 
-/// What a format of stacks cannot show.
+/// The maps that a format of stacks cannot show.
 #[derive(Default)]
 struct Omitted {
     /// Maps, and the reasons.
     maps: BTreeMap<String, NoWidth>,
     /// Maps that are shown, and the number of their negative values, which are not.
     shown: BTreeMap<String, usize>,
-    spans: bool,
 }
 
 impl Omitted {
@@ -411,7 +460,6 @@ impl Omitted {
         {
             self.maps.insert(view.name.clone(), NoWidth::of(view));
         }
-        self.spans |= matches!(output, Output::Span(_));
     }
 
     /// The map is shown.
@@ -435,7 +483,6 @@ impl Omitted {
         let negative = self.shown.iter().filter(|(_, n)| **n > 0);
         let negative = negative.map(|(name, n)| format!("{} of {name}", plural(*n, "negative value", "negative values")));
         let parts = [
-            self.spans.then(|| "spans".into()),
             because(NoWidth::NoStacks, &format!("no stacks with numbers{no_other}")),
             because(NoWidth::Zero, "all values are zero"),
             because(NoWidth::Negative, "no value is above zero, and widths cannot be negative"),
