@@ -1,5 +1,6 @@
 //! Spans: what began and ended on a track of a timeline. [`Spans`] pairs the begins and ends that programs report.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::diag::plural;
@@ -15,8 +16,32 @@ const MOST_THREADS: usize = 1 << 16;
 pub enum Track {
     /// A thread, by its ID.
     Thread(u32),
+    /// A track below that of a thread, with a name.
+    BelowThread(u32, Vec<u8>),
     /// A track that the script named.
     Named(Vec<u8>),
+    /// One of several things of a kind, such as the CPUs: the kind and the number.
+    Numbered(Vec<u8>, i128),
+}
+
+impl Track {
+    /// The track beside which this one stands: the thread's, or the first of the kind.
+    pub fn group(&self) -> Track {
+        match self {
+            Track::Thread(tid) | Track::BelowThread(tid, _) => Track::Thread(*tid),
+            Track::Named(_) => self.clone(),
+            Track::Numbered(kind, _) => Track::Named(kind.clone()),
+        }
+    }
+
+    /// Its name, unless it is a thread's own.
+    pub fn name(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Track::Thread(_) => None,
+            Track::BelowThread(_, name) | Track::Named(name) => Some(Cow::Borrowed(name)),
+            Track::Numbered(kind, number) => Some([kind, format!(" {number}").as_bytes()].concat().into()),
+        }
+    }
 }
 
 /// A thread's process and name.
@@ -55,7 +80,7 @@ pub struct Span {
     pub phase: Phase,
     /// The track on which it is shown.
     pub track: Track,
-    /// For a thread's track, information about the thread.
+    /// For the track of a thread or one below it, information about the thread.
     pub thread: Thread,
     /// The name in the script.
     pub name: Vec<u8>,
@@ -130,8 +155,8 @@ impl Spans {
 
     fn thread(&self, track: &Track) -> Thread {
         match track {
-            Track::Thread(tid) => self.threads.get(tid).cloned().unwrap_or_default(),
-            Track::Named(_) => Thread::default(),
+            Track::Thread(tid) | Track::BelowThread(tid, _) => self.threads.get(tid).cloned().unwrap_or_default(),
+            Track::Named(_) | Track::Numbered(..) => Thread::default(),
         }
     }
 

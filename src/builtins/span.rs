@@ -1,6 +1,6 @@
 //! Spans of a timeline. Programs send the begins and the ends; user space pairs them ([`crate::timeline`]).
 //!
-//! A record has the time, the current thread's IDs, the thread's name (at a begin), and the arguments except for literals.
+//! A record has the time, the current thread's IDs, the thread's name (at a begin, and on another track), and the arguments except for literals.
 
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lit, Lower, Param, Returns};
 use crate::emit::{Builder, Helper, Operand};
@@ -35,13 +35,14 @@ pub(super) const ROWS: &[Builtin] = &[
         "span_on",
         &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::BEGIN }) },
-        "Begins a span elsewhere: `track` is the ID of a thread, or another value that names a track, such as a string or a tuple.",
+        "Begins a span elsewhere: `track` is the ID of a thread, or another value that names a track, such as a string or a tuple. A tuple of the ID of a thread and a string is a track below the thread's; one of a string and a number, such as `(\"CPU\", cpu)`, is a track `CPU 0` among those of all CPUs.",
         "tracepoint:block:block_rq_issue { span_on((args.dev, args.sector), \"I/O\"); } tracepoint:block:block_rq_complete { span_end_on((args.dev, args.sector), \"I/O\"); }",
     ),
     row(
         "span_end_on",
         &[Param::new("track", Accepts::Printable), Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
-        &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
+        // an end elsewhere has the name of the current thread, too: a thread may be seen for the first time when it ends
+        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
         "Ends a span of `span_on` with the same track and name, or without a name all spans of the track.",
         "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
     ),
@@ -111,7 +112,7 @@ fn prepare(spec: &EventSpec, kind: Kind) -> anyhow::Result<Handler> {
         let word = |value: Value| value.number().and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         let (at, ids) = (word(value()), word(value()));
         let (pid, tid) = ((ids >> 32) as u32, ids as u32);
-        if kind.begins {
+        if kind.begins || kind.tracked {
             let comm = text(&value(), host);
             host.spans().saw(tid, pid, &comm);
         }
@@ -149,13 +150,36 @@ fn text(value: &Value, host: &dyn Host) -> Vec<u8> {
     to
 }
 
-/// The track of a value. A thread that has not been seen yet has the name that the system gives it.
+/// The track of a value.
 fn track(value: &Value, host: &mut dyn Host) -> Track {
-    let Some(tid) = value.number().and_then(|n| u32::try_from(n).ok()) else { return Track::Named(text(value, host)) };
+    if let Value::Tuple(parts) = value
+        && let [first, second] = parts.as_slice()
+    {
+        match (thread_id(first), first, second) {
+            (Some(tid), _, Value::Str { .. }) => {
+                know(tid, host);
+                return Track::BelowThread(tid, text(second, host));
+            }
+            (None, Value::Str { .. }, number) if let Some(number) = number.number() => {
+                return Track::Numbered(text(first, host), number);
+            }
+            _ => {}
+        }
+    }
+    let Some(tid) = thread_id(value) else { return Track::Named(text(value, host)) };
+    know(tid, host);
+    Track::Thread(tid)
+}
+
+fn thread_id(value: &Value) -> Option<u32> {
+    value.number().and_then(|n| u32::try_from(n).ok())
+}
+
+/// A thread that has not been seen yet has the name that the system gives it.
+fn know(tid: u32, host: &mut dyn Host) {
     if !host.spans().knows(tid) {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap_or_default();
         let pid = read("status").lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
         host.spans().saw(tid, pid, read("comm").trim_end().as_bytes());
     }
-    Track::Thread(tid)
 }

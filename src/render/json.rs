@@ -122,13 +122,13 @@ fn of_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
     string(&span.name, to);
     field("start", to, |to| string(series::utc(span.start_ns).replace(' ', "T").as_bytes(), to));
     field("duration_ns", to, |to| number(span.end_ns - span.start_ns, to));
-    match &span.track {
-        Track::Thread(tid) => {
-            field("pid", to, |to| decimal(to, span.thread.pid.into()));
-            field("tid", to, |to| decimal(to, (*tid).into()));
-            field("comm", to, |to| string(&span.thread.comm, to));
-        }
-        Track::Named(name) => field("track", to, |to| string(name, to)),
+    if let Track::Thread(tid) | Track::BelowThread(tid, _) = &span.track {
+        field("pid", to, |to| decimal(to, span.thread.pid.into()));
+        field("tid", to, |to| decimal(to, (*tid).into()));
+        field("comm", to, |to| string(&span.thread.comm, to));
+    }
+    if let Some(name) = span.track.name() {
+        field("track", to, |to| string(&name, to));
     }
     field("depth", to, |to| decimal(to, span.depth as u64));
     field("open", to, |to| to.extend_from_slice(if span.phase.is_open() { b"true" } else { b"false" }));

@@ -26,6 +26,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         begun: false,
         tracks: BTreeMap::new(),
         comms: BTreeMap::new(),
+        pids: BTreeMap::new(),
         names: InternedNames::default(),
         told: BTreeMap::new(),
         left_out: 0,
@@ -47,7 +48,10 @@ mod field {
     pub const DESCRIPTOR_NAME: u32 = 2;
     pub const DESCRIPTOR_PROCESS: u32 = 3;
     pub const DESCRIPTOR_THREAD: u32 = 4;
+    pub const DESCRIPTOR_PARENT: u32 = 5;
     pub const DESCRIPTOR_COUNTER: u32 = 8;
+    pub const DESCRIPTOR_CHILD_ORDERING: u32 = 11;
+    pub const DESCRIPTOR_RANK: u32 = 12;
     pub const PROCESS_PID: u32 = 1;
     pub const PROCESS_NAME: u32 = 6;
     pub const THREAD_PID: u32 = 1;
@@ -88,6 +92,9 @@ enum Kind {
     Counter = 4,
 }
 
+/// TrackDescriptor.ChildTracksOrdering: by the ranks of the children.
+const EXPLICIT: u64 = 3;
+
 /// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE.
 const CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
@@ -117,6 +124,8 @@ struct PerfettoRenderer {
     tracks: BTreeMap<TrackKey, u64>,
     /// Names of threads as last written.
     comms: BTreeMap<u64, Vec<u8>>,
+    /// The processes of threads with open spans as known at their begins: their ends must be on the same tracks.
+    pids: BTreeMap<Track, u32>,
     names: InternedNames,
     /// Maps that are not shown completely, and why.
     told: BTreeMap<String, &'static str>,
@@ -129,7 +138,11 @@ struct PerfettoRenderer {
 enum TrackKey {
     Process(u32),
     Thread(u32, u32),
+    BelowThread(u32, u32, Vec<u8>),
     Named(Vec<u8>),
+    /// All tracks of a kind.
+    Kind(Vec<u8>),
+    Numbered(Vec<u8>, i128),
     Printed,
     Counter(Vec<u8>),
 }
@@ -216,15 +229,28 @@ impl PerfettoRenderer {
 
     fn span(&mut self, span: &Span, to: &mut Rendered) {
         let place = match &span.track {
-            Track::Thread(tid) => {
-                let (pid, comm) = (if span.thread.pid == 0 { *tid } else { span.thread.pid }, &span.thread.comm);
-                if !self.thread(pid, *tid, comm, to) {
+            Track::Thread(tid) | Track::BelowThread(tid, _) => {
+                let now = if span.thread.pid == 0 { *tid } else { span.thread.pid };
+                let outermost = span.depth == 0;
+                let pid = match span.phase {
+                    Phase::Begin if outermost => {
+                        self.pids.insert(span.track.clone(), now);
+                        now
+                    }
+                    Phase::End | Phase::Cut if outermost => self.pids.remove(&span.track).unwrap_or(now),
+                    Phase::Begin | Phase::End | Phase::Cut | Phase::Open => self.pids.get(&span.track).copied().unwrap_or(now),
+                };
+                if !self.thread(pid, *tid, &span.thread.comm, to) {
                     self.left_out += u64::from(span.phase == Phase::Begin);
                     return;
                 }
-                TrackKey::Thread(pid, *tid)
+                match &span.track {
+                    Track::BelowThread(_, name) => TrackKey::BelowThread(pid, *tid, name.clone()),
+                    Track::Thread(_) | Track::Named(_) | Track::Numbered(..) => TrackKey::Thread(pid, *tid),
+                }
             }
             Track::Named(name) => TrackKey::Named(name.clone()),
+            Track::Numbered(kind, number) => TrackKey::Numbered(kind.clone(), *number),
         };
         match span.phase {
             Phase::Begin => self.event(place, Kind::Begin, span.start_ns, Some(&span.name), &span.values, to),
@@ -350,9 +376,32 @@ impl PerfettoRenderer {
         if let Some(track) = self.tracks.get(&place) {
             return Some(*track);
         }
+        let parent = match &place {
+            TrackKey::BelowThread(pid, tid, _) => Some(self.track(TrackKey::Thread(*pid, *tid), to)?),
+            TrackKey::Numbered(kind, _) => Some(self.track(TrackKey::Kind(kind.clone()), to)?),
+            TrackKey::Process(_)
+            | TrackKey::Thread(..)
+            | TrackKey::Named(_)
+            | TrackKey::Kind(_)
+            | TrackKey::Printed
+            | TrackKey::Counter(_) => None,
+        };
         let track = self.new_track(place.clone())?;
+        let below = |m: &mut Message, name: &[u8]| {
+            m.text(field::DESCRIPTOR_NAME, name);
+            if let Some(parent) = parent {
+                m.uint(field::DESCRIPTOR_PARENT, parent);
+            }
+        };
         self.describe(track, to, |m| match &place {
-            TrackKey::Named(name) => drop(m.text(field::DESCRIPTOR_NAME, name)),
+            TrackKey::Named(name) | TrackKey::BelowThread(.., name) => below(m, name),
+            TrackKey::Kind(kind) => {
+                m.text(field::DESCRIPTOR_NAME, &plural_of(kind)).uint(field::DESCRIPTOR_CHILD_ORDERING, EXPLICIT);
+            }
+            TrackKey::Numbered(kind, number) => {
+                below(m, &Track::Numbered(kind.clone(), *number).name().unwrap_or_default());
+                m.int(field::DESCRIPTOR_RANK, i32::try_from(*number).unwrap_or(i32::MAX).into());
+            }
             TrackKey::Printed => drop(m.text(field::DESCRIPTOR_NAME, b"printed")),
             TrackKey::Counter(name) => drop(m.text(field::DESCRIPTOR_NAME, name).bytes(field::DESCRIPTOR_COUNTER, &[])),
             TrackKey::Process(_) | TrackKey::Thread(..) => {}
@@ -430,6 +479,15 @@ impl PerfettoRenderer {
         });
         push(&packet, to);
     }
+}
+
+/// `CPUs`: the name of the track above those of a kind.
+fn plural_of(kind: &[u8]) -> Vec<u8> {
+    let mut name = kind.to_vec();
+    if kind.last().is_some_and(|last| last.is_ascii_alphabetic() && !last.eq_ignore_ascii_case(&b's')) {
+        name.push(b's');
+    }
+    name
 }
 
 fn annotation(value: &Value, spelled: &[u8], m: &mut Message) {

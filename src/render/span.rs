@@ -31,7 +31,7 @@ pub fn text(span: &Span, style: Style, to: &mut Vec<u8>) {
 /// For documents: without control characters.
 const DOCUMENT: Style<'_> = Style { trailer: b"..", tight: false, visible: true };
 
-/// `comm/tid`, or the name of the track.
+/// `comm/tid`, the name of the track, or both.
 pub fn track(span: &Span) -> String {
     made(|to| write_track(span, DOCUMENT, to))
 }
@@ -53,12 +53,15 @@ fn made(write: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 fn write_track(span: &Span, style: Style, to: &mut Vec<u8>) {
-    match &span.track {
-        Track::Thread(tid) => {
-            style.text(&span.thread.comm, to);
-            to.extend_from_slice(format!("/{tid}").as_bytes());
+    if let Track::Thread(tid) | Track::BelowThread(tid, _) = &span.track {
+        style.text(&span.thread.comm, to);
+        to.extend_from_slice(format!("/{tid}").as_bytes());
+    }
+    if let Some(name) = span.track.name() {
+        if matches!(span.track, Track::BelowThread(..)) {
+            to.push(b' ');
         }
-        Track::Named(name) => style.text(name, to),
+        style.text(&name, to);
     }
 }
 

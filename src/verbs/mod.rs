@@ -190,7 +190,7 @@ pub const VERBS: &[Verb] = &[
         doc: "Show when calls begin and end, on the timelines of their threads",
         more: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
                one of two words: syscalls stands for all system calls, and sched for the states of all threads (running, \
-               runnable, sleeping, and who woke them). With sched, -c does not limit the other probes either. rbt prints a line per call; `-f perfetto -o FILE` makes a \
+               runnable, sleeping, and who woke them) and the threads on each CPU. With sched, -c does not limit the other probes either. rbt prints a line per call; `-f perfetto -o FILE` makes a \
                timeline for https://ui.perfetto.dev. Calls that have not returned are shown as open.",
         options: &["if", "duration", "print-script"],
         examples: &[

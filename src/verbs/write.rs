@@ -430,12 +430,12 @@ end {
     );
 }
 
-/// Uses separate tracks, because states do not begin and end within function calls. The script knows the state of each thread: a thread
+/// Shows the states on tracks below those of the threads, because states do not begin and end within function calls. The script knows the state of each thread: a thread
 /// may be woken before it sleeps, and the kernel runs no program at a switch within bpf(2) (`bpf_prog_active` of kernel/trace/bpf_trace.c).
 fn scheduling(script: &mut Script) {
     script.0.all_threads = true;
     script.put(
-        "// the state of each thread: 1 running, 2 runnable, 3 sleeping
+        "// @state: of each thread, 1 running, 2 runnable, 3 sleeping; @on: the thread on each CPU, and its name
 macro end_state($tid) {
   if (@state[$tid] == 1) {
     span_end_on(($tid, \"scheduling\"), \"running\");
@@ -448,6 +448,16 @@ macro end_state($tid) {
 
 tracepoint:sched:sched_switch {
   $prev = args.prev_pid;
+  if (has_key(@on, cpu)) {
+    $on = @on[cpu];
+    if ($on.0 == $prev) {
+      span_end_on((\"CPU\", cpu), $on.1);
+    } else {
+      // a switch was not seen
+      span_end_on((\"CPU\", cpu));
+    }
+    delete(@on, cpu);
+  }
   if ($prev != 0) {
     end_state($prev);
     // 16 and 32 are EXIT_DEAD and EXIT_ZOMBIE; 0 is TASK_RUNNING, and 256 marks a preempted task
@@ -466,6 +476,9 @@ tracepoint:sched:sched_switch {
     end_state($next);
     span_on(($next, \"scheduling\"), \"running\", args.next_comm, cpu);
     @state[$next] = 1;
+    $tid = $next;
+    span_on((\"CPU\", cpu), args.next_comm, $tid);
+    @on[cpu] = ($next, args.next_comm);
   }
 }
 
@@ -480,6 +493,7 @@ tracepoint:sched:sched_waking {
 
 end {
   clear(@state);
+  clear(@on);
 }
 
 ",

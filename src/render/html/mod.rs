@@ -47,7 +47,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         data: Data::default(),
         known: HashMap::new(),
         kinds: HashMap::new(),
-        tracks: HashMap::new(),
+        tracks: BTreeMap::new(),
         names: HashMap::new(),
         maps: BTreeMap::new(),
         alone: Vec::new(),
@@ -64,7 +64,7 @@ struct Page {
     known: HashMap<Name, u32>,
     /// Indices of kinds, and of tracks and names of spans.
     kinds: HashMap<Kind, u32>,
-    tracks: HashMap<Track, u32>,
+    tracks: BTreeMap<Track, u32>,
     names: HashMap<String, u32>,
     /// Indices of maps: the last printed state of each counts.
     maps: BTreeMap<String, usize>,
@@ -92,8 +92,10 @@ struct Data {
 /// The spans of the page.
 #[derive(Default, Serialize)]
 struct Spans {
-    /// Names of tracks, in the order in which they appear.
+    /// Names of tracks.
     tracks: Vec<String>,
+    /// Indices of tracks in the order in which they are drawn.
+    order: Vec<u32>,
     names: Vec<String>,
     /// The base of starts, since 1970, because JavaScript's numbers are not exact in nanoseconds.
     base_ms: i64,
@@ -162,6 +164,7 @@ impl Renderer for Page {
             self.message(&Output::Lost { events: self.lost });
         }
         self.compare();
+        self.data.spans.order = self.track_order();
         for graph in self.data.maps.iter_mut().filter_map(|map| map.graph.as_mut()) {
             (graph.stacks, graph.least) = frame_tree::bounded(std::mem::take(&mut graph.stacks), MOST_BOXES);
         }
@@ -233,6 +236,17 @@ impl Page {
         let start = (of.start_ns - i128::from(spans.base_ms) * 1_000_000) as i64;
         let open = u8::from(of.phase.is_open());
         spans.rows.push((track, of.depth, name, start, (of.end_ns - of.start_ns) as i64, open, span::values(of)));
+    }
+
+    /// Groups stand where their first track appeared.
+    fn track_order(&self) -> Vec<u32> {
+        let mut first: HashMap<Track, u32> = HashMap::new();
+        for (track, at) in &self.tracks {
+            first.entry(track.group()).and_modify(|first| *first = (*first).min(*at)).or_insert(*at);
+        }
+        let mut order: Vec<(&Track, u32)> = self.tracks.iter().map(|(track, at)| (track, *at)).collect();
+        order.sort_by_key(|(track, _)| (first.get(&track.group()), *track));
+        order.into_iter().map(|(_, at)| at).collect()
     }
 
     fn map(&mut self, view: &MapView) {

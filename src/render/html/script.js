@@ -249,7 +249,7 @@ function flame({ stacks, unit, least, base }) {
 const length = ns => ns < 1e3 ? `${ns} ns` : ns < 1e6 ? `${(ns / 1e3).toFixed(2)} μs` : ns < 1e9 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e9).toFixed(3)} s`;
 
 // Spans on the tracks of their threads. Click: zoom to a span. Wheel: zoom, and with shift, move.
-function timeline({ tracks, names, base_ms, rows, more }) {
+function timeline({ tracks, order, names, base_ms, rows, more }) {
   const input = el('input', { type: 'search', placeholder: 'search spans', value: initial });
   const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
   const canvas = el('canvas'), detail = el('div', { className: 'mono dim', textContent: '\u00a0' });
@@ -261,7 +261,7 @@ function timeline({ tracks, names, base_ms, rows, more }) {
     last = Math.max(last, start + duration);
   }
   last = Math.max(last, first + 1);
-  const order = tracks.map((_, i) => i), tops = [];
+  const tops = [];
   let high = 0;
   for (const i of order.slice(0, TRACKS)) {
     tops[i] = high;
