@@ -146,9 +146,12 @@ impl Finder {
     }
 }
 
-/// The files that were read, by device, inode and time of change. None: no interpreter.
+/// A file's device, inode and time of change.
+type FileId = (u64, u64, i64);
+
+/// The files that were read. None: no interpreter.
 #[derive(Default)]
-struct Files(Mutex<HashMap<(u64, u64, i64), Option<Arc<Python>>>>);
+struct Files(Mutex<HashMap<FileId, Option<Arc<Python>>>>);
 
 impl Files {
     /// The interpreter in a file. `name`: its path, which determines its separate debug file.
