@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::diag::{Span, nearest, plain};
 use crate::failure::{self, Failure};
-use crate::probes::{self, ContextFeatures, Env, FieldLocation, KINDS, ProbeKind, ProbeSite};
+use crate::probes::{self, Attach, ContextFeatures, Env, FieldLocation, KINDS, ProbeKind, ProbeSite};
 use crate::sema::hir;
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
@@ -39,12 +39,20 @@ pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
     let sites = script.probes.iter().flat_map(|p| &p.sites);
     for site in sites.filter(|s| !s.attach.own()) {
-        page.line(&site.name);
+        page.line(&listed_name(site));
         if verbose {
             page.arguments(site).iter().for_each(|l| page.line(l));
         }
     }
     page.finish()
+}
+
+/// The name of a site, in the form in which a list of its kind has it: names of timers and counters lack the number.
+fn listed_name(site: &ProbeSite) -> String {
+    match (&site.attach, site.name.splitn(3, ':').collect::<Vec<_>>().as_slice()) {
+        (Attach::Perf { .. }, [kind, what, ..]) => format!("{kind}:{what}:"),
+        _ => site.name.clone(),
+    }
 }
 
 /// The destination of lines, and errors about them.

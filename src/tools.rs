@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use crate::builtins::FOLLOWED;
 use crate::builtins::options::{self, ScriptOption};
 use crate::diag::{nearest, plain};
 use crate::terminal::{self, paint};
@@ -186,7 +187,7 @@ pub fn takes_arguments(text: &str) -> bool {
 
 /// Does a script trace only the command of `-c` and its descendants?
 pub fn follows(text: &str) -> bool {
-    text.contains("followed")
+    text.contains(FOLLOWED)
 }
 
 /// The corresponding note in the tool's help.

@@ -669,6 +669,9 @@ pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
 
+/// The name of the builtin that [`is_followed`] recognizes.
+pub use process::FOLLOWED;
+
 /// Does it need the interpreters of processes?
 pub fn is_python(tag: &Deferred) -> bool {
     python_frames::is_tag(tag)
@@ -677,6 +680,11 @@ pub fn is_python(tag: &Deferred) -> bool {
 /// Does it name the current thread?
 pub fn is_thread_id(row: &Builtin) -> bool {
     process::is_thread_id(row)
+}
+
+/// Does a use of it ask whether the current process descends from the command?
+pub fn is_followed(row: &Builtin) -> bool {
+    process::is_followed(row)
 }
 
 /// Does it remove a map's element?

@@ -24,9 +24,16 @@ const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init
 const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
+/// See [`is_followed`].
+pub const FOLLOWED: &str = "followed";
 
 pub(super) fn is_thread_id(row: &Builtin) -> bool {
     row.name == TID
+}
+
+/// Does a use of this row ask whether the current process is a descendant of the command?
+pub(super) fn is_followed(row: &Builtin) -> bool {
+    row.name == FOLLOWED
 }
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -221,7 +228,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },
     Builtin {
-        name: "followed",
+        name: FOLLOWED,
         params: &[],
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,

@@ -11,8 +11,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::portability::forward::forward;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
-    TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
+    Missing, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -207,7 +207,7 @@ impl TargetInfo for Declarations<'_> {
         running_programs() -> Result<Vec<ProgramFunction>, Missing>;
         text_symbols(name: &str) -> Symbols;
         has_module(name: &str) -> bool;
-        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
         regular_file(name: &str) -> Option<PathBuf>;
         binary(path: &Path) -> Result<Arc<Binary>, Missing>;
         markers(path: &Path) -> Result<Vec<Marker>, Missing>;

@@ -183,6 +183,9 @@ pub struct Program {
     /// The reason for or against it, for `-v`; may be empty.
     #[serde(default)]
     pub why: String,
+    /// Is it attached to the process of `-c`?
+    #[serde(default)]
+    pub of_command: bool,
     /// The numbers of the script's probes that it serves, from 0 in order: each has its [`ProbeCounters`]. Two if
     /// entries and returns share a program.
     #[serde(default)]

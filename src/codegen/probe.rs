@@ -2,6 +2,8 @@
 
 use super::artifact::{AttachSite, Hits, Program};
 use super::{Body, CompiledProgram, Gen, ScriptCx, place};
+use crate::builtins;
+use crate::emit::shared::Start;
 use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir;
@@ -41,7 +43,8 @@ impl ScriptCx<'_, '_> {
             body: Body::default(),
         };
         g.at(first.span);
-        g.filters(probe);
+        let of_command = self.only_command(probe);
+        g.filters(probe, of_command);
         first.kind.enter(&mut g.e, first, &self.env);
         g.pass_gate();
         let hits = g.note_hit(probe);
@@ -56,7 +59,7 @@ impl ScriptCx<'_, '_> {
         });
         let sites = sites.collect();
         let (lowered, why) = (probe.lowered, probe.why.clone().into_owned());
-        let program = Program { function, ty, sites, lowered, why, probes: vec![index] };
+        let program = Program { function, ty, sites, lowered, why, of_command, probes: vec![index] };
         CompiledProgram { program, events, hits: hits.into_iter().collect() }
     }
 
@@ -74,6 +77,25 @@ impl ScriptCx<'_, '_> {
         }
     }
 
+    /// Does it trace only the process of `-c`? It does if it can be attached to a process, and neither the run nor its body
+    /// asks for descendants.
+    fn only_command(&self, probe: &hir::Probe) -> bool {
+        let (settings, invocation) = (self.env.settings, self.env.invocation);
+        let can = probe.sites.iter().all(|s| s.attach.properties().of_command);
+        if !can || !invocation.has_child || settings.follow || settings.pid.is_some() {
+            return false;
+        }
+        let mut asks = false;
+        let mut see = |node: hir::Node| {
+            asks |= matches!(node, hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) if builtins::is_followed(call.row));
+        };
+        let functions = probe.functions.iter().map(|f| f.body.as_slice());
+        for body in functions.chain([probe.body.as_slice()]) {
+            hir::visit(body, &mut see);
+        }
+        !asks
+    }
+
     /// Is this the first instruction of a function?
     fn is_entry(&self, attach: &Attach) -> bool {
         let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
@@ -83,12 +105,14 @@ impl ScriptCx<'_, '_> {
 
 impl<'a, 'c> Gen<'a, 'c> {
     /// Returns if the event is not one of those requested.
-    fn filters(&mut self, probe: &hir::Probe) {
+    fn filters(&mut self, probe: &hir::Probe, of_command: bool) {
         let attach = &self.site.attach;
         self.only_our_syscalls(probe);
-        self.only_our_pid(attach);
+        self.only_our_pid(attach, of_command);
         self.only_followed(attach);
-        self.not_own(attach);
+        if !of_command {
+            self.not_own(attach);
+        }
         self.only_our_cgroup(attach);
         self.only_during_the_run(attach);
     }
@@ -163,15 +187,20 @@ impl<'a, 'c> Gen<'a, 'c> {
         Some(Hits { program: self.program, first, each: sites.is_some(), sites: (0, probe.sites.len()) })
     }
 
-    /// `-p` for probes that cannot be attached to a process.
-    fn only_our_pid(&mut self, attach: &Attach) {
-        let Some(pid) = self.cx.env.settings.only_pid() else { return };
-        if attach.properties().pid {
-            let both = self.e.own_ids();
-            let tgid = self.e.shr(both, self.e.int(32), false);
-            let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
-            self.e.if_(other, |e| e.ret(None));
+    /// The process of `-p`, or of `-c` if the program is attached to that, for probes that the kernel does not limit.
+    fn only_our_pid(&mut self, attach: &Attach, of_command: bool) {
+        if !attach.properties().pid {
+            return;
         }
+        let pid = match self.cx.env.settings.only_pid() {
+            Some(pid) => self.e.int(pid.into()),
+            None if of_command => self.e.start(std::mem::offset_of!(Start, child)),
+            None => return,
+        };
+        let both = self.e.own_ids();
+        let tgid = self.e.shr(both, self.e.int(32), false);
+        let other = self.e.cmp(Cmp::Ne, tgid, pid);
+        self.e.if_(other, |e| e.ret(None));
     }
 
     /// `--follow`

@@ -2,7 +2,7 @@
 
 use crate::codegen::artifact::{Artifact, AttachSite, Program};
 use crate::emit::{MapKind, helper_name};
-use crate::probes::Attach;
+use crate::probes::{Attach, NO_TRAMPOLINES};
 use crate::settings::Settings;
 use crate::system::kernel::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, TargetInfo};
@@ -126,7 +126,7 @@ fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) 
         } else if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {
             ("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)".to_owned())
         } else if matches!(attach, Some(Attach::Trampoline { .. })) && program.lowered.is_none() && !sys.has(Feature::Trampoline) {
-            ("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)".to_owned())
+            ("no-fentry", NO_TRAMPOLINES.to_owned())
         } else {
             continue;
         };

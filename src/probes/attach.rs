@@ -141,6 +141,8 @@ pub enum Attach {
 pub struct AttachProperties {
     /// The kernel cannot limit it to a process, so the program compares the process with that of `-p`.
     pub pid: bool,
+    /// It can be attached to a process: with `-c` to that of the command, unless its descendants are followed.
+    pub of_command: bool,
     /// The event belongs to the current task, so `--cgroup`, `--container` and `--follow` apply to it. They do not if the
     /// program belongs to the run, visits objects, or counts a task to which it was attached.
     pub task: bool,
@@ -194,21 +196,31 @@ impl Attach {
     /// The properties of all probes of this mechanism: one row each.
     pub fn properties(&self) -> AttachProperties {
         // run by this process: nothing is excluded, and its time is known
-        let own = AttachProperties { pid: false, task: false, own: false, runs_after: true, rare: true, no_hit_note: NoHitNote::Never };
-        let event = AttachProperties { pid: true, task: true, own: false, runs_after: false, rare: false, no_hit_note: NoHitNote::Verbose };
+        let own = AttachProperties {
+            pid: false,
+            of_command: false,
+            task: false,
+            own: false,
+            runs_after: true,
+            rare: true,
+            no_hit_note: NoHitNote::Never,
+        };
+        let event = AttachProperties { pid: true, task: true, runs_after: false, rare: false, no_hit_note: NoHitNote::Verbose, ..own };
+        let of_process = AttachProperties { of_command: true, ..event };
         match self {
             Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => own,
             Attach::Tracepoint { category, .. } => AttachProperties { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
             Attach::RawTracepoint { name, .. } => AttachProperties { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
             Attach::Syscall { .. } => AttachProperties { own: true, ..event },
             // the kernel attaches them to a process
-            Attach::Uprobe { .. } => AttachProperties { pid: false, own: true, ..event },
-            Attach::Usdt { .. } => AttachProperties { pid: false, own: true, no_hit_note: NoHitNote::Always, ..event },
-            Attach::Breakpoint { .. } => AttachProperties { pid: false, ..event },
+            Attach::Uprobe { .. } => AttachProperties { pid: false, own: true, ..of_process },
+            Attach::Usdt { .. } => AttachProperties { pid: false, own: true, no_hit_note: NoHitNote::Always, ..of_process },
+            // the kernel attaches them to threads, and to their child processes as well
+            Attach::Breakpoint { .. } => of_process,
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
             Attach::Iter { pin, .. } => AttachProperties { runs_after: pin.is_some(), rare: false, ..own },
-            // `-p`: the children of the process, if the kernel cannot exclude them
-            Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..event },
+            // the same, if the kernel cannot exclude the children
+            Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..of_process },
             Attach::Perf { all_cpus: false, .. } => AttachProperties { runs_after: false, ..own },
         }
     }

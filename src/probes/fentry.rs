@@ -23,10 +23,24 @@ pub struct Fentry {
     exit: bool,
 }
 
+const FENTRY_NAMES: &[&str] = &["fentry", "f", "kfunc"];
+const FEXIT_NAMES: &[&str] = &["fexit", "fr", "kretfunc"];
+/// The names of the kinds to which [`unavailable`] applies.
+pub(super) const NAMES: [&[&str]; 2] = [FENTRY_NAMES, FEXIT_NAMES];
+
+/// Why these probes cannot be attached here.
+pub(super) fn unavailable(sys: &dyn TargetInfo) -> Option<Missing> {
+    (!sys.has(Feature::Trampoline)).then(|| Missing { what: NO_TRAMPOLINES.into(), help: None })
+}
+
+/// For messages about a kernel.
+pub const NO_TRAMPOLINES: &str =
+    "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS), or its policy forbids the programs that they call";
+
 /// Entry.
 pub static FENTRY: Fentry = Fentry {
     info: Info {
-        names: &["fentry", "f", "kfunc"],
+        names: FENTRY_NAMES,
         usage: "fentry[:MODULE]:FUNCTION, fentry:bpf[:ID]:FUNCTION",
         doc: "The entry of a kernel function that BTF describes: cheaper than `kprobe`. `args` has its arguments. After `bpf` and an optional program ID, FUNCTION is a function of a loaded BPF program, without arguments.",
         example: "fentry:vfs_read { @bytes[comm] = sum(args.count); }",
@@ -37,7 +51,7 @@ pub static FENTRY: Fentry = Fentry {
 /// Exit.
 pub static FEXIT: Fentry = Fentry {
     info: Info {
-        names: &["fexit", "fr", "kretfunc"],
+        names: FEXIT_NAMES,
         usage: "fexit[:MODULE]:FUNCTION, fexit:bpf[:ID]:FUNCTION",
         doc: "The exit of a kernel function that BTF describes. `retval` is its result, and `args` has its arguments.",
         example: "fexit:vfs_read /retval < 0/ { @errors[args.count] = count(); }",

@@ -34,6 +34,7 @@ use crate::system::binary::instructions::InstructionBoundary;
 pub use crate::system::matches;
 use crate::system::{ArgumentPlace, Feature, Missing, NoLocation, TargetInfo};
 use crate::types::{Field, Space, Type};
+pub(crate) use fentry::NO_TRAMPOLINES;
 pub(crate) use kprobe::NO_KPROBES;
 
 bitflags! {
@@ -296,7 +297,11 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
 /// Why probes of the kind with this name cannot be attached here: [`ProbeKind::unavailable`] without the kind, for
 /// running compiled scripts.
 pub fn unavailable(kind: &str, sys: &dyn TargetInfo) -> Option<Missing> {
-    kprobe::NAMES.iter().any(|names| names.contains(&kind)).then(|| kprobe::unavailable(sys)).flatten()
+    let of = |names: [&[&str]; 2]| names.iter().any(|names| names.contains(&kind));
+    if of(kprobe::NAMES) {
+        return kprobe::unavailable(sys);
+    }
+    if of(fentry::NAMES) { fentry::unavailable(sys) } else { None }
 }
 
 /// Every kind, in the order of the man page.

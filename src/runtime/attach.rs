@@ -165,15 +165,39 @@ fn returns(program: &Program) -> bool {
     matches!(program.sites.first().map(|s| &s.attach), Some(Attach::Kprobe { ret: true, .. }))
 }
 
+/// What attaching depends on besides the program.
+#[derive(Clone, Copy)]
+pub(super) struct AttachCx<'a> {
+    /// Settings of the run.
+    pub settings: &'a Settings,
+    /// This machine.
+    pub sys: &'a dyn TargetInfo,
+    /// The process of `-c`.
+    pub command: Option<u32>,
+}
+
+impl AttachCx<'_> {
+    /// For this program.
+    fn of(self, program: &Program) -> Self {
+        Self { command: self.command.filter(|_| program.of_command), ..self }
+    }
+
+    /// The only process to attach to.
+    fn pid(self) -> Option<u32> {
+        self.settings.only_pid().or(self.command)
+    }
+}
+
 /// Attaches the sites of a program, and passes those that fail to `failed`, which decides whether to continue.
 pub(super) fn attach(
     links: &mut Links,
     program: &Program,
     fd: RawFd,
-    settings: &Settings,
-    sys: &dyn TargetInfo,
+    cx: AttachCx<'_>,
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    let cx = cx.of(program);
+    let sys = cx.sys;
     let sites: Vec<(u64, &AttachSite)> = (0..).zip(&program.sites).collect();
     match program.ty {
         ProgramType::KprobeMulti => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
@@ -199,7 +223,7 @@ pub(super) fn attach(
         _ => false,
     };
     if together {
-        match link(program.ty, &sites, fd, settings, sys) {
+        match link(program.ty, &sites, fd, cx) {
             Ok(made) => {
                 links.add(made);
                 sites.iter().for_each(|(_, site)| links.count(site));
@@ -216,7 +240,7 @@ pub(super) fn attach(
         }
     }
     for site in &sites {
-        match link(program.ty, std::slice::from_ref(site), fd, settings, sys) {
+        match link(program.ty, std::slice::from_ref(site), fd, cx) {
             Ok(made) => {
                 links.add(made);
                 links.count(site.1);
@@ -281,7 +305,8 @@ fn kprobes(sites: &[(u64, &AttachSite)], program: RawFd, how: u32) -> io::Result
     made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
-fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<LinkFds> {
+fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, cx: AttachCx<'_>) -> io::Result<LinkFds> {
+    let AttachCx { settings, sys, .. } = cx;
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
         Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => Ok(LinkFds::Slow(Vec::new())),
@@ -295,7 +320,7 @@ fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, settings:
             on_event(perf::tracepoint(id)?, program, *cookie).map(LinkFds::Slow)
         }
         Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::place(&site.attach, settings) {
-            Some(place) => in_file(ty, place, sites, program, settings),
+            Some(place) => in_file(ty, place, sites, program, cx),
             None => crate::bug!("{} is in a file", site.name),
         },
         Attach::Kprobe { module, function, offset, ret, .. } => {
@@ -312,10 +337,10 @@ fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, settings:
             iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| LinkFds::Iter(link, pin.clone()))
         }
         Attach::Perf { ty, config, period, all_cpus } => {
-            events(scopes(*all_cpus, settings.only_pid(), sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *period, scope))
+            events(scopes(*all_cpus, cx.pid(), sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *period, scope))
         }
         Attach::Breakpoint { address, length, mode } => {
-            events(scopes(true, settings.only_pid(), sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
+            events(scopes(true, cx.pid(), sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
         }
     }
 }
@@ -337,11 +362,11 @@ fn in_file(
     place: FileLocation<'_>,
     sites: &[(u64, &AttachSite)],
     program: RawFd,
-    settings: &Settings,
+    cx: AttachCx<'_>,
 ) -> io::Result<LinkFds> {
     let FileLocation { path, offset, semaphore, ret } = place;
     match ty {
-        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings).map(|link| LinkFds::Slow(vec![link])),
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, cx).map(|link| LinkFds::Slow(vec![link])),
         ProgramType::RawTracepoint
         | ProgramType::TypedTracepoint
         | ProgramType::Tracepoint
@@ -354,12 +379,12 @@ fn in_file(
         | ProgramType::Lsm
         | ProgramType::Iter => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
-            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.only_pid())?, program, cookie).map(LinkFds::Slow)
+            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, cx.pid())?, program, cookie).map(LinkFds::Slow)
         }
     }
 }
 
-/// `profile` is on every CPU, or on every thread of the process of `-p`; `interval` is on one CPU, regardless of `-p`.
+/// `profile` is on every CPU, or on every thread of the process; `interval` is on one CPU, whatever the process.
 fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<Vec<Scope>> {
     let cpus = sys.online_cpus().into_iter().map(|cpu| Scope { pid: -1, cpu: cpu as i32 });
     Ok(match (all_cpus, pid) {
@@ -403,13 +428,13 @@ fn to_target(program: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Attaches to several offsets of a file with one link.
-fn uprobes(path: &Path, sites: &[(u64, &AttachSite)], ret: bool, program: RawFd, settings: &Settings) -> io::Result<OwnedFd> {
+fn uprobes(path: &Path, sites: &[(u64, &AttachSite)], ret: bool, program: RawFd, cx: AttachCx<'_>) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     for (cookie, site) in sites {
-        if let Some(place) = optimized_uprobe::place(&site.attach, settings) {
+        if let Some(place) = optimized_uprobe::place(&site.attach, cx.settings) {
             offsets.push(place.offset);
             counters.push(place.semaphore);
             cookies.push(*cookie);
@@ -423,7 +448,7 @@ fn uprobes(path: &Path, sites: &[(u64, &AttachSite)], ret: bool, program: RawFd,
         offsets: offsets.as_ptr(),
         ref_ctr_offsets: if counters.iter().any(|c| *c != 0) { counters.as_ptr() } else { std::ptr::null() },
         cookies: cookies.as_ptr(),
-        pid: settings.only_pid().unwrap_or(0),
+        pid: cx.pid().unwrap_or(0),
         ..Default::default()
     };
     // SAFETY: what the options point to outlives the call

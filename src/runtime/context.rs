@@ -115,7 +115,7 @@ pub(super) struct RunContext<'a> {
 
 impl<'a> RunContext<'a> {
     pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns } = cx;
+        let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: _ } = cx;
         Self {
             loaded,
             manifest,

@@ -522,12 +522,13 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
     if denied {
         let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
+        let lacking = privileges::missing().or_else(|| privileges::memory_denied(sys));
         // the mechanism that it was lowered to may be forbidden, but nothing else is known
         let unavailable = |site: &AttachSite| Some(probes::unavailable(site.name.split(':').next()?, sys)?.what);
-        if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
+        if let (None, Some((site, reason))) = (&lacking, site.and_then(|site| Some((site, unavailable(site)?)))) {
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
         }
-        let missing = privileges::missing().or_else(|| privileges::memory_denied(sys)).unwrap_or_else(|| match failed {
+        let missing = lacking.unwrap_or_else(|| match failed {
             Some(program) => format!("the kernel's policy forbids loading {program}, a program of this type"),
             None => "the kernel's policy forbids it".into(),
         });

@@ -256,6 +256,14 @@ struct SessionCx<'a> {
     settings: &'a Settings,
     invocation: &'a Invocation,
     boot_to_unix_ns: u64,
+    /// The process of `-c`.
+    command: Option<u32>,
+}
+
+impl SessionCx<'_> {
+    fn attach_cx<'a>(&'a self, sys: &'a dyn TargetInfo) -> attach::AttachCx<'a> {
+        attach::AttachCx { settings: self.settings, sys, command: self.command }
+    }
 }
 
 /// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
@@ -317,7 +325,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     let mut session = Session {
         links: attach::Links::default(),
         source: source::Source::new(ring, events),
-        cx: SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns },
+        cx: SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: (child > 0).then_some(child) },
         watched,
         target,
         sys,
@@ -409,7 +417,7 @@ impl Session<'_> {
                 log(&plain(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, settings, sys))));
             }
             self.links.of(index);
-            attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
+            attach::attach(&mut self.links, program, *fd, self.cx.attach_cx(sys), &mut failed)?;
         }
         if lowered {
             return Ok(());

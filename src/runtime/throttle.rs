@@ -280,7 +280,7 @@ impl Throttle {
                 if let (Some(program), Some(Some(fd))) = (cx.manifest.programs.get(*index), cx.loaded.programs.get(*index)) {
                     links.of(*index);
                     // a probe that cannot be attached again stays detached, and is reported as such
-                    let _ = attach::attach(links, program, *fd, cx.settings, sys, &mut |_| Ok(()));
+                    let _ = attach::attach(links, program, *fd, cx.attach_cx(sys), &mut |_| Ok(()));
                 }
             }
             links.sites = sites;

@@ -74,6 +74,7 @@ mod tests {
             sites: Vec::new(),
             lowered: None,
             why: String::new(),
+            of_command: false,
             probes: Vec::new(),
         };
         let manifest = Manifest {

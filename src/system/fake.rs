@@ -27,8 +27,8 @@ use crate::system::kernel::functions::{self, Functions, Symbols};
 use crate::system::kernel_types::btf::{Kind, Writer};
 use crate::system::kernel_types::{KernelTypes, Prototype, c_int};
 use crate::system::{
-    Abi, Binary, Feature, Function, FunctionLocation, HeaderFolder, Missing, TargetInfo, Tracepoint, TypeName, events::syscalls,
-    events::tracefs,
+    Abi, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Missing, TargetInfo, Tracepoint, TypeName,
+    events::syscalls, events::tracefs,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -198,12 +198,12 @@ impl TargetInfo for Fake {
     }
 
     /// Accepts a path or its last part (also `libc` for `libc.so.6`).
-    fn resolve_binary(&self, name: &str, _pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+    fn resolve_binary(&self, name: &str, _pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
         let is = |path: &&PathBuf| {
             let file = path.file_name().and_then(|f| f.to_str()).unwrap_or_default();
             path.as_path() == Path::new(name) || file == name || file.strip_prefix(name).is_some_and(|rest| rest.starts_with(".so"))
         };
-        let found: Vec<PathBuf> = self.binaries.keys().filter(is).cloned().collect();
+        let found: Vec<BinaryFile> = self.binaries.keys().filter(is).cloned().map(BinaryFile::from).collect();
         if found.is_empty() { Err(Self::missing(&format!("binary `{name}`"))) } else { Ok(found) }
     }
 
@@ -682,7 +682,7 @@ mod tests {
         let fake = Fake::new(TEXT).unwrap();
         assert_eq!(fake.kernel_symbol("schedule"), Some(0xffff_ffff_8100_0000));
         let paths = fake.resolve_binary("libdemo", None).unwrap();
-        assert_eq!(fake.binary(&paths[0]).unwrap().functions_named("main").next().unwrap().size, 32);
+        assert_eq!(fake.binary(&paths[0].path).unwrap().functions_named("main").next().unwrap().size, 32);
         assert_eq!((fake.cgroup_id("/a/b"), fake.possible_cpus()), (Ok(77), 4));
         assert!(fake.has(Feature::UprobeMulti) && !fake.has(Feature::Loop));
         let bare = Fake::new("no tracefs; no types;").unwrap();

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use binary::dwarf::{Argument, ArgumentPlace, Inlined, Line, NoLocation, Piece, Source};
+pub use binary::locate::BinaryFile;
 pub use binary::usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -412,7 +413,7 @@ pub trait TargetInfo {
 
     /// The files with this name: a path (relative to the working directory or, with `pid`, in the file system of that process),
     /// a glob, a command on PATH, `libc`, `libc.so.6`.
-    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
     /// The full path of a regular file, which need not be ELF.
     fn regular_file(&self, _name: &str) -> Option<PathBuf> {
         None

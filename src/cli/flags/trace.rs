@@ -29,7 +29,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "cmd",
             letter: Some('c'),
-            help: "Start this command after attaching; the run ends with it. Words are split as in a shell",
+            help: "Start this command after attaching; the run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command",
             hyphens: true,
             takes: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
@@ -44,7 +44,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         },
         Flag {
             name: "follow",
-            help: "Trace only the process of -c or -p and its descendants; the default of verbs and most tools with -c",
+            help: "Trace only the process of -c or -p and its descendants, with probes of every kind; the default of verbs and most tools with -c",
             takes: FlagValue::Nothing(|d| d.run.settings.follow = true),
             needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
             ..FLAG

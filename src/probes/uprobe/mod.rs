@@ -4,7 +4,6 @@
 
 mod find;
 
-use std::path::Path;
 use std::rc::Rc;
 
 use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
@@ -12,7 +11,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::machine::arch::Arch;
-use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::demangle};
+use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, Piece, Source, binary::demangle};
 use crate::types::{Field, Int, Space, Type};
 use find::{UprobeLocation, UprobeTarget};
 
@@ -48,9 +47,9 @@ pub static URETPROBE: Uprobe = Uprobe {
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Uprobe {
-    fn site(&self, asked: &str, binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> ProbeSite {
+    fn site(&self, file: &BinaryFile, binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> ProbeSite {
         let UprobeLocation { function, function_offset, display } = found;
-        let name = format!("{}:{}{display}", self.name(), as_asked(asked, &binary.path));
+        let name = format!("{}:{}{display}", self.name(), file.named.display());
         let attach = Attach::Uprobe {
             path: binary.path.clone(),
             offset: function.offset + function_offset,
@@ -61,24 +60,6 @@ impl Uprobe {
         };
         ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
-}
-
-/// The binary in a probe's name, as the script wrote it. Files that a pattern matches appear with the pattern's directory and
-/// their names if these are unambiguous, or otherwise with their full paths.
-pub(super) fn as_asked(asked: &str, path: &Path) -> String {
-    let whole = || path.display().to_string();
-    let (folder, file) = asked.split_at(asked.rfind('/').map_or(0, |at| at + 1));
-    // the root directory of a process is not ours
-    if asked.is_empty() || folder.contains('*') || path.starts_with("/proc") {
-        return whole();
-    }
-    if !file.contains('*') {
-        return asked.into();
-    }
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    // a link's name differs from that of its file
-    let there = folder.starts_with('.') || path.parent().is_some_and(|p| p == Path::new(folder));
-    if there && super::matches(file, &name) { format!("{folder}{name}") } else { whole() }
 }
 
 /// The calling convention of a site's function.
@@ -221,23 +202,23 @@ impl ProbeKind for Uprobe {
             return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
         }
         let paths = match (env.sys.resolve_binary(&wanted.binary, env.settings.pid), find::raw(&wanted, env)) {
-            (Err(_), Some(path)) => vec![path],
+            (Err(_), Some(path)) => vec![BinaryFile::new(path, &wanted.binary)],
             (found, _) => found.map_err(|m| missing(point.span, m))?,
         };
         let several = paths.len() > 1;
         let (mut sites, mut first_error) = (Vec::new(), None);
-        for path in &paths {
-            let found = find::open(env, path, &wanted, point).and_then(|b| {
+        for file in &paths {
+            let found = find::open(env, &file.path, &wanted, point).and_then(|b| {
                 let found = self.in_binary(&b, &wanted.target, point, env)?;
                 let mut sites = Vec::new();
                 let many = found.len() > 1;
                 for f in found {
                     if !self.ret || f.function.abi == Abi::SystemV {
-                        sites.push(self.site(&wanted.binary, &b, f, point));
+                        sites.push(self.site(file, &b, f, point));
                         continue;
                     }
                     match find::returns(&b, f, point) {
-                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&wanted.binary, &b, f, point))),
+                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(file, &b, f, point))),
                         // some of many functions may never return
                         Err(_) if many => {}
                         Err(e) => return Err(e),
@@ -346,10 +327,10 @@ impl ProbeKind for Uprobe {
             given => given.to_vec(),
         };
         let Some(wanted) = UprobeTarget::new(&parts, of_process) else { return Ok(()) };
-        for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
-            let b = env.sys.binary(&path)?;
+        for file in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
+            let b = env.sys.binary(&file.path)?;
             for name in wanted.target.list(&b, env) {
-                each(&format!("{}:{}:{name}", self.name(), as_asked(&wanted.binary, &b.path)));
+                each(&format!("{}:{}:{name}", self.name(), file.named.display()));
             }
         }
         Ok(())

@@ -5,12 +5,11 @@
 
 mod args;
 
-use super::uprobe::as_asked;
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Marker, Missing};
+use crate::system::{BinaryFile, Marker, Missing};
 use crate::types::{Space, Type};
 
 /// The kind.
@@ -63,7 +62,7 @@ impl ProbeKind for Usdt {
         let several = wanted.binary.contains('*');
         let (mut sites, mut known) = (Vec::new(), Vec::new());
         let paths = env.sys.resolve_binary(wanted.binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
-        for path in &paths {
+        for BinaryFile { path, named } in &paths {
             let markers = match env.sys.markers(path) {
                 Ok(markers) => markers,
                 Err(_) if several => continue,
@@ -71,7 +70,7 @@ impl ProbeKind for Usdt {
             };
             let found = markers.iter().filter(|m| wanted.has(m)).map(|m| ProbeSite {
                 kind: super::row("usdt"),
-                name: format!("usdt:{}:{}:{}", as_asked(wanted.binary, path), m.provider, m.name),
+                name: format!("usdt:{}:{}:{}", named.display(), m.provider, m.name),
                 attach: Attach::Usdt {
                     path: path.clone(),
                     offset: m.offset,
@@ -89,7 +88,7 @@ impl ProbeKind for Usdt {
             return Ok(sites);
         }
         let place = match paths.as_slice() {
-            [one] => one.display().to_string(),
+            [one] => one.path.display().to_string(),
             _ => format!("what `{}` means", wanted.binary),
         };
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{place} has no marker `{}`", wanted.name));
@@ -138,7 +137,7 @@ impl ProbeKind for Usdt {
             given => given.to_vec(),
         };
         let Some(wanted) = marker_pattern(&parts, env.settings.pid.is_some()) else { return Ok(()) };
-        for path in env.sys.resolve_binary(wanted.binary, env.settings.pid)? {
+        for BinaryFile { path, named } in env.sys.resolve_binary(wanted.binary, env.settings.pid)? {
             let mut names: Vec<String> = match env.sys.markers(&path) {
                 Ok(markers) => markers.iter().filter(|m| wanted.has(m)).map(|m| format!("{}:{}", m.provider, m.name)).collect(),
                 Err(_) if wanted.binary.contains('*') => continue,
@@ -146,7 +145,7 @@ impl ProbeKind for Usdt {
             };
             names.sort();
             names.dedup();
-            names.iter().for_each(|name| each(&format!("usdt:{}:{name}", as_asked(wanted.binary, &path))));
+            names.iter().for_each(|name| each(&format!("usdt:{}:{name}", named.display())));
         }
         Ok(())
     }

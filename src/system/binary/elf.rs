@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn opened(name: &str) -> Binary {
-        open(&resolve(name, None).unwrap()[0], &[]).unwrap()
+        open(&resolve(name, None).unwrap()[0].path, &[]).unwrap()
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn damaged_files_are_errors() {
-        let whole = std::fs::read(&resolve("true", None).unwrap()[0]).unwrap();
+        let whole = std::fs::read(&resolve("true", None).unwrap()[0].path).unwrap();
         let parse = |bytes: &[u8]| match FileKind::parse(bytes) {
             Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(Path::new(""), bytes, &[]).is_ok(),
             Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(Path::new(""), bytes, &[]).is_ok(),

@@ -18,7 +18,30 @@ use crate::system::{
     machine::{glob, rights},
 };
 
-/// Returns the ELF files with this name, with symbolic links resolved. With `pid`, names are resolved in the file system of
+/// A file to which a name in a probe refers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinaryFile {
+    /// Its path, with symbolic links resolved.
+    pub path: PathBuf,
+    /// The path in a probe's name, which may contain links: the one in the script or, for patterns and names without a slash,
+    /// the one by which the file was found.
+    pub named: PathBuf,
+}
+
+impl BinaryFile {
+    /// With this path in a probe's name.
+    pub fn new(path: PathBuf, named: impl Into<PathBuf>) -> Self {
+        Self { path, named: named.into() }
+    }
+}
+
+impl From<PathBuf> for BinaryFile {
+    fn from(path: PathBuf) -> Self {
+        Self { named: path.clone(), path }
+    }
+}
+
+/// Returns the ELF files with this name. With `pid`, names are resolved in the file system of
 /// that process, and a library is first sought among its mapped files; `*` stands for all executable files that it has mapped,
 /// and the empty name for its program.
 ///
@@ -26,7 +49,7 @@ use crate::system::{
 /// `libstdc++`) or, last, a file in the working directory.
 ///
 /// Errors: no file found, or the file is not ELF. The message says what was tried.
-pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
     if name.is_empty() && pid.is_none() {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
     }
@@ -45,18 +68,18 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
 }
 
 /// Resolves a name in another file tree. Names without a slash are sought there too; relative paths are not.
-pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<PathBuf>, Missing> {
+pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<BinaryFile>, Missing> {
     let prefix = fs::canonicalize(tree).ok().filter(|p| p.is_dir());
     let prefix = prefix.ok_or_else(|| missing(format!("{} is not a directory", tree.display()), "name the root of a directory tree"))?;
     let prefix = if prefix == Path::new("/") { PathBuf::new() } else { prefix };
     within(name, None, &Root { prefix, pid: None })
 }
 
-fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<BinaryFile>, Missing> {
     let mapped = pid.map(|pid| mapped_files(pid, root)).unwrap_or_default();
     match (pid, name) {
-        (Some(pid), "") => return program(pid, root).map(|path| vec![path]),
-        (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).collect()),
+        (Some(pid), "") => return program(pid, root).map(|path| vec![path.into()]),
+        (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).map(BinaryFile::from).collect()),
         (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
         _ => {}
     }
@@ -68,14 +91,15 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
             true => missing(format!("{name} is not a regular file"), "name a program or a shared library"),
             false => missing(format!("{name} does not exist{}", root.describe()), "check the path"),
         })?;
-        return elf(found).map(|path| vec![path]);
+        return elf(found).map(|path| vec![root.named(path, Path::new(name))]);
     }
 
     let library = || library(name, root, &mapped);
-    let command = || root.command(name).and_then(|path| root.find(&path));
+    let command = || root.command(name).and_then(|path| Some(root.named(root.find(&path)?, &path)));
     let found = if name.starts_with("lib") { library().or_else(command) } else { command().or_else(library) };
-    if let Some(path) = found.or_else(|| fs::canonicalize(name).ok().filter(|p| p.is_file())) {
-        return elf(path).map(|path| vec![path]);
+    let here = || Some(BinaryFile::new(fs::canonicalize(name).ok().filter(|p| p.is_file())?, name));
+    if let Some(file) = found.or_else(here) {
+        return Ok(vec![BinaryFile { path: elf(file.path)?, ..file }]);
     }
     Err(missing(
         format!("{name} is neither a command on PATH, nor a library known to ld.so, nor a file here{}", root.describe()),
@@ -128,18 +152,20 @@ pub fn command(name: &str) -> Result<PathBuf, Missing> {
     Ok(PathBuf::from(name))
 }
 
-fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+fn matching(pattern: &str, root: &Root) -> Result<Vec<BinaryFile>, Missing> {
     // Programs are not searched for recursively.
     let each = pattern.replace("**", "*");
     let (base, absolute) = if pattern.starts_with('/') { (root.outside("/"), true) } else { (OsString::new(), false) };
     let base = Path::new(&base);
     let found = glob::paths(base, &each);
     let within = |path: &Path| if absolute { Path::new("/").join(path.strip_prefix(base).unwrap_or(path)) } else { path.to_owned() };
-    let mut files: Vec<PathBuf> = found.iter().filter_map(|path| root.find(&within(path))).collect();
+    let found = found.iter().map(|path| within(path));
+    let mut files: Vec<BinaryFile> = found.filter_map(|path| Some(root.named(root.find(&path)?, &path))).collect();
     let matched = files.len();
-    files.sort();
-    files.dedup();
-    files.retain(|file| is_elf(file));
+    // a link comes after the file itself
+    files.sort_by(|a, b| (&a.path, a.named != a.path, &a.named).cmp(&(&b.path, b.named != b.path, &b.named)));
+    files.dedup_by(|a, b| a.path == b.path);
+    files.retain(|file| is_elf(&file.path));
     match (files.is_empty(), matched) {
         (false, _) => Ok(files),
         (true, 0) => Err(missing(format!("no file matches {pattern}{}", root.describe()), "check the pattern, or name one file")),
@@ -149,18 +175,18 @@ fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
 
 /// Finds a library by name: one that the process has mapped, else one that ld.so knows, else one in a standard directory. Files
 /// for this machine (class and instruction set) come first, then newer versions.
-fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
+fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<BinaryFile> {
     let matches = |file: &Path| file.file_name().is_some_and(|f| names_library(name, &f.to_string_lossy()));
-    let best = |mut files: Vec<PathBuf>| {
-        files.retain(|file| is_elf(file));
+    let best = |mut files: Vec<BinaryFile>| {
+        files.retain(|file| is_elf(&file.path));
         // The sort is stable, so it keeps ld.so's preference among equals.
-        files.sort_by_cached_key(|file| (!is_native(file), std::cmp::Reverse(version(file))));
+        files.sort_by_cached_key(|file| (!is_native(&file.path), std::cmp::Reverse(version(&file.path))));
         files.into_iter().next()
     };
-    let found = |paths: Vec<PathBuf>| best(paths.iter().filter_map(|path| root.find(path)).collect());
+    let found = |paths: Vec<PathBuf>| best(paths.iter().filter_map(|path| Some(root.named(root.find(path)?, path))).collect());
     let cached = || ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path);
     let listed = |dir: String| root.list(&dir).into_iter().map(move |file| Path::new(&dir).join(file)).filter(|file| matches(file));
-    best(mapped.iter().filter(|path| matches(path)).cloned().collect())
+    best(mapped.iter().filter(|path| matches(path)).cloned().map(BinaryFile::from).collect())
         .or_else(|| found(cached().collect()))
         .or_else(|| found(ldcache::directories(root).into_iter().flat_map(listed).collect()))
 }
@@ -232,7 +258,7 @@ mod tests {
     fn one(name: &str, pid: Option<u32>) -> PathBuf {
         let found = resolve(name, pid).unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
-        found[0].clone()
+        found[0].path.clone()
     }
 
     #[test]
@@ -242,6 +268,9 @@ mod tests {
         assert_eq!(one("/bin/bash", None), bash);
         assert_eq!(one("/bin/bas[h]", None), bash);
         assert_eq!(one("bash", Some(std::process::id())), bash);
+        let named = |name: &str| resolve(name, None).unwrap()[0].named.clone();
+        assert_eq!(named("/bin/bash"), Path::new("/bin/bash"));
+        assert_eq!(named("bash"), Root::default().command("bash").unwrap());
     }
 
     #[test]
@@ -269,8 +298,8 @@ mod tests {
     #[test]
     fn everything_mapped() {
         let all = resolve("*", Some(std::process::id())).unwrap();
-        assert!(all.contains(&fs::canonicalize("/proc/self/exe").unwrap()), "{all:?}");
-        assert!(all.contains(&one("libc", None)));
+        assert!(all.contains(&fs::canonicalize("/proc/self/exe").unwrap().into()), "{all:?}");
+        assert!(all.contains(&one("libc", None).into()));
         assert!(resolve("*", None).is_err());
     }
 
@@ -289,7 +318,7 @@ mod tests {
             root.find(Path::new("/lib/libx.so")),
             root.find(Path::new("/../../lib/libx.so.1.2")),
             root.find(Path::new("/loop")),
-            library("libx", &root, &[]),
+            library("libx", &root, &[]).map(|file| file.path),
         ];
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(found, [Some(file.clone()), Some(file.clone()), None, Some(file)]);

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::input;
 use crate::system::Missing;
+use crate::system::binary::locate::BinaryFile;
 
 /// The file system as seen by a process: `prefix` is empty for rbt itself, else `/proc/PID/root`.
 #[derive(Debug, Default)]
@@ -72,6 +73,13 @@ impl Root {
             }
         }
         at.is_file().then_some(at)
+    }
+
+    /// A file that a name or path within the root refers to. If the root belongs to a process, only the resolved path leads to
+    /// it from here.
+    pub(super) fn named(&self, path: PathBuf, within: &Path) -> BinaryFile {
+        let reachable = self.pid.is_none() || self.prefix.as_os_str().is_empty();
+        if reachable { BinaryFile::new(path, within) } else { path.into() }
     }
 
     /// Returns the first executable file with this name on PATH, as a path within the root.

@@ -24,8 +24,8 @@ use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
-    Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
-    machine::rights,
+    Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo,
+    Tracepoint, TypeName, machine::rights,
 };
 use crate::system::{
     binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::perf, machine::programs,
@@ -446,7 +446,7 @@ impl TargetInfo for Live {
         programs::functions()
     }
 
-    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
         let last = Path::new(name).file_name().unwrap_or_default().as_bytes();
         // A library matches without its extension, too.
         let stands = |path: &&PathBuf| {

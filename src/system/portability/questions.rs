@@ -16,8 +16,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
-    TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
+    Missing, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{self, Enum, Field, Struct, Type};
 
@@ -488,7 +488,7 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::RawTracepoints, self.sys.raw_tracepoints())
     }
 
-    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
         let found = self.sys.resolve_binary(name, pid);
         match pid {
             Some(_) => self.local("a file of the process of -p"),

@@ -13,8 +13,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction, Missing,
-    TargetInfo, Tracepoint, TypeName,
+    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
+    Missing, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -169,7 +169,7 @@ impl TargetInfo for Varied<'_> {
         has_module(name: &str) -> bool;
         loads_on_demand(module: &str) -> bool;
         is_dynamic_tracepoint(category: &str, name: &str) -> bool;
-        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
         regular_file(name: &str) -> Option<PathBuf>;
         markers(path: &Path) -> Result<Vec<Marker>, Missing>;
         counts(ty: u32, config: u64) -> Option<bool>;

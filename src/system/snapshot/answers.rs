@@ -1,6 +1,6 @@
 //! A snapshot as a [`TargetInfo`].
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::queries::Queries;
@@ -9,8 +9,8 @@ use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::{
-    Argument, Binary, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
-    events::syscalls, events::tracefs,
+    Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo,
+    Tracepoint, TypeName, events::syscalls, events::tracefs,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -221,7 +221,7 @@ impl TargetInfo for Snapshot {
         (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(SOMEWHERE)
     }
 
-    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
         self.files.resolve_binary(name, pid)
     }
 
