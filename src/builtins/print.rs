@@ -106,8 +106,8 @@ pub(super) const ROWS: &[Builtin] = &[
                     (Some(n), _) if i == 1 && n < 0 => {
                         return Err(Diagnostic::error("out-of-range", f.span(1), "`top` cannot be negative"));
                     }
-                    (Some(n), _) if i == 2 && n < 1 => {
-                        return Err(Diagnostic::error("out-of-range", f.span(2), "`div` must be at least 1"));
+                    (Some(n), _) if i == 2 && n < 0 => {
+                        return Err(Diagnostic::error("out-of-range", f.span(2), "`div` cannot be negative"));
                     }
                     (_, Some(word)) => {
                         words = true;
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
-        doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers. Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
+        doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers (0 does not). Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
 ];

@@ -5,6 +5,7 @@ use super::{Code, DependsOn, error, warning};
 pub(super) const CODES: &[Code] = &[
     error("bad-filter", "--probe-filter is not a regular expression"),
     error("bad-offset", "an offset is outside of the function or within an instruction")
+        .status(255)
         .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { print(1); }"),
     error("bad-probe", "an attach point is malformed")
         .remedy("`rbt help KIND` shows the form of each kind of probe")
