@@ -1,13 +1,13 @@
 //! Allocates space for unwind tables in BPF maps: one after the other. Tables never move.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 
 use super::kernel::Maps;
 use crate::codegen::artifact::unwind::{
     BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MOST_FILES, MOST_POOLS, MOST_RULES, POOL_BLOCKS, RULE_SHIFT, RuleEntry,
 };
-use crate::system::binary::unwind::{Rule, Table};
+use crate::system::binary::unwind::{Row, Rule, Table};
 
 type Block = Box<[u64; BLOCK_WORDS as usize]>;
 
@@ -26,27 +26,55 @@ pub(super) struct TableAllocator {
 
 /// A table with all of its words, before they are written.
 struct Writer {
-    words: u64,
-    blocks: BTreeMap<u64, Block>,
+    /// The number of the first block.
+    first: u64,
+    /// The words from the start of that block on.
+    words: Vec<u64>,
 }
 
 impl Writer {
-    fn put(&mut self, word: u64, value: u64, shift: u32) {
-        let block = self.blocks.entry(word / u64::from(BLOCK_WORDS)).or_insert_with(|| Box::new([0; BLOCK_WORDS as usize]));
-        if let Some(to) = block.get_mut((word % u64::from(BLOCK_WORDS)) as usize) {
-            *to |= value << shift;
-        }
+    /// Starts after the words in use; `last` is the block that has the last of them.
+    fn new(used: u64, last: Option<&(u64, Block)>) -> Self {
+        let first = used / u64::from(BLOCK_WORDS);
+        let mut words: Vec<u64> = last.filter(|(number, _)| *number == first).map_or_else(Vec::new, |(_, block)| block.to_vec());
+        words.resize((used % u64::from(BLOCK_WORDS)) as usize, 0);
+        Self { first, words }
     }
 
-    /// Reserves this many words, which do not cross the end of a block, and returns the first.
+    /// The number of words in use, with all other tables.
+    fn used(&self) -> u64 {
+        self.first * u64::from(BLOCK_WORDS) + self.words.len() as u64
+    }
+
+    /// Reserves words, and returns the position of the first.
     fn reserve(&mut self, words: u64) -> u64 {
-        let left = u64::from(BLOCK_WORDS) - self.words % u64::from(BLOCK_WORDS);
-        if words > left {
-            self.words += left;
-        }
-        let first = self.words;
-        self.words += words;
+        let first = self.used();
+        self.words.resize(self.words.len() + words as usize, 0);
         first
+    }
+
+    /// Reserves words that do not cross the end of a block.
+    fn reserve_in_block(&mut self, words: u64) -> u64 {
+        let left = u64::from(BLOCK_WORDS) - self.words.len() as u64 % u64::from(BLOCK_WORDS);
+        if words > left {
+            self.reserve(left);
+        }
+        self.reserve(words)
+    }
+
+    /// The words from a position on.
+    fn at(&mut self, position: u64) -> &mut [u64] {
+        let first = (position - self.first * u64::from(BLOCK_WORDS)) as usize;
+        self.words.get_mut(first..).unwrap_or_default()
+    }
+
+    /// The blocks by number; the last may have free space.
+    fn blocks(&self) -> impl Iterator<Item = (u64, Block)> {
+        (self.first..).zip(self.words.chunks(BLOCK_WORDS as usize)).map(|(number, words)| {
+            let mut block: Block = Box::new([0; BLOCK_WORDS as usize]);
+            block.iter_mut().zip(words).for_each(|(to, word)| *to = *word);
+            (number, block)
+        })
     }
 }
 
@@ -66,39 +94,48 @@ impl TableAllocator {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let rules = table.rules.iter().map(|rule| self.rule(maps, rule)).collect::<io::Result<Vec<u32>>>()?;
-        let mut writer = Writer { words: self.words, blocks: self.last.clone().into_iter().collect() };
+        let mut writer = Writer::new(self.words, self.last.as_ref());
         let entry = match (table.pages.first(), table.pages.last()) {
             (Some(first), Some(last)) => {
-                let pages = last.number - first.number + 1;
-                let entries = writer.words;
-                writer.words += u64::from(pages);
+                let pages = (last.number - first.number).saturating_add(1);
+                // forged segments may be far apart
+                if writer.used() + u64::from(pages) > self.most {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                let entries = writer.reserve(pages.into());
                 for page in &table.pages {
                     let count = u64::from(page.count);
-                    let start = 2 * writer.reserve(count.div_ceil(2));
-                    let rows = table.rows.iter().skip(page.first as usize).take(page.count.into());
-                    for (position, row) in (start..).zip(rows) {
-                        let rule = rules.get(row.rule as usize).copied().unwrap_or(0);
-                        writer.put(position / 2, u64::from(rule << RULE_SHIFT | u32::from(row.start)), (position % 2) as u32 * 32);
+                    let start = writer.reserve_in_block(count.div_ceil(2));
+                    let rows = table.rows.get(page.first as usize..).unwrap_or_default();
+                    let rows = rows.get(..page.count.into()).unwrap_or(rows);
+                    let encoded =
+                        |row: &Row| u64::from(rules.get(row.rule as usize).copied().unwrap_or(0) << RULE_SHIFT | u32::from(row.start));
+                    for (word, pair) in writer.at(start).iter_mut().zip(rows.chunks(2)) {
+                        *word = pair.iter().rev().fold(0, |word, row| word << 32 | encoded(row));
                     }
-                    writer.put(entries + u64::from(page.number - first.number), start | count << COUNT_SHIFT, 0);
+                    if let Some(entry) = writer.at(entries + u64::from(page.number - first.number)).first_mut() {
+                        *entry = 2 * start | count << COUNT_SHIFT;
+                    }
                 }
                 FileEntry { entries, first: first.number, pages }
             }
             _ => FileEntry::default(),
         };
-        if writer.words > self.most {
+        if writer.used() > self.most {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        for (number, block) in &writer.blocks {
+        let mut last = None;
+        for (number, block) in writer.blocks() {
             let pool = (number / u64::from(POOL_BLOCKS)) as usize;
             while maps.pools() <= pool {
                 maps.add_pool()?;
             }
-            maps.write_block(pool, (number % u64::from(POOL_BLOCKS)) as u32, block)?;
+            maps.write_block(pool, (number % u64::from(POOL_BLOCKS)) as u32, &block)?;
+            last = Some((number, block));
         }
         maps.set_entry(self.files, &entry)?;
-        self.words = writer.words;
-        self.last = writer.blocks.pop_last().filter(|(number, _)| *number == self.words / u64::from(BLOCK_WORDS));
+        self.words = writer.used();
+        self.last = last;
         self.files += 1;
         Ok(self.files - 1)
     }

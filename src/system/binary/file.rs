@@ -4,6 +4,7 @@
 //! truncates the file meanwhile, SIGBUS ends rbt; package managers replace binaries by renaming, not in place.
 #![allow(unsafe_code)] // see above
 
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -28,6 +29,11 @@ pub(in crate::system) fn not_elf(path: &Path) -> Missing {
 
 /// Maps a file.
 pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
+    map_with_metadata(path).map(|(data, _)| data)
+}
+
+/// Maps a file, and reads its metadata.
+pub(in crate::system) fn map_with_metadata(path: &Path) -> Result<(memmap2::Mmap, Metadata), Missing> {
     let cannot = |why: io::Error| {
         let denied = why.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied { "run as root, or check its permissions" } else { "check the path" };
@@ -43,7 +49,7 @@ pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
         return Err(not_elf(path));
     }
     // SAFETY: see the module's note.
-    unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
+    unsafe { memmap2::Mmap::map(&file) }.map(|data| (data, meta)).map_err(cannot)
 }
 
 /// A loadable segment (`PT_LOAD` in elf(5)), in bytes.

@@ -1,19 +1,27 @@
-//! The cache of unwind tables, by build ID: see `system/cache.rs`.
+//! The cache of unwind tables: see `system/cache.rs`.
+//!
+//! The key of a file's table is its build ID, so that copies in other containers share it. A file without one, as the Rust
+//! compiler's own libraries, is identified by its inode and the time of its last change, which the kernel alone sets.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use object::Object;
 
 use super::entry::RuleEntry;
 use super::{PAGE, Page, Row, Rule, Table, compile::compile};
 use crate::system::Missing;
-use crate::system::binary::file::{map, not_elf};
+use crate::system::binary::file::{map_with_metadata, not_elf};
 use crate::system::cache::{CacheFile, Kind};
 
 /// The largest programs have about ten million rows.
 const KIND: Kind = Kind { form: "rbt-unwind-5", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
 const SMALL: usize = 64 << 10;
+/// File systems have times of up to two seconds.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Returns the table of a file, from the cache or compiled. The table is empty if the file has no call frame information, as in
 /// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
@@ -21,13 +29,8 @@ const SMALL: usize = 64 << 10;
 ///
 /// Errors: the file is unreadable, or not a 64-bit ELF file for a supported processor.
 pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
-    let data = map(at)?;
-    let id = object::File::parse(&*data).ok().and_then(|f| f.build_id().ok().flatten().map(<[u8]>::to_vec));
-    let key = id.filter(|id| id.len() <= 64 && data.len() > SMALL).map(|id| {
-        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-        // A stripped copy has the same ID, but other offsets if the tool moved its segments.
-        format!("{hex}-{:x}", data.len())
-    });
+    let (data, meta) = map_with_metadata(at)?;
+    let key = if data.len() > SMALL { build_id(&data).or_else(|| inode(&meta, SystemTime::now())) } else { None };
     let file = key.and_then(|key| CacheFile::new(KIND, key));
     if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
         && let Some(known) = bytes.get(start..).and_then(read)
@@ -39,6 +42,22 @@ pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> 
         file.save(&write(&table));
     }
     Ok(table)
+}
+
+/// The key of a file with a build ID.
+fn build_id(data: &[u8]) -> Option<String> {
+    let file = object::File::parse(data).ok()?;
+    let id = file.build_id().ok().flatten().filter(|id| !id.is_empty() && id.len() <= 64)?;
+    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    // A stripped copy has the same ID, but other offsets if the tool moved its segments.
+    Some(format!("{hex}-{:x}", data.len()))
+}
+
+/// The key of a file without one; none if it has just changed, because a further change may get the same time.
+fn inode(meta: &Metadata, now: SystemTime) -> Option<String> {
+    let changed = Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    let age = now.duration_since(UNIX_EPOCH + changed).ok()?;
+    (age > SETTLED).then(|| format!("inode-{:x}-{:x}-{:x}-{:x}", meta.dev(), meta.ino(), meta.len(), changed.as_nanos()))
 }
 
 /// Encodes a table as little-endian 32-bit numbers: the counts of rules, pages and rows, then six numbers for each rule, three
@@ -95,9 +114,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_changed_file_has_another_key() {
+        let path = std::env::temp_dir().join(format!("rbt-unwind-cache-{}", std::process::id()));
+        let key = |later: u64| inode(&std::fs::metadata(&path).unwrap(), SystemTime::now() + Duration::from_secs(later));
+        std::fs::write(&path, "one").unwrap();
+        assert_eq!(key(0), None);
+        let first = key(10);
+        assert!(first.is_some() && first == key(20));
+        let times = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // two ticks of a clock, so that the time differs
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&path, "two").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+        let second = key(10);
+        std::fs::remove_file(&path).unwrap();
+        assert!(second.is_some() && second != first, "{first:?} {second:?}");
+    }
+
+    #[test]
     fn tables_are_written_and_read() {
         let path = Path::new("/proc/self/exe");
-        let table = compile(path, &map(path).unwrap(), &[]).unwrap();
+        let table = compile(path, &map_with_metadata(path).unwrap().0, &[]).unwrap();
         assert!(table.rows.len() > 10_000 && table.rules.len() > 100 && table.pages.len() > 100);
         let bytes = write(&table);
         assert_eq!(read(&bytes), Some(table));
