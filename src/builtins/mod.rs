@@ -43,7 +43,7 @@ pub use stacks::contains_user_stack;
 pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, user_side};
 
 use crate::diag::{Diagnostic, Span};
-use crate::emit::{Builder, CodegenCx, IntValue, Operand};
+use crate::emit::{Builder, CodegenCx, IntValue, Operand, ThreadPointer};
 use crate::host::Host;
 use crate::probes::{ArgRef, ContextFeatures, Env, ProbeSite};
 use crate::settings::{Invocation, Settings};
@@ -675,6 +675,11 @@ pub use process::FOLLOWED;
 /// Does it need the interpreters of processes?
 pub fn is_python(tag: &Deferred) -> bool {
     python_frames::is_tag(tag)
+}
+
+/// How the Python stack of the current thread is found; none if the kernel does not describe its types.
+pub fn thread_pointer(sys: &dyn TargetInfo) -> Option<ThreadPointer> {
+    python::thread_pointer(sys)
 }
 
 /// Does it name the current thread?

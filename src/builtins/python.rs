@@ -6,10 +6,10 @@ use super::python_frames::{self, STACK, placeholder};
 use super::stacks::{self, MODES, NOT_KEPT, USUAL_FRAMES, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Builder, MOST_PYTHON_FRAMES, Operand, python_words};
+use crate::emit::{Builder, MOST_PYTHON_FRAMES, Operand, ThreadPointer, python_words};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
-use crate::system::{TargetInfo, TypeName};
+use crate::system::{TargetInfo, member_offset};
 use crate::types::{Deferred, Type};
 use crate::value::{Stack, StackMode, Value};
 
@@ -31,10 +31,10 @@ pub(super) const DECODERS: &[Decoder] =
 
 fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let thread = thread_pointer(f.sys).ok_or_else(|| {
-        let what = format!("{} needs the kernel's description of its types (BTF), and an x86-64 machine", f.name);
+        let what = format!("{} needs the kernel's description of its types (BTF)", f.name);
         Diagnostic::error("unsupported", f.span, what)
     })?;
-    f.keep(&[thread.into()]);
+    f.keep(&[thread.offset.into(), thread.most_below as i64]);
     let word = f.word(0);
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
@@ -54,19 +54,17 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Deferred::with(STACK, 8, [mode as u32, limit], &written.join(", ")))
 }
 
-/// Offset in `struct task_struct` of what pthread_self(3) returns on x86-64: the base address of the segment `fs`.
-fn thread_pointer(sys: &dyn TargetInfo) -> Option<u32> {
-    let Type::Struct(task) = sys.type_named(TypeName::Struct, "task_struct")? else { return None };
-    let thread = sys.member(&task, "thread")?;
-    let Type::Struct(arch) = &thread.ty else { return None };
-    Some(thread.offset + sys.member(arch, "fsbase")?.offset)
+/// None if the kernel does not describe its types.
+pub(super) fn thread_pointer(sys: &dyn TargetInfo) -> Option<ThreadPointer> {
+    let register = &sys.arch().unwind.thread;
+    Some(ThreadPointer { offset: member_offset(sys, "task_struct", register.path)?, most_below: register.most_below })
 }
 
 /// A stack does not change while a program runs, so it is recorded once.
 fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     let limit = limit_of(&u.ty);
     let known = format!("{STACK}_{limit}");
-    let thread = u.kept(0) as u32;
+    let thread = ThreadPointer { offset: u.kept(0) as u32, most_below: u.kept(1) as u64 };
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, 8);
         let words = python_words(limit);

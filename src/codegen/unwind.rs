@@ -6,8 +6,7 @@ use crate::builtins;
 use crate::emit::unwind::{MappingTree, ReplacedReturns, UnwindTarget};
 use crate::sema::hir;
 use crate::settings::Settings;
-use crate::system::{TargetInfo, TypeName};
-use crate::types::Type;
+use crate::system::{TargetInfo, member_offset as offset};
 
 /// How much of the unwinding of user stacks is compiled into a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +62,7 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
         inode: of("file", &["f_inode"])?,
         inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
-        thread: if how == Unwinding::Whole { of("task_struct", &["thread", "fsbase"]) } else { None },
+        thread: if how == Unwinding::Whole { builtins::thread_pointer(sys) } else { None },
         task_size: if sys.arch().unwind.links { Some(of("mm_struct", &["task_size"])?) } else { None },
         arch: &sys.arch().unwind,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
@@ -89,17 +88,4 @@ fn replaced(sys: &dyn TargetInfo) -> Option<ReplacedReturns> {
         instances: of("uprobe_task", &["return_instances"])?,
         instance: [of("return_instance", &["stack"])?, of("return_instance", &["orig_ret_vaddr"])?, of("return_instance", &["next"])?],
     })
-}
-
-/// The offset of a member of a structure, or of a member of that.
-fn offset(sys: &dyn TargetInfo, structure: &str, path: &[&str]) -> Option<u32> {
-    let mut ty = sys.type_named(TypeName::Struct, structure)?;
-    let mut at = 0;
-    for name in path {
-        let Type::Struct(of) = &ty else { return None };
-        let field = sys.member(of, name)?;
-        at += field.offset;
-        ty = field.ty;
-    }
-    Some(at)
 }

@@ -73,7 +73,7 @@ use object::Errors;
 pub use object::{BuiltObject, Dumps, EmitError, new_context};
 pub use problem::Problem;
 pub use program::{ProgramRow, ProgramType, SectionDef};
-pub use python::{MOST_PYTHON_FRAMES, python_words};
+pub use python::{MOST_PYTHON_FRAMES, ThreadPointer, python_words};
 pub use ring::{RecordField, stamped};
 pub use session::Session;
 pub use temporaries::Mark;

@@ -448,6 +448,19 @@ pub trait TargetInfo {
     }
 }
 
+/// The offset of a member of a structure, or of a member of that.
+pub fn member_offset(sys: &dyn TargetInfo, structure: &str, path: &[&str]) -> Option<u32> {
+    let mut ty = sys.type_named(TypeName::Struct, structure)?;
+    let mut at = 0;
+    for name in path {
+        let Type::Struct(of) = &ty else { return None };
+        let field = sys.member(of, name)?;
+        at += field.offset;
+        ty = field.ty;
+    }
+    Some(at)
+}
+
 /// A C macro.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CMacro {

@@ -1,8 +1,8 @@
 //! The Python frames of the current thread.
 //!
 //! A map has, for each process that runs an interpreter, the interpreter's address and the layout of its structures
-//! ([`Process`]). A program walks from the interpreter's state to the thread whose `thread_id` is the current thread's
-//! pointer (what pthread_self(3) returns), whether or not that thread holds the interpreter's lock, and along its
+//! ([`Process`]). A program walks from the interpreter's state to the thread whose `thread_id` belongs to the
+//! current thread's pointer ([`ThreadPointer`]), whether or not that thread holds the interpreter's lock, and along its
 //! frames.
 //!
 //! A frame in a stack is two words: the ID of its code object, and the offset of its instruction. An ID is a hash of
@@ -44,6 +44,15 @@ const MOST_PROCESSES: u32 = 16384;
 /// Maximum number of code objects that are known to have been sent. One that is forgotten is sent again.
 const MOST_CODES: u32 = 32768;
 
+/// How the ID of the current thread in Python, pthread_self(3), is known.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadPointer {
+    /// Offset of the thread pointer in `struct task_struct`.
+    pub offset: u32,
+    /// See [`ThreadRegister::most_below`](crate::system::machine::arch::ThreadRegister::most_below).
+    pub most_below: u64,
+}
+
 /// The state of a walk, in an element of the map of states.
 #[repr(C)]
 struct Walk {
@@ -52,7 +61,7 @@ struct Walk {
     interpreter: u64,
     thread: u64,
     frame: u64,
-    /// `pthread_self()`
+    /// The thread pointer.
     own: u64,
     /// Number of frames so far.
     count: u64,
@@ -167,12 +176,12 @@ impl<'c> CodegenCx<'c> {
 
 impl<'c> Builder<'_, 'c> {
     /// Records at most `limit` Python frames of the current thread, and returns the stack's ID; 0 if there are none.
-    /// `thread` is the offset of the thread's pointer in `struct task_struct`. `keep` stores the frames at a pointer
+    /// `keep` stores the frames at a pointer
     /// under the key at another. With `says_cut`, a stack that has more frames ends with the reason.
     pub fn python_stack(
         &mut self,
         (limit, says_cut): (u32, bool),
-        thread: u32,
+        thread: ThreadPointer,
         keep: impl FnOnce(&mut Self, PointerValue<'c>) -> IntValue<'c>,
     ) -> IntValue<'c> {
         let slot = self.slot_number();
@@ -204,7 +213,13 @@ impl<'c> Builder<'_, 'c> {
 
     /// Walks at most `limit` Python frames of the current thread, in memory of the slot, where [`Self::python_entry`]
     /// finds them. `find` returns the interpreter's data.
-    pub(super) fn walk_to_merge(&mut self, slot: IntValue<'c>, limit: u32, thread: u32, find: impl FnOnce(&mut Self) -> PointerValue<'c>) {
+    pub(super) fn walk_to_merge(
+        &mut self,
+        slot: IntValue<'c>,
+        limit: u32,
+        thread: ThreadPointer,
+        find: impl FnOnce(&mut Self) -> PointerValue<'c>,
+    ) {
         let limit = merged_entries(limit);
         let walk = self.walk(slot);
         // and the reason why they end
@@ -232,9 +247,9 @@ impl<'c> Builder<'_, 'c> {
         self.select(cut, self.int(0), self.load(walk, at!(marked), U64))
     }
 
-    fn walk_threads(&mut self, walk: PointerValue<'c>, slot: IntValue<'c>, (limit, says_cut): (u32, bool), thread: u32) {
+    fn walk_threads(&mut self, walk: PointerValue<'c>, slot: IntValue<'c>, (limit, says_cut): (u32, bool), thread: ThreadPointer) {
         let task = self.call(Helper::GetCurrentTask, &[]);
-        let (to, size, from) = (self.offset(walk, at!(own)), self.int(8), self.add(task, self.int(thread.into())));
+        let (to, size, from) = (self.offset(walk, at!(own)), self.int(8), self.add(task, self.int(thread.offset.into())));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
         let runtime = self.load(walk, at!(process.runtime), U64);
         let supported = self.cmp(Cmp::Ne, runtime, self.int(0));
@@ -250,7 +265,7 @@ impl<'c> Builder<'_, 'c> {
                     e.ret(Some(none));
                 });
                 let most = u64::from(limit) + MOST_THREADS;
-                let turns = e.steps(most, slot, limit);
+                let turns = e.steps(most, slot, limit, thread.most_below);
                 let left = e.cmp(Cmp::Uge, turns, e.int(most));
                 e.if_(left, |e| e.end_walk(walk, Reason::TooMany));
             },
@@ -277,7 +292,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Takes steps until the walk is over, and returns their number.
-    fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32) -> IntValue<'c> {
+    fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32, most_below: u64) -> IntValue<'c> {
         let limit = self.int(limit.into());
         if self.target.loops {
             let at = self.alloc_kept(16);
@@ -286,7 +301,7 @@ impl<'c> Builder<'_, 'c> {
             let step = self.callback("python_turn", &[true, false], |e, params| {
                 let Some(BasicValueEnum::PointerValue(at)) = params.get(1) else { bug!("a turn gets a pointer") };
                 let (slot, limit) = (e.load(*at, 0, U64), e.load(*at, 8, U64));
-                e.python_step(slot, limit)
+                e.python_step(slot, limit, most_below)
             });
             let most = self.int(most);
             return self.bpf_loop(most, step, at);
@@ -295,7 +310,7 @@ impl<'c> Builder<'_, 'c> {
         let none = self.int(0);
         self.store(turns, 0, 8, none);
         self.count(most, |e, i| {
-            let over = e.python_step(slot, limit);
+            let over = e.python_step(slot, limit, most_below);
             e.if_(over, |e| e.break_());
             let made = e.add(i, e.int(1));
             e.store(turns, 0, 8, made);
@@ -304,7 +319,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// One step of a walk: a frame, a thread, or an interpreter. 1 if the walk is over.
-    fn python_step(&mut self, slot: IntValue<'c>, limit: IntValue<'c>) -> IntValue<'c> {
+    fn python_step(&mut self, slot: IntValue<'c>, limit: IntValue<'c>, most_below: u64) -> IntValue<'c> {
         self.global("python_step", &[slot, limit], |e, args| {
             let slot = e.first(args);
             let Some(&limit) = args.get(1) else { bug!("a step gets a limit") };
@@ -319,7 +334,7 @@ impl<'c> Builder<'_, 'c> {
                 let next = e.word_at(walk, thread, layout!(thread_next));
                 let id = e.word_at(walk, thread, layout!(thread_id));
                 let own = e.load(walk, at!(own), U64);
-                let same = e.cmp(Cmp::Eq, id, own);
+                let same = e.cmp(Cmp::Ule, e.sub(own, id), e.int(most_below));
                 e.store(walk, at!(thread), 8, next);
                 e.if_(same, |e| {
                     let frame = e.word_at(walk, thread, layout!(thread_frame));

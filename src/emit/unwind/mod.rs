@@ -26,7 +26,7 @@ pub use layout::*;
 use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{CUT_REASONS, SCRATCH_SLOTS, State};
-use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, SectionDef};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, SectionDef, ThreadPointer};
 use crate::system::machine::arch::Unwind;
 use crate::types::{Int, Space};
 use memory::*;
@@ -66,8 +66,8 @@ pub struct UnwindTarget {
     pub task_size: Option<u32>,
     /// The processor's row.
     pub arch: &'static Unwind,
-    /// `task_struct.thread.fsbase`, which pthread_self(3) returns
-    pub thread: Option<u32>,
+    /// None without the frames of interpreters.
+    pub thread: Option<ThreadPointer>,
     /// The kernel has `bpf_task_pt_regs`.
     pub knows_registers: bool,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 use super::python::{self, Python};
-use crate::system::machine::arch::instructions::x86_64;
+use crate::system::machine::arch::instructions::Instructions;
 
 /// An interpreter of a programming language. The code by which programs read its frames is in a separate file in
 /// `emit/`: see `emit/unwind/python.rs`.
@@ -39,15 +39,15 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// For an x86-64 file.
-    pub fn of_file(file: &object::File<'_>) -> Self {
+    /// For a file with these instructions.
+    pub fn of_file(file: &object::File<'_>, instructions: &Instructions) -> Self {
         let mut loops = Self::default();
         for name in INTERPRETERS.iter().flat_map(|i| i.loops) {
             let Some((start, size)) = function(file, name) else { continue };
             loops.starts.push(start);
             let code = file.sections().find_map(|s| s.data_range(start, size.min(LONGEST)).ok().flatten());
             let inside = start..start.saturating_add(size);
-            loops.jumps.extend(x86_64::jumps(code.unwrap_or_default(), start).into_iter().filter(|to| !inside.contains(to)));
+            loops.jumps.extend((instructions.jumps)(code.unwrap_or_default(), start).into_iter().filter(|to| !inside.contains(to)));
         }
         loops.jumps.sort_unstable();
         loops

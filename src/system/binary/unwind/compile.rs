@@ -54,7 +54,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
     let object::File::Elf64(elf) = &file else { return None };
     let machine = elf.elf_header().e_machine.get(elf.endian()).0;
     let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
-    let loops = Loops::of_file(&file);
+    let loops = Loops::of_file(&file, &arch.instructions);
     let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), spans: Vec::new(), loops };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);

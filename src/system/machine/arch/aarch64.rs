@@ -2,7 +2,7 @@
 
 use super::super::operands::{self, At};
 use super::instructions;
-use super::{Arch, Call, Convention, Unwind};
+use super::{Arch, Call, Convention, ThreadRegister, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. The offset
 /// of a general register `x` is eight times its number.
@@ -58,6 +58,10 @@ pub(super) const ARCH: Arch = Arch {
         links: true,
         user_mode: (PSTATE, 0x1f, 0),
         pt_regs: 336,
+        // `struct pthread` ends at the thread pointer: 1,700 to 2,000 bytes in versions of glibc, 200 in musl. Two threads are
+        // further apart, since each has a stack. The kernel saves the register when the thread is switched out, so that of a
+        // program that has never been is unknown.
+        thread: ThreadRegister { path: &["thread", "uw", "tp_value"], most_below: 4096 },
     },
     private_stacks: false,
     instructions: instructions::aarch64::INSTRUCTIONS,

@@ -106,6 +106,17 @@ pub struct Unwind {
     pub user_mode: (u32, u64, u64),
     /// `sizeof(struct pt_regs)` in kernels without `bpf_task_pt_regs`.
     pub pt_regs: u64,
+    /// Where the kernel keeps the thread pointer.
+    pub thread: ThreadRegister,
+}
+
+/// The register from which pthread_self(3) computes its result.
+#[derive(Debug)]
+pub struct ThreadRegister {
+    /// The members that lead to it, from `struct task_struct`.
+    pub path: &'static [&'static str],
+    /// How far below the thread pointer the result may be, in bytes. It depends on the C library and its version.
+    pub most_below: u64,
 }
 
 /// The instruction for which the kernel replaces the trap of a uprobe by a call, and how to query whether it does.

@@ -2,7 +2,7 @@
 
 use super::super::operands::{self, At};
 use super::instructions;
-use super::{Arch, Call, Convention, OptimizedUprobe, Unwind};
+use super::{Arch, Call, Convention, OptimizedUprobe, ThreadRegister, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
 const AX: u32 = 80;
@@ -89,6 +89,8 @@ pub(super) const ARCH: Arch = Arch {
         links: false,
         user_mode: (CS, 0xffff, 0x33),
         pt_regs: 168,
+        // the base address of the segment `fs`
+        thread: ThreadRegister { path: &["thread", "fsbase"], most_below: 0 },
     },
     private_stacks: true,
     instructions: instructions::x86_64::INSTRUCTIONS,

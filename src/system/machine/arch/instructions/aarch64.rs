@@ -6,7 +6,7 @@ use super::{Byte, Instructions, Machine, Next, Value};
 
 /// The row of AArch64.
 pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, returns, step };
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, step };
 
 /// The number of `sp`, which is also that of the zero register.
 const SP: u8 = 31;
@@ -41,14 +41,27 @@ fn signed(i: u32, from: u32, count: u32) -> i64 {
     i64::from((bits(i, from, count) << unused).cast_signed() >> unused)
 }
 
+/// The distance of a conditional jump.
+fn conditional_jump(i: u32) -> Option<i64> {
+    // `b.cond`, `cbz` and `cbnz`
+    if i & 0xff00_0010 == 0x5400_0000 || i & 0x7e00_0000 == 0x3400_0000 {
+        return Some(signed(i, 5, 19) * 4);
+    }
+    // `tbz` and `tbnz`
+    (i & 0x7e00_0000 == 0x3600_0000).then(|| signed(i, 5, 14) * 4)
+}
+
+fn jumps(code: &[u8], at: u64) -> Vec<u64> {
+    // `b`
+    let always = |i| (i & 0xfc00_0000 == 0x1400_0000).then(|| signed(i, 0, 26) * 4);
+    let to = |(at, i)| Some(u64::wrapping_add_signed(at, conditional_jump(i).or_else(|| always(i))?));
+    (at..).step_by(LENGTH).zip(code.chunks_exact(LENGTH).filter_map(word)).filter_map(to).collect()
+}
+
 fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> Next {
     let Some(i) = word(code) else { return Next::Elsewhere };
-    // `b.cond`, `cbz` and `cbnz`; `tbz` and `tbnz`
-    if i & 0xff00_0010 == 0x5400_0000 || i & 0x7e00_0000 == 0x3400_0000 {
-        return Next::Either(LENGTH as u64, at.wrapping_add_signed(signed(i, 5, 19) * 4));
-    }
-    if i & 0x7e00_0000 == 0x3600_0000 {
-        return Next::Either(LENGTH as u64, at.wrapping_add_signed(signed(i, 5, 14) * 4));
+    if let Some(by) = conditional_jump(i) {
+        return Next::Either(LENGTH as u64, at.wrapping_add_signed(by));
     }
     // Hints (such as `nop`, `bti`, `paciasp`) and barriers. Other instructions here are exceptions and system registers.
     if i & 0xffff_f01f == 0xd503_201f || i & 0xffff_f01f == 0xd503_301f {
@@ -282,5 +295,13 @@ mod tests {
         let code: Vec<u8> = [0xd65f_03c0u32, 0xd65f_0bff, 0xd503_201f, 0xd65f_0060].iter().flat_map(|i| i.to_le_bytes()).collect();
         assert_eq!(returns(&code), Some(vec![0, 4, 12]));
         assert!(starts(&code[..8]) && !starts(&code[..6]));
+    }
+
+    #[test]
+    fn targets_of_jumps() {
+        // b, b.eq, cbz, tbnz; bl, which returns; nop
+        let code = [0x1400_0002u32, 0x5400_0080, 0xb4ff_ffe0, 0x3700_0040, 0x97ff_fffc, 0xd503_201f];
+        let code: Vec<u8> = code.iter().flat_map(|i| i.to_le_bytes()).collect();
+        assert_eq!(jumps(&code, 0x1000), [0x1008, 0x1014, 0x1004, 0x1014]);
     }
 }

@@ -18,6 +18,8 @@ pub struct Instructions {
     /// The frames of code without call frame information, each with the address from which it applies; the first is that of
     /// the code's own address. The last argument has the addresses of function symbols in it, in order.
     pub frames: fn(&[u8], u64, &[u64]) -> Frames,
+    /// Targets of the direct jumps in the code, which is at this address.
+    pub jumps: fn(&[u8], u64) -> Vec<u64>,
     /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
     pub returns: fn(&[u8]) -> Option<Vec<u64>>,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the

@@ -10,7 +10,7 @@ use super::{Base, Byte, Instructions, Machine, Next, Value};
 
 /// The row of x86-64.
 pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, returns, step };
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, step };
 
 /// The number of `rsp`.
 const SP: u8 = 4;
@@ -41,8 +41,7 @@ fn returns(code: &[u8]) -> Option<Vec<u64>> {
     Some(all)
 }
 
-/// Targets of the code's jumps that are within the code. `at` is the code's address.
-pub fn jumps(code: &[u8], at: u64) -> Vec<u64> {
+fn jumps(code: &[u8], at: u64) -> Vec<u64> {
     let direct = |i: &Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
     Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().filter(direct).map(|i| i.near_branch_target()).collect()
 }
