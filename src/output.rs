@@ -5,8 +5,49 @@ use crate::state::State;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Pos, Value};
 
-/// The kind of an [`Output::Problem`] about a file or a command of the script, which JSON lacks.
-pub const MESSAGE: &str = "error";
+/// The kind of an [`Output::Problem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// `errorf`.
+    Errorf,
+    /// `warnf`.
+    Warnf,
+    /// A helper failed.
+    Helper,
+    /// The program or the run failed in another way, such as a division by zero.
+    Runtime,
+    /// Stacks end early.
+    IncompleteStacks,
+    /// A file or a command of the script failed. JSON lacks this kind, as in bpftrace.
+    Command,
+}
+
+impl ProblemKind {
+    /// The name: `type` in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Errorf => "errorf",
+            Self::Warnf => "warnf",
+            Self::Helper => "helper_error",
+            Self::Runtime => "runtime_error",
+            Self::IncompleteStacks => "incomplete_stacks",
+            Self::Command => "error",
+        }
+    }
+
+    /// Is the text from the script?
+    pub fn is_script(self) -> bool {
+        matches!(self, Self::Errorf | Self::Warnf)
+    }
+
+    /// Is it a warning, which `--no-warnings` drops?
+    pub fn is_warning(self) -> bool {
+        match self {
+            Self::Warnf | Self::Helper | Self::Runtime | Self::IncompleteStacks => true,
+            Self::Errorf | Self::Command => false,
+        }
+    }
+}
 
 /// A message of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +68,8 @@ pub enum Output {
     Map(MapView),
     /// `errorf`, `warnf`, a failed helper, a division by zero.
     Problem {
-        /// JSON's `type`: `errorf`, `warnf`, `helper_error`, `runtime_error`; or [`MESSAGE`].
-        kind: &'static str,
+        /// Its kind.
+        kind: ProblemKind,
         /// The message.
         msg: String,
         /// The helper and its return value.
@@ -95,7 +136,7 @@ impl Output {
 
     /// Does it report an error? (A warning of the script does not.)
     pub fn is_error(&self) -> bool {
-        matches!(self, Output::Problem { kind, .. } if *kind != "warnf")
+        matches!(self, Output::Problem { kind, .. } if *kind != ProblemKind::Warnf)
     }
 }
 

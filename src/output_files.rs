@@ -1,7 +1,7 @@
 //! Where the output of a run goes: the output itself, and further files in their own formats.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -127,7 +127,7 @@ impl Destinations {
             whole,
             path: self.file,
             document: self.document.is_some(),
-            left_out: BTreeMap::new(),
+            contents: BTreeSet::new(),
             beside,
             options,
             ended: false,
@@ -218,8 +218,8 @@ pub struct Outputs {
     path: Option<PathBuf>,
     /// A document has standard output, and the output itself is on standard error.
     document: bool,
-    /// What the formats of the files beside the output do not show, by the name of the format.
-    left_out: BTreeMap<&'static str, Vec<Content>>,
+    /// What the script has reported.
+    contents: BTreeSet<Content>,
     beside: Vec<OutputFile>,
     options: RenderOptions,
     ended: bool,
@@ -374,7 +374,7 @@ impl Outputs {
             whole: None,
             path: None,
             document: false,
-            left_out: BTreeMap::new(),
+            contents: BTreeSet::new(),
             beside,
             options,
             ended: false,
@@ -420,7 +420,12 @@ impl Outputs {
             to_stderr(&format!("note: {} {}\n", self.format.name, diag::plain(&omitted)));
         }
         if self.options.warnings {
-            for (format, contents) in &self.left_out {
+            let formats: BTreeMap<_, _> = self.beside.iter().map(|file| (file.format.name, file.format.shows)).collect();
+            for (format, shows) in formats {
+                let contents: Vec<_> = self.contents.iter().filter(|content| !shows.contains(content)).collect();
+                if contents.is_empty() {
+                    continue;
+                }
                 // what a stream does not show goes to standard error, too
                 let aside = self.document || contents.iter().any(|content| !self.format.shows.contains(content));
                 let place = if aside { "on standard error" } else { "in the output" };
@@ -452,14 +457,7 @@ impl Renderer for Outputs {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         self.ended |= matches!(output, Output::End);
         self.main.render(output, to);
-        for file in &self.beside {
-            if let Some(content) = file.format.leaves_out(output) {
-                let contents = self.left_out.entry(file.format.name).or_default();
-                if let Err(at) = contents.binary_search(&content) {
-                    contents.insert(at, content);
-                }
-            }
-        }
+        self.contents.extend(Content::of(output));
         self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
     }
 

@@ -202,8 +202,44 @@ pub struct HeatMap {
     pub columns: Vec<(i128, Vec<u64>)>,
 }
 
-/// Kinds of [`MapView`] whose values take several lines each.
-pub const PICTURES: &[&str] = &["hist", "tseries", "heatmap"];
+/// The kind of a [`MapView`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Numbers and other values.
+    Map,
+    /// Statistics.
+    Stats,
+    /// Histograms.
+    Hist,
+    /// Percentiles.
+    Percentiles,
+    /// Time series.
+    Series,
+    /// Heat maps.
+    HeatMap,
+}
+
+impl MapKind {
+    /// The name: `type` in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Stats => "stats",
+            Self::Hist => "hist",
+            Self::Percentiles => "percentiles",
+            Self::Series => "tseries",
+            Self::HeatMap => "heatmap",
+        }
+    }
+
+    /// Does a value take several lines?
+    pub fn is_picture(self) -> bool {
+        match self {
+            Self::Hist | Self::Series | Self::HeatMap => true,
+            Self::Map | Self::Stats | Self::Percentiles => false,
+        }
+    }
+}
 
 /// The format of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,8 +324,8 @@ pub struct Pos {
 pub struct MapView {
     /// With its `@`.
     pub name: String,
-    /// JSON's `type`: `map`, `stats`, `hist`, `percentiles`, `tseries`, `heatmap`.
-    pub kind: &'static str,
+    /// Its kind.
+    pub kind: MapKind,
     /// Are the numbers made of values of the script, as by `sum()`? Otherwise they may be counts of events.
     pub measures: bool,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].

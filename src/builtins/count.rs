@@ -6,7 +6,7 @@ use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::state::{self, AggregateState};
 use crate::types::{Agg, Int, Type};
-use crate::value::{Stats, Value};
+use crate::value::{MapKind, Stats, Value};
 
 const U64: Int = Int { bytes: 8, signed: false };
 const N: &[Param] = &[Param::new("n", Accepts::Int)];
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |_, slots| AggregateState { count: Some(total(slots, 0)), ..AggregateState::default() },
                 load: |_, of| Ok(vec![of.count_word()?]),
             },
-            kind: "map",
+            kind: MapKind::Map,
             measures: false,
             more: Monotonicity::Raises,
             read: Some(&ADDED),
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { sum: signed(agg, total(slots, 0)).number(), ..AggregateState::default() },
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
             },
-            kind: "map",
+            kind: MapKind::Map,
             measures: true,
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { min: best(agg, slots, false), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.min, false),
             },
-            kind: "map",
+            kind: MapKind::Map,
             measures: true,
             more: Monotonicity::Lowers,
             read: Some(&KernelRead {
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { max: best(agg, slots, true), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.max, true),
             },
-            kind: "map",
+            kind: MapKind::Map,
             measures: true,
             more: Monotonicity::Raises,
             read: Some(&KernelRead {
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             saved: &SAVED_STATS,
-            kind: "stats",
+            kind: MapKind::Stats,
             measures: true,
             more: Monotonicity::Either,
             read: Some(&KernelRead {
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             saved: &SAVED_STATS,
-            kind: "stats",
+            kind: MapKind::Stats,
             measures: false,
             more: Monotonicity::Either,
             read: None,

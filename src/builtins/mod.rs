@@ -50,7 +50,7 @@ use crate::settings::{Invocation, Settings};
 use crate::state::AggregateState;
 use crate::system::TargetInfo;
 use crate::types::{Agg, Deferred, Type};
-use crate::value::{Pos, Value};
+use crate::value::{MapKind, Pos, Value};
 
 /// Index of a map in the script's list of maps.
 pub type MapId = usize;
@@ -538,8 +538,8 @@ pub struct Aggregate {
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
-    /// The `type` of such a map in JSON.
-    pub kind: &'static str,
+    /// The kind of such a map.
+    pub kind: MapKind,
     /// Is its number made of the values of its argument? Otherwise it is a number of events.
     pub measures: bool,
     /// The effect of missed calls on the displayed number.

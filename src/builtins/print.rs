@@ -4,7 +4,7 @@ use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Builder, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
-use crate::output::Output;
+use crate::output::{Output, ProblemKind};
 use crate::probes::ContextFeatures;
 use crate::render::format::{self, Conversion, ConversionSpec, Piece};
 use crate::types::{Int, Type};
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "errorf") }),
+        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Errorf) }),
         doc: "Prints an error message, with its location in the script, to standard error.",
         example: "begin { if (ncpus == 0) { errorf(\"%d processors\", ncpus); } }",
     },
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "warnf") }),
+        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Warnf) }),
         doc: "Prints a warning, with its location in the script, to standard error. --no-warnings suppresses it.",
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
@@ -288,7 +288,7 @@ pub(super) fn formatter(spec: &EventSpec, reader: Reader) -> anyhow::Result<impl
     })
 }
 
-fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
+fn problem(spec: &EventSpec, kind: ProblemKind) -> anyhow::Result<Handler> {
     let mut text = formatter(spec, Reader::Messages)?;
     let (pos, line) = (spec.pos.clone(), spec.line.clone());
     Ok(Box::new(move |args, host| {

@@ -9,7 +9,7 @@ use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
 use crate::state::{self, AggregateState, Interval};
 use crate::types::{Agg, Int};
-use crate::value::{Series, Stats, Value};
+use crate::value::{MapKind, Series, Stats, Value};
 
 /// How an interval's values become one: the last of them, or a function of all.
 const HOW: &[&str] = &["last", "avg", "max", "min", "sum"];
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         saved: &StateCodec { adds: false, size, save, load },
-        kind: "tseries",
+        kind: MapKind::Series,
         measures: false,
         more: Monotonicity::Either,
         read: None,

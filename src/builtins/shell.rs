@@ -14,7 +14,7 @@ use crate::emit::{Builder, Cmp, Operand, Repr};
 use crate::failure::reason;
 use crate::host::{Host, Reader};
 use crate::input::{self, PartialRead};
-use crate::output::{MESSAGE, Output};
+use crate::output::{Output, ProblemKind};
 use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
 use crate::value::Value;
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let path = path(args, host);
                     let problem = |host: &mut dyn Host, why: &str| {
                         let msg = format!("cannot read {}: {why}", String::from_utf8_lossy(&path));
-                        host.say(Output::Problem { kind: MESSAGE, msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let command = command(args, host);
                     let problem = |host: &mut dyn Host, what: &str, why: &str| {
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
-                        host.say(Output::Problem { kind: MESSAGE, msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     // a probe may request far more commands than can run
                     if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::host::Reader;
-use crate::output::Output;
+use crate::output::{Output, ProblemKind};
 use crate::settings::Settings;
-use crate::value::{Frame, MapView};
+use crate::value::{Frame, MapKind, MapView};
 
 #[derive(Default)]
 struct Notes {
@@ -43,7 +43,7 @@ impl Host for Notes {
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         Ok(MapView {
             name: format!("@{map}"),
-            kind: "map",
+            kind: MapKind::Map,
             measures: false,
             keyed: true,
             set: true,
@@ -168,7 +168,7 @@ fn files_and_strings_are_shown() {
     let host = call("cat", vec![text("/proc/sys/kernel/ostype")], &[]);
     assert_eq!(host.said, [Output::Text { kind: "cat", data: b"Linux\n".to_vec(), newline: false }]);
     let host = call("cat", vec![text("/nonexistent")], &[]);
-    assert!(matches!(&host.said[..], [Output::Problem { kind: "error", .. }]));
+    assert!(matches!(&host.said[..], [Output::Problem { kind: ProblemKind::Command, .. }]));
     let host = call("join", vec![None, text(",")], &[Arg::Value(Value::Bytes(b"a\0b\0".to_vec()))]);
     assert_eq!(host.said, [Output::Text { kind: "join", data: b"a,b".to_vec(), newline: true }]);
 }

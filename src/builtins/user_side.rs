@@ -5,7 +5,7 @@
 
 use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Sharing, StateCodec};
 use crate::types::Agg;
-use crate::value::Value;
+use crate::value::{MapKind, Value};
 
 /// The user-space half of a row.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct AggregateSide {
     /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
     /// The `type` of such a map in JSON.
-    pub kind: &'static str,
+    pub kind: MapKind,
     /// Is its number made of the values of its argument?
     pub measures: bool,
     /// The effect of missed calls on the displayed number.
@@ -80,7 +80,7 @@ const fn user_side_of(row: &Builtin) -> UserSide {
         Lower::Event(both) => event = Some(EventSide { stops: both.stops, prepare: both.prepare }),
         Lower::Aggregate(both) => {
             let Aggregate { sharing, merge, saved, kind, measures, more, .. } = both;
-            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind, measures: *measures, more: *more });
+            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind: *kind, measures: *measures, more: *more });
         }
         Lower::Fold(_)
         | Lower::Context(_)

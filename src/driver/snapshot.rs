@@ -17,7 +17,8 @@ use crate::progress::Progress;
 use crate::settings::{Invocation, Settings};
 use crate::streams::{Stdout, not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
-use crate::system::snapshot::{self, Contents, Snapshot, capture};
+use crate::system::kernel::functions::KERNEL;
+use crate::system::snapshot::{self, Contents, Snapshot, capture, section};
 use crate::system::{Missing, kernel_files};
 use crate::terminal::{self, paint};
 
@@ -175,18 +176,18 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
 }
 
 /// Words for a section.
-fn named(section: &str) -> String {
-    match section.strip_prefix("btf/") {
-        Some("vmlinux") => "types (BTF)".into(),
+fn named(name: &str) -> String {
+    match name.strip_prefix(section::BTF) {
+        Some(KERNEL) => "types (BTF)".into(),
         Some(module) => format!("types of the module {module}"),
-        None => match section {
-            "functions" => "functions that can be traced",
-            "untraceable" => "functions that cannot be traced",
-            "variables" => "names of variables",
-            "injectable" => "functions that can be overridden",
-            "features" => "BPF features, as probed",
-            "callable" => "functions that BPF programs may call",
-            "config" => "configuration",
+        None => match name {
+            section::FUNCTIONS => "functions that can be traced",
+            section::UNTRACEABLE => "functions that cannot be traced",
+            section::VARIABLES => "names of variables",
+            section::INJECTABLE => "functions that can be overridden",
+            section::FEATURES => "BPF features, as probed",
+            section::CALLABLE => "functions that BPF programs may call",
+            section::CONFIG => "configuration",
             other => other,
         }
         .into(),
@@ -202,8 +203,8 @@ fn summary(of: &Contents) -> String {
         n => parts.push(format!("types of the kernel and {} of its modules", n - 1)),
     }
     let mut count = |n: Option<usize>, what: &str| parts.extend(n.map(|n| format!("{n} {what}")));
-    count(of.events.as_ref().map(Vec::len), "events");
-    count(of.functions.as_ref().map(|f| f.count()), "functions");
+    count(of.events.as_ref().map(Vec::len), section::EVENTS);
+    count(of.functions.as_ref().map(|f| f.count()), section::FUNCTIONS);
     count(Some(of.features.len()).filter(|n| *n > 0), "features");
     parts.extend(of.config.as_ref().map(|_| "configuration".to_owned()));
     parts.join(", ")
@@ -230,45 +231,45 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
         ("CPUs".into(), if about.possible_cpus == 0 { "not known".into() } else { format!("{} possible", about.possible_cpus) }),
         ("Size".into(), size(of.size())),
     ];
-    let modules = contents.btf.iter().filter(|(name, _)| name != "vmlinux").count();
+    let modules = contents.btf.iter().filter(|(name, _)| name != KERNEL).count();
     let packed = |prefix: &str| {
         let mut sizes = of.parts().filter(|(name, _, _)| name.strip_prefix(prefix).is_some_and(|r| r.is_empty() || prefix.ends_with('/')));
         let first = sizes.next()?;
         Some(sizes.fold((first.1, first.2), |sum, one| (sum.0 + one.1, sum.1 + one.2)))
     };
     let sized = |prefix: &str| packed(prefix).map_or(String::new(), |(stored, raw)| format!(" ({}, unpacked {})", size(stored), size(raw)));
-    let count = |n: Option<usize>, section: &str| match (n, contents.missing.get(section)) {
-        (Some(n), None) => format!("{n}{}", sized(section)),
-        (Some(n), Some(why)) => format!("{n}{}; but {why}", sized(section)),
+    let count = |n: Option<usize>, name: &str| match (n, contents.missing.get(name)) {
+        (Some(n), None) => format!("{n}{}", sized(name)),
+        (Some(n), Some(why)) => format!("{n}{}; but {why}", sized(name)),
         (None, Some(why)) => format!("not known: {why}"),
         (None, None) => "not known".into(),
     };
     rows.push((
         "Types".into(),
         match contents.btf.len() {
-            0 => count(None, "btf/vmlinux"),
-            _ => format!("of the kernel and {modules} of its modules{}", sized("btf/")),
+            0 => count(None, section::BTF_OF_KERNEL),
+            _ => format!("of the kernel and {modules} of its modules{}", sized(section::BTF)),
         },
     ));
     rows.push(("Events".into(), {
         let n = contents.events.as_ref().map(Vec::len);
-        if n.is_some() { format!("{}{}", n.unwrap_or(0), sized("formats")) } else { count(n, "events") }
+        if n.is_some() { format!("{}{}", n.unwrap_or(0), sized(section::FORMATS)) } else { count(n, section::EVENTS) }
     }));
-    rows.push(("Functions".into(), count(contents.functions.as_ref().map(|f| f.count()), "functions")));
-    rows.push(("Untraceable functions".into(), count(contents.untraceable.as_ref().map(Vec::len), "untraceable")));
-    rows.push(("Variables".into(), count(contents.variables.as_ref().map(Vec::len), "variables")));
-    rows.push(("Overridable functions".into(), count(contents.error_injectable.as_ref().map(Vec::len), "injectable")));
-    rows.push(("Callable functions".into(), count(contents.callable.as_ref().map(|c| c.len()), "callable")));
+    rows.push(("Functions".into(), count(contents.functions.as_ref().map(|f| f.count()), section::FUNCTIONS)));
+    rows.push(("Untraceable functions".into(), count(contents.untraceable.as_ref().map(Vec::len), section::UNTRACEABLE)));
+    rows.push(("Variables".into(), count(contents.variables.as_ref().map(Vec::len), section::VARIABLES)));
+    rows.push(("Overridable functions".into(), count(contents.error_injectable.as_ref().map(Vec::len), section::INJECTABLE)));
+    rows.push(("Callable functions".into(), count(contents.callable.as_ref().map(|c| c.len()), section::CALLABLE)));
     let tried = contents.features.iter().map(|(feature, has)| format!("{}{feature:?}", if *has { "" } else { "no " }));
     rows.push((
         "Features tried".into(),
         match contents.features.len() {
-            0 => count(None, "features"),
+            0 => count(None, section::FEATURES),
             _ => tried.collect::<Vec<_>>().join(", "),
         },
     ));
     let options = contents.config.as_ref().map(|c| c.lines().filter(|l| l.starts_with("CONFIG_")).count());
-    rows.push(("Options set".into(), count(options, "config")));
+    rows.push(("Options set".into(), count(options, section::CONFIG)));
     to_stdout(|out| {
         if further {
             writeln!(out)?;

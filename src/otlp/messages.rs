@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::diag::plural;
 use crate::metrics::{Family, Kind, Point, Series, scaled};
-use crate::output::{Output, Source};
+use crate::output::{Output, ProblemKind, Source};
 use crate::protobuf::{Field, Message, fields};
 use crate::render::TextFormatter;
 use crate::system::machine::container::{self, Container};
@@ -292,8 +292,8 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
     let ((severity, word), kind) = match output {
         Output::Text { kind, .. } => (INFO, *kind),
         Output::Value(_) => (INFO, "value"),
-        Output::Problem { kind: kind @ "errorf", .. } => (ERROR, *kind),
-        Output::Problem { kind, .. } => (WARN, *kind),
+        Output::Problem { kind: kind @ ProblemKind::Errorf, .. } => (ERROR, kind.name()),
+        Output::Problem { kind, .. } => (WARN, kind.name()),
         Output::Lost { .. } => (WARN, "lost_events"),
         Output::Map(_)
         | Output::Span(_)

@@ -9,7 +9,7 @@ use csv::Writer;
 
 use super::order::{arrange, divide};
 use super::stack_keys::{shown, visible};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, span, utc, value_text};
+use super::{RenderOptions, Rendered, Renderer, hist, span, utc, value_text};
 use crate::output::Output;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Scale, Value};
@@ -71,8 +71,8 @@ impl Csv {
             }
             Output::Value(value) => self.values(&mut table, ["value", ""], &[], value)?,
             Output::Map(view) => self.map(&mut table, view)?,
-            Output::Problem { kind, .. } if !self.warnings && is_warning(kind) => {}
-            Output::Problem { kind, msg, .. } => self.row(&mut table, [kind, ""], &[], Row::text(visible(msg)))?,
+            Output::Problem { kind, .. } if !self.warnings && kind.is_warning() => {}
+            Output::Problem { kind, msg, .. } => self.row(&mut table, [kind.name(), ""], &[], Row::text(visible(msg)))?,
             Output::Attached { probes } => self.row(&mut table, ["attached_probes", ""], &[], Row::number("", *probes))?,
             Output::Lost { events } => self.row(&mut table, ["lost_events", ""], &[], Row::number("", *events))?,
             Output::Counts(counts) => counts.iter().try_for_each(|of| self.counts(&mut table, of))?,
@@ -108,9 +108,9 @@ impl Csv {
             let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };
             let div = view.show.div;
             if let Value::Hist(_) = value {
-                self.values(table, [view.kind, &view.name], &key, value)?;
+                self.values(table, [view.kind.name(), &view.name], &key, value)?;
             } else {
-                self.values(table, [view.kind, &view.name], &key, &divide(value, div))?;
+                self.values(table, [view.kind.name(), &view.name], &key, &divide(value, div))?;
             }
         }
         Ok(())

@@ -6,15 +6,15 @@
 use crate::diag::is_deceptive;
 use crate::failure::strerror;
 use crate::host::Reader;
-use crate::output::{Limited, MESSAGE, Output, Step, TestEvent};
+use crate::output::{Limited, Output, ProblemKind, Step, TestEvent};
 use crate::timeline::{Phase, Span, Track};
-use crate::value::{Counts, Hist, MapView, Value};
+use crate::value::{Counts, Hist, MapKind, MapView, Value};
 
 use super::integers::{decimal, signed};
 use super::order::{arrange, divide};
 use super::style::Style;
 use super::value_text;
-use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_warning, series, stack};
+use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, series, stack};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -53,14 +53,14 @@ impl JsonRenderer {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
             // statistics are printed even if they are empty
-            Output::Map(view) if is_nothing(view) && view.kind != "stats" => {}
-            Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
+            Output::Map(view) if is_nothing(view) && view.kind != MapKind::Stats => {}
+            Output::Map(view) => record(view.kind.name(), to, |to| map(view, trailer, to)),
             // as in bpftrace, the result of a file or a command is not part of the output
-            Output::Problem { kind: MESSAGE, .. } => super::text::make(&self.options).render(output, rendered),
+            Output::Problem { kind: ProblemKind::Command, .. } => super::text::make(&self.options).render(output, rendered),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 // as in bpftrace, which keeps these records where it drops the messages of the text
-                if self.options.warnings || !is_warning(kind) || *kind == "runtime_error" {
-                    open(kind, to);
+                if self.options.warnings || !kind.is_warning() || *kind == ProblemKind::Runtime {
+                    open(kind.name(), to);
                     // for a failed helper, the C library's description of the error
                     let error = helper.as_ref().map(|(_, code)| strerror(i32::try_from(code.unsigned_abs()).unwrap_or(0)));
                     field("msg", to, |to| string(error.as_ref().unwrap_or(msg).as_bytes(), to));

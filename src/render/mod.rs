@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use crate::diag::plural;
 use crate::host::Reader;
-use crate::output::{MESSAGE, Output};
+use crate::output::Output;
 use crate::terminal::Canvas;
-use crate::value::{Hist, MapView, PICTURES, Value};
+use crate::value::{Hist, MapView, Value};
 
 pub mod differences;
 pub mod format;
@@ -249,7 +249,8 @@ pub enum Content {
 }
 
 impl Content {
-    fn of(output: &Output) -> Option<Self> {
+    /// The content of an output.
+    pub fn of(output: &Output) -> Option<Self> {
         match output {
             Output::Text { data, .. } => (!data.is_empty()).then_some(Content::Lines),
             Output::Value(_) => Some(Content::Lines),
@@ -306,11 +307,6 @@ impl Format {
     /// end, too.
     pub fn is_whole(&self) -> bool {
         self.document || self.state
-    }
-
-    /// What this output has that the format does not show.
-    pub fn leaves_out(&self, output: &Output) -> Option<Content> {
-        Content::of(output).filter(|content| !self.shows.contains(content))
     }
 }
 
@@ -502,15 +498,15 @@ pub fn text(options: &RenderOptions) -> Box<dyn Renderer> {
 
 /// Like [`text`] for a map, but with a line per time series, as a screen needs that is drawn again and again.
 pub fn on_screen(view: &MapView, options: &RenderOptions) -> Vec<u8> {
-    let mut to = Rendered::default();
+    let mut to = Vec::new();
     match view.entries.first() {
         Some((_, Value::Series(_))) => {
             let style = style::Style { trailer: options.trunc_trailer.as_bytes(), tight: false, visible: options.terminal };
-            sparklines::text(view, style, options.canvas, &mut to.out);
+            sparklines::text(view, style, options.canvas, &mut to);
         }
-        _ => text(options).render(&Output::Map(view.clone()), &mut to),
+        _ => text::map(view, options, &mut to),
     }
-    to.out
+    to
 }
 
 /// Formats values as in text output.
@@ -543,15 +539,5 @@ pub fn duration(ns: i128) -> String {
 
 /// Does a map have no rows? A number that was never set is zero; a histogram without samples has no rows.
 fn is_nothing(view: &MapView) -> bool {
-    view.entries.is_empty() || !view.set && PICTURES.contains(&view.kind)
-}
-
-/// Is the text of this kind of [`Output::Problem`] from the script?
-fn is_script(kind: &str) -> bool {
-    matches!(kind, "errorf" | "warnf")
-}
-
-/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but errors are.
-fn is_warning(kind: &str) -> bool {
-    !matches!(kind, "errorf" | MESSAGE)
+    view.entries.is_empty() || !view.set && view.kind.is_picture()
 }

@@ -104,7 +104,7 @@ fn line(series: &Series, newest: i128, step: i128, shown: usize, utf8: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::ShowOptions;
+    use crate::value::{MapKind, ShowOptions};
 
     const STYLE: Style = Style { trailer: b"..", tight: false, visible: true };
     const SECOND: i128 = 1_000_000_000;
@@ -116,7 +116,7 @@ mod tests {
         };
         let entries = entries.iter().map(|(k, of)| (Value::Text((*k).into()), Value::Series(series(of)))).collect();
         let view =
-            MapView { name: "@t".into(), kind: "tseries", measures: true, keyed: true, set: true, entries, show: ShowOptions::default() };
+            MapView { name: "@t".into(), kind: MapKind::Series, measures: true, keyed: true, set: true, entries, show: ShowOptions::default() };
         let mut to = Vec::new();
         text(&view, STYLE, canvas, &mut to);
         String::from_utf8(to).unwrap()

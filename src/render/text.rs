@@ -3,14 +3,13 @@
 use crate::diag::{plain, uncommanded_line};
 use crate::host::Reader;
 use crate::output::{Limited, Output, Step};
-use crate::terminal::Canvas;
 use crate::value::{Counts, MapView, Pos, Value};
 
 use super::integers::decimal;
 use super::order::{arrange, divide, with_unit};
 use super::style::Style;
 use super::value_text::{key, value};
-use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, is_script, is_warning, span, table};
+use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, span, table};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -23,7 +22,7 @@ struct TextRenderer {
 
 impl Renderer for TextRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
-        let style = Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: self.options.terminal };
+        let style = style(&self.options);
         let told = to.err.len();
         match output {
             Output::Text { kind: _, data, newline } => {
@@ -40,20 +39,19 @@ impl Renderer for TextRenderer {
                 value(v, style, &mut to.out);
                 to.out.push(b'\n');
             }
-            Output::Map(view) if is_nothing(view) => {}
-            Output::Map(view) => map(view, style, self.options.tables, self.options.canvas, &mut to.out),
+            Output::Map(view) => map(view, &self.options, &mut to.out),
             Output::Problem { kind, msg, helper, pos, line } => {
-                if self.options.warnings || !is_warning(kind) {
-                    let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
+                if self.options.warnings || !kind.is_warning() {
+                    let severity = if kind.is_warning() { "WARNING" } else { "ERROR" };
                     let msg = msg.strip_suffix('\n').unwrap_or(msg);
                     // The script's own message may have several lines; its values are formatted already.
-                    let msg = match is_script(kind) {
+                    let msg = match kind.is_script() {
                         true if self.options.commands => msg.split('\n').map(uncommanded_line).collect::<Vec<_>>().join("\n"),
                         true => msg.to_string(),
                         false => plain(msg),
                     };
                     // and it says itself what it is about
-                    let line = if is_script(kind) { "" } else { line };
+                    let line = if kind.is_script() { "" } else { line };
                     problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
                 }
             }
@@ -86,8 +84,16 @@ impl Renderer for TextRenderer {
     }
 }
 
+fn style(options: &RenderOptions) -> Style<'_> {
+    Style { trailer: options.trunc_trailer.as_bytes(), tight: false, visible: options.terminal }
+}
+
 /// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.
-fn map(view: &MapView, style: Style, table: bool, canvas: Canvas, to: &mut Vec<u8>) {
+pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
+    if is_nothing(view) {
+        return;
+    }
+    let (style, table, canvas) = (style(options), options.tables, options.canvas);
     let wide = view.keyed && matches!(view.entries.first(), Some((_, Value::Percentiles(_))));
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;

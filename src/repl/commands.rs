@@ -28,7 +28,6 @@ use crate::syntax::{self, ast};
 use crate::system::TargetInfo;
 use crate::terminal;
 use crate::types::Type;
-use crate::value::PICTURES;
 
 /// The kind of a command's argument, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,7 +390,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
             .value
             .aggregation()
             .and_then(|agg| builtins::aggregate(&agg.function))
-            .is_some_and(|(_, row)| PICTURES.contains(&row.kind));
+            .is_some_and(|(_, row)| row.kind.is_picture());
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
         let mut page =
             format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();

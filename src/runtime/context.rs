@@ -26,13 +26,13 @@ use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::emit::stamped;
 use crate::host::{Host, Reader};
-use crate::output::{FinalResults, Output, Source};
+use crate::output::{FinalResults, Output, ProblemKind, Source};
 use crate::progress::Progress;
 use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapView, Pos, Value};
+use crate::value::{Counts, Frame, MapKind, MapView, Pos, Value};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const ENOUGH: usize = 64 * 1024;
@@ -335,14 +335,14 @@ impl<'a> RunContext<'a> {
                 match self.map(map) {
                     // a format may print empty statistics
                     Ok(view) if view.entries.is_empty() || !view.set => {
-                        if view.kind == "stats" {
+                        if view.kind == MapKind::Stats {
                             self.say(Output::Map(MapView { entries: Vec::new(), ..view }));
                         }
                     }
                     Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");
-                        self.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
+                        self.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: Pos::default(), line: String::new() });
                     }
                 }
             }
@@ -352,7 +352,7 @@ impl<'a> RunContext<'a> {
             self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
         }
         if let Some(msg) = cut_stacks.filter(|_| self.settings.warning_level > 0) {
-            self.say(Output::Problem { kind: "incomplete_stacks", msg, helper: None, pos: Pos::default(), line: String::new() });
+            self.say(Output::Problem { kind: ProblemKind::IncompleteStacks, msg, helper: None, pos: Pos::default(), line: String::new() });
         }
         if !complete || self.verbose {
             self.say(Output::Counts(counts.clone()));

@@ -8,7 +8,7 @@ use crate::builtins::{self, Arg, EventSpec, Handler};
 use crate::codegen::artifact::{Event, EventArg, Manifest, Origin};
 use crate::decode::decode;
 use crate::host::Host;
-use crate::output::{Output, Source};
+use crate::output::{Output, ProblemKind, Source};
 use crate::types::Type;
 use crate::value::{Pos, Value};
 
@@ -47,7 +47,7 @@ impl Events {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
             let msg = format!("skipped a record of unknown kind {index}");
-            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
+            host.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: Pos::default(), line: String::new() });
             return;
         };
         for (value, arg) in row.values.iter_mut().zip(&row.args) {
@@ -90,7 +90,7 @@ impl Events {
 }
 
 fn problem(msg: String, pos: &Pos, line: &str) -> Output {
-    Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.to_owned() }
+    Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: pos.clone(), line: line.to_owned() }
 }
 
 fn row(event: &Event) -> anyhow::Result<Row> {

@@ -35,7 +35,7 @@ use rustix::time::{ClockId, DynamicClockId};
 use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
-use crate::output::{FinalResults, Output};
+use crate::output::{FinalResults, Output, ProblemKind};
 use crate::probes::{Attach, Env};
 use crate::settings::{CacheUserSymbols, Invocation, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
@@ -397,7 +397,7 @@ impl Session<'_> {
                     }
                     MissingProbes::Warn => {
                         let (msg, pos) = (failed.to_string(), failed.pos);
-                        say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
+                        say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos, line: String::new() });
                         Ok(())
                     }
                 }
@@ -446,7 +446,7 @@ impl Session<'_> {
             let (shown, rest) = names.split_at(names.len().min(3));
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let msg = format!("cannot attach {}{more}, which has no replacement: {}", shown.join(", "), first.reason);
-            Output::Problem { kind: "runtime_error", msg, helper: None, pos: first.pos.clone(), line: String::new() }
+            Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: first.pos.clone(), line: String::new() }
         };
         told.into_iter().map(message).collect()
     }

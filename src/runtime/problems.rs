@@ -10,7 +10,7 @@ use super::shared::Shared;
 use crate::codegen::artifact::{FAILURE_RECORD, Failure, Manifest, Problem};
 use crate::failure::strerror;
 use crate::host::Host;
-use crate::output::Output;
+use crate::output::{Output, ProblemKind};
 
 /// The places where programs may fail.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Problems {
                     None => p.text.clone(),
                 };
                 let msg = format!("{what}: {count} times in total");
-                host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
+                host.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
             }
             row.reported = count;
         }
@@ -92,8 +92,8 @@ impl Row {
     fn output(&self, returned: i64) -> Output {
         let Problem { helper, text, pos, line } = &self.problem;
         let (kind, msg, helper) = match helper {
-            Some(helper) => ("helper_error", helper_failure(helper, returned), Some((helper.clone(), returned))),
-            None => ("runtime_error", text.clone(), None),
+            Some(helper) => (ProblemKind::Helper, helper_failure(helper, returned), Some((helper.clone(), returned))),
+            None => (ProblemKind::Runtime, text.clone(), None),
         };
         Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.clone() }
     }

@@ -13,7 +13,7 @@ use crate::diag::{plain, plural};
 use crate::render::{self, RenderOptions, Rendered};
 use crate::terminal::screen::{Screen, key, shares};
 use crate::terminal::{self, Canvas};
-use crate::value::{MapView, PICTURES, ShowOptions, Value};
+use crate::value::{MapView, ShowOptions, Value};
 
 /// Maximum number of lines that are kept until the end; earlier ones are dropped.
 const MOST_LINES: usize = 10_000;
@@ -272,7 +272,7 @@ fn is_series(view: &MapView) -> bool {
 
 /// Do the values take several lines each?
 fn has_several_lines(view: &MapView) -> bool {
-    PICTURES.contains(&view.kind) && !is_series(view)
+    view.kind.is_picture() && !is_series(view)
 }
 
 /// The lines of a map, followed by an empty line.

@@ -269,7 +269,7 @@ impl Page {
         });
         let map = Map {
             name: visible(&view.name),
-            kind: view.kind,
+            kind: view.kind.name(),
             columns,
             rows: rows.collect(),
             more_rows: entries.len().saturating_sub(MOST_ROWS),

@@ -28,7 +28,7 @@ use crate::input;
 use crate::system::kernel::functions::{Functions, KERNEL};
 use crate::system::kernel_types::KernelTypes;
 use crate::system::machine::arch;
-use crate::system::snapshot::{Contents, Event, SnapshotInfo};
+use crate::system::snapshot::{Contents, Event, SnapshotInfo, section};
 use crate::system::{Feature, Missing};
 use code::{Code, Symbols};
 use events::Layout;
@@ -53,12 +53,12 @@ pub fn from_package(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Conten
 /// Sections that the files do not provide, and the reasons.
 fn unknown(contents: &Contents) -> BTreeMap<String, String> {
     let rows = [
-        ("btf/vmlinux", contents.btf.is_empty(), "the image has none"),
-        ("functions", contents.functions.is_none(), "the image's tables of them were not found"),
-        ("events", contents.events.is_none(), "the image's table of them was not found, or is partly unreadable"),
-        ("injectable", contents.error_injectable.is_none(), "the image's table of them was not found"),
-        ("callable", contents.callable.is_none(), "only a running kernel has it"),
-        ("config", contents.config.is_none(), "there is no config-… beside the image and none in it"),
+        (section::BTF_OF_KERNEL, contents.btf.is_empty(), "the image has none"),
+        (section::FUNCTIONS, contents.functions.is_none(), "the image's tables of them were not found"),
+        (section::EVENTS, contents.events.is_none(), "the image's table of them was not found, or is partly unreadable"),
+        (section::INJECTABLE, contents.error_injectable.is_none(), "the image's table of them was not found"),
+        (section::CALLABLE, contents.callable.is_none(), "only a running kernel has it"),
+        (section::CONFIG, contents.config.is_none(), "there is no config-… beside the image and none in it"),
     ];
     rows.into_iter().filter(|(_, missing, _)| *missing).map(|(section, _, why)| (section.into(), why.into())).collect()
 }

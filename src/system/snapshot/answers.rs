@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::queries::Queries;
-use super::{Snapshot, capture, inferred_features, parts};
+use super::{Snapshot, capture, inferred_features, parts, section};
 use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
@@ -152,9 +152,9 @@ impl TargetInfo for Snapshot {
     }
 
     fn functions(&self) -> Result<&Functions, Missing> {
-        let read = || match self.sections.text("functions") {
+        let read = || match self.sections.text(section::FUNCTIONS) {
             Ok(Some(text)) => Ok(self.list(text)),
-            Ok(None) => Err(self.lacks("functions", "which functions can be traced")),
+            Ok(None) => Err(self.lacks(section::FUNCTIONS, "which functions can be traced")),
             Err(e) => Err(self.damaged(&e)),
         };
         self.functions.get_or_init(read).as_ref().map_err(Clone::clone)
@@ -199,7 +199,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn error_injectable(&self, function: &str) -> Option<bool> {
-        let read = || self.sections.text("injectable").ok().flatten().map(|text| self.list(text));
+        let read = || self.sections.text(section::INJECTABLE).ok().flatten().map(|text| self.list(text));
         Some(self.injectable.get_or_init(read).as_ref()?.named(function).next().is_some())
     }
 
@@ -216,7 +216,7 @@ impl TargetInfo for Snapshot {
 
     /// The existence of a symbol is known, but not its address.
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
-        let read = || self.sections.text("variables").ok().flatten().map(|text| self.list(text));
+        let read = || self.sections.text(section::VARIABLES).ok().flatten().map(|text| self.list(text));
         let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
         (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(SOMEWHERE)
     }
@@ -274,13 +274,13 @@ impl Snapshot {
     /// The kernel's types, or the reason why there are none.
     pub fn types(&self) -> Result<&KernelTypes, Missing> {
         let read = || {
-            let vmlinux = format!("{}{KERNEL}", parts::BTF);
+            let vmlinux = format!("{}{KERNEL}", section::BTF);
             let bytes = self.sections.get(&vmlinux).map_err(|e| self.damaged(&e))?;
             let bytes = bytes.ok_or_else(|| self.lacks(&vmlinux, "the kernel's types (BTF)"))?;
-            let modules = self.sections.names().filter_map(|n| n.strip_prefix(parts::BTF)).filter(|n| *n != KERNEL);
+            let modules = self.sections.names().filter_map(|n| n.strip_prefix(section::BTF)).filter(|n| *n != KERNEL);
             let modules = modules.map(str::to_owned).collect();
             let sections = self.sections.clone();
-            let read = move |name: &str| sections.get(&format!("{}{name}", parts::BTF)).ok().flatten();
+            let read = move |name: &str| sections.get(&format!("{}{name}", section::BTF)).ok().flatten();
             let types = KernelTypes::kept(bytes, modules, Box::new(read));
             let types = types.map_err(|e| self.damaged(&format!("its types cannot be read: {e}")))?;
             Ok(if self.asked.is_some() { types.noting() } else { types })
@@ -290,11 +290,11 @@ impl Snapshot {
 
     /// If the list of modules is incomplete, a module with other data is known.
     pub(super) fn knows_module(&self, name: &str) -> bool {
-        let read = || self.sections.text("modules").ok().flatten().map(|text| Functions::from_index(text, 0));
+        let read = || self.sections.text(section::MODULES).ok().flatten().map(|text| Functions::from_index(text, 0));
         if let Some(all) = self.modules.get_or_init(read) {
             return name == KERNEL || all.named(name).next().is_some();
         }
-        let described = || self.sections.sizes(&format!("{}{name}", parts::BTF)).is_some();
+        let described = || self.sections.sizes(&format!("{}{name}", section::BTF)).is_some();
         name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
     }
 
@@ -312,7 +312,7 @@ impl Snapshot {
     fn events(&self) -> Result<&parts::EventIndex, Missing> {
         let read = || match parts::events(&self.sections) {
             Ok(Some(all)) => Ok(all),
-            Ok(None) => Err(self.lacks("events", "the kernel's events (tracepoints)")),
+            Ok(None) => Err(self.lacks(section::EVENTS, "the kernel's events (tracepoints)")),
             Err(e) => Err(self.damaged(&e)),
         };
         self.events.get_or_init(read).as_ref().map_err(Clone::clone)
@@ -326,7 +326,7 @@ impl Snapshot {
     }
 
     pub(super) fn untraceable(&self) -> Option<&Functions> {
-        let read = || self.sections.text("untraceable").ok().flatten().map(|text| self.list(text));
+        let read = || self.sections.text(section::UNTRACEABLE).ok().flatten().map(|text| self.list(text));
         self.untraceable.get_or_init(read).as_ref()
     }
 
@@ -340,7 +340,7 @@ impl Snapshot {
         self.note(|a| {
             a.options.insert(option.to_owned());
         });
-        let text = self.config.get_or_init(|| self.sections.text("config").ok().flatten()).as_ref()?;
+        let text = self.config.get_or_init(|| self.sections.text(section::CONFIG).ok().flatten()).as_ref()?;
         let value = text.lines().find_map(|line| line.strip_prefix(option)?.strip_prefix('='));
         Some(value.unwrap_or("").trim())
     }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{Contents, Event, SnapshotInfo, parts};
+use super::{Contents, Event, SnapshotInfo, section};
 use crate::failure::reason;
 use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::{self, CALLERS, Features};
@@ -45,15 +45,15 @@ pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
         }
         // A kernel without modules.
         Err(_) if !Path::new("/proc/modules").exists() => all.modules = Some(Vec::new()),
-        Err(why) => lacks(&mut all, "modules", why),
+        Err(why) => lacks(&mut all, section::MODULES, why),
     }
     report("events");
     match live.tracefs() {
         Ok(tracefs) => match events(tracefs, &live) {
             Ok(events) => all.events = Some(events),
-            Err(why) => lacks(&mut all, "events", why),
+            Err(why) => lacks(&mut all, section::EVENTS, why),
         },
-        Err(missing) => lacks(&mut all, "events", missing.what),
+        Err(missing) => lacks(&mut all, section::EVENTS, missing.what),
     }
     report("functions");
     functions(&mut all, &live);
@@ -71,14 +71,14 @@ pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
         }
         Err(e) => {
             let why = format!("this user cannot load BPF programs, so features cannot be probed: {}", reason(&e));
-            lacks(&mut all, "features", why.clone());
-            lacks(&mut all, "callable", why);
+            lacks(&mut all, section::FEATURES, why.clone());
+            lacks(&mut all, section::CALLABLE, why);
         }
     }
     report("configuration");
     match config(&all.about.release) {
         Ok(text) => all.config = Some(text),
-        Err(why) => lacks(&mut all, "config", why),
+        Err(why) => lacks(&mut all, section::CONFIG, why),
     }
     all
 }
@@ -95,7 +95,7 @@ fn types(all: &mut Contents) {
             Ok(bytes) => all.btf.push((name, bytes)),
             // It was just unloaded.
             Err(e) if e.kind() == io::ErrorKind::NotFound && name != KERNEL => {}
-            Err(e) => lacks(all, &format!("{}{name}", parts::BTF), format!("{}: {}", folder.join(&name).display(), reason(&e))),
+            Err(e) => lacks(all, &format!("{}{name}", section::BTF), format!("{}: {}", folder.join(&name).display(), reason(&e))),
         }
     }
 }
@@ -122,8 +122,8 @@ fn functions(all: &mut Contents, live: &Live) {
     });
     let list = live.functions().map_err(|missing| missing.what);
     match (listed, &list) {
-        (Err(why), Ok(_)) => lacks(all, "functions", format!("{why}; using all functions of the symbol table instead")),
-        (_, Err(why)) => lacks(all, "functions", why.clone()),
+        (Err(why), Ok(_)) => lacks(all, section::FUNCTIONS, format!("{why}; using all functions of the symbol table instead")),
+        (_, Err(why)) => lacks(all, section::FUNCTIONS, why.clone()),
         (Ok(()), Ok(_)) => {}
     }
     let kallsyms = std::fs::read_to_string("/proc/kallsyms").map_err(|e| reason(&e));
@@ -140,8 +140,8 @@ fn functions(all: &mut Contents, live: &Live) {
             }
         }
         Err(why) => {
-            lacks(all, "untraceable", format!("/proc/kallsyms: {why}"));
-            lacks(all, "variables", format!("/proc/kallsyms: {why}"));
+            lacks(all, section::UNTRACEABLE, format!("/proc/kallsyms: {why}"));
+            lacks(all, section::VARIABLES, format!("/proc/kallsyms: {why}"));
         }
     }
     all.functions = list.ok().cloned();
@@ -154,7 +154,7 @@ fn functions(all: &mut Contents, live: &Live) {
         }
         // CONFIG_FUNCTION_ERROR_INJECTION is not set.
         Err(e) if e.kind() == io::ErrorKind::NotFound => all.error_injectable = Some(Vec::new()),
-        Err(e) => lacks(all, "injectable", format!("debugfs's error_injection/list: {}", reason(&e))),
+        Err(e) => lacks(all, section::INJECTABLE, format!("debugfs's error_injection/list: {}", reason(&e))),
     }
 }
 

@@ -9,6 +9,7 @@ mod file;
 pub(in crate::system) mod inferred_features;
 mod parts;
 mod queries;
+pub mod section;
 #[cfg(test)]
 mod tests;
 

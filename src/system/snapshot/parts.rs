@@ -17,46 +17,43 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Sections;
-use super::{Contents, Event, SnapshotInfo};
+use super::{Contents, Event, SnapshotInfo, section};
 use crate::system::Feature;
 use crate::system::kernel::functions::Functions;
 
-/// The prefix of the names of sections with BTF.
-pub const BTF: &str = "btf/";
-
 /// All nonempty sections; small and frequently used ones come first.
 pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
-    let mut all: Vec<(String, Vec<u8>)> = vec![("about".into(), about(&contents.about).into_bytes())];
+    let mut all: Vec<(String, Vec<u8>)> = vec![(section::ABOUT.into(), about(&contents.about).into_bytes())];
     let mut text = |name: &str, text: Option<String>| all.extend(text.map(|text| (name.to_owned(), text.into_bytes())));
     let features = contents.features.iter().map(|(f, has)| format!("{f:?}\t{}\n", u8::from(*has))).collect::<String>();
-    text("features", Some(features).filter(|f| !f.is_empty()));
+    text(section::FEATURES, Some(features).filter(|f| !f.is_empty()));
     let missing = contents.missing.iter().map(|(what, why)| format!("{what}\t{}\n", why.replace('\n', " "))).collect::<String>();
-    text("missing", Some(missing).filter(|m| !m.is_empty()));
-    text("config", contents.config.clone());
-    text("scripts", contents.scripts.as_ref().map(|all| all.iter().map(|digest| format!("{digest:016x}\n")).collect()));
-    text("callable", contents.callable.as_ref().map(callable));
-    text("modules", contents.modules.as_deref().map(lines));
-    text("injectable", contents.error_injectable.as_deref().map(lines));
-    text("functions", contents.functions.as_ref().map(|f| f.lines().to_owned()));
-    text("untraceable", contents.untraceable.as_deref().map(lines));
-    text("variables", contents.variables.as_deref().map(lines));
+    text(section::MISSING, Some(missing).filter(|m| !m.is_empty()));
+    text(section::CONFIG, contents.config.clone());
+    text(section::SCRIPTS, contents.scripts.as_ref().map(|all| all.iter().map(|digest| format!("{digest:016x}\n")).collect()));
+    text(section::CALLABLE, contents.callable.as_ref().map(callable));
+    text(section::MODULES, contents.modules.as_deref().map(lines));
+    text(section::INJECTABLE, contents.error_injectable.as_deref().map(lines));
+    text(section::FUNCTIONS, contents.functions.as_ref().map(|f| f.lines().to_owned()));
+    text(section::UNTRACEABLE, contents.untraceable.as_deref().map(lines));
+    text(section::VARIABLES, contents.variables.as_deref().map(lines));
     if let Some(events) = &contents.events {
         let mut events: Vec<&Event> = events.iter().filter(|e| !(e.category.clone() + &e.name).contains(['\t', '\n'])).collect();
         events.sort();
         events.dedup_by_key(|e| (&e.category, &e.name));
-        text("events", Some(events.iter().map(|e| format!("{}\t{}\t{}\n", e.category, e.name, e.format.len())).collect()));
-        text("formats", Some(events.iter().map(|e| e.format.as_str()).collect()));
+        text(section::EVENTS, Some(events.iter().map(|e| format!("{}\t{}\t{}\n", e.category, e.name, e.format.len())).collect()));
+        text(section::FORMATS, Some(events.iter().map(|e| e.format.as_str()).collect()));
     }
-    all.extend(contents.btf.iter().map(|(name, bytes)| (format!("{BTF}{name}"), bytes.clone())));
+    all.extend(contents.btf.iter().map(|(name, bytes)| (format!("{}{name}", section::BTF), bytes.clone())));
     all
 }
 
 /// The reverse. Errors name the section.
 pub fn contents(of: &Sections) -> Result<Contents, String> {
-    let names = |section: &str| Ok::<_, String>(of.text(section)?.map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>()));
+    let names = |name: &str| Ok::<_, String>(of.text(name)?.map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>()));
     let mut btf = Vec::new();
     for name in of.names() {
-        if let (Some(module), Some(bytes)) = (name.strip_prefix(BTF), of.get(name)?) {
+        if let (Some(module), Some(bytes)) = (name.strip_prefix(section::BTF), of.get(name)?) {
             btf.push((module.to_owned(), bytes));
         }
     }
@@ -76,14 +73,14 @@ pub fn contents(of: &Sections) -> Result<Contents, String> {
         about: read_about(of)?,
         btf,
         events,
-        functions: of.text("functions")?.map(|text| Functions::from_index(text, 0)),
-        untraceable: names("untraceable")?,
-        variables: names("variables")?,
-        modules: names("modules")?,
-        error_injectable: names("injectable")?,
+        functions: of.text(section::FUNCTIONS)?.map(|text| Functions::from_index(text, 0)),
+        untraceable: names(section::UNTRACEABLE)?,
+        variables: names(section::VARIABLES)?,
+        modules: names(section::MODULES)?,
+        error_injectable: names(section::INJECTABLE)?,
         features: features(of)?,
         callable: read_callable(of)?,
-        config: of.text("config")?,
+        config: of.text(section::CONFIG)?,
         scripts: scripts(of)?,
         missing: missing(of)?,
     })
@@ -111,7 +108,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// General information. Unknown keys are ignored.
 pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
-    let text = of.text("about")?.ok_or("its section `about` is not there")?;
+    let text = of.text(section::ABOUT)?.ok_or("its section `about` is not there")?;
     let value = |key: &str| pairs(&text).find(|(k, _)| *k == key).map_or("", |(_, v)| v).to_owned();
     Ok(SnapshotInfo {
         release: value("release"),
@@ -124,13 +121,13 @@ pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
 
 /// See [`Contents::missing`].
 pub fn missing(of: &Sections) -> Result<BTreeMap<String, String>, String> {
-    let text = of.text("missing")?.unwrap_or_default();
+    let text = of.text(section::MISSING)?.unwrap_or_default();
     Ok(pairs(&text).map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
 
 /// See [`Contents::features`]. Features of newer versions of rbt are ignored.
 pub fn features(of: &Sections) -> Result<BTreeMap<Feature, bool>, String> {
-    let text = of.text("features")?.unwrap_or_default();
+    let text = of.text(section::FEATURES)?.unwrap_or_default();
     Ok(pairs(&text).filter_map(|(name, has)| Some((Feature::named(name)?, has == "1"))).collect())
 }
 
@@ -145,7 +142,7 @@ pub fn read_callable(of: &Sections) -> Result<Option<BTreeMap<String, Vec<u32>>>
         let mut words = line.split('\t');
         Some((words.next()?.to_owned(), words.filter_map(|w| w.parse().ok()).collect()))
     };
-    Ok(of.text("callable")?.map(|text| text.lines().filter_map(read).collect()))
+    Ok(of.text(section::CALLABLE)?.map(|text| text.lines().filter_map(read).collect()))
 }
 
 /// The events, and the positions of their formats.
@@ -158,13 +155,13 @@ pub struct EventIndex {
 
 /// See [`Contents::scripts`]. A line that is not a digest represents no script.
 pub fn scripts(of: &Sections) -> Result<Option<BTreeSet<u64>>, String> {
-    let text = of.text("scripts")?;
+    let text = of.text(section::SCRIPTS)?;
     Ok(text.map(|text| text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()))
 }
 
 /// See [`EventIndex`].
 pub fn events(of: &Sections) -> Result<Option<EventIndex>, String> {
-    let Some(text) = of.text("events")? else { return Ok(None) };
+    let Some(text) = of.text(section::EVENTS)? else { return Ok(None) };
     let mut at = 0usize;
     let mut all = BTreeMap::new();
     for line in text.lines() {
@@ -180,5 +177,5 @@ pub fn events(of: &Sections) -> Result<Option<EventIndex>, String> {
 
 /// The text of all formats.
 pub fn formats(of: &Sections) -> Result<String, String> {
-    Ok(of.text("formats")?.unwrap_or_default())
+    Ok(of.text(section::FORMATS)?.unwrap_or_default())
 }
