@@ -254,13 +254,6 @@ fn formatted() {
     cargo(&["fmt", "--check", "--", "-l"]);
 }
 
-/// There are no warnings of clippy, nor lints that Cargo.toml denies.
-#[test]
-fn linted() {
-    let features = if cfg!(feature = "static-llvm") { "static-llvm" } else { "dynamic-llvm" };
-    cargo(&["clippy", "--quiet", "--all-targets", "--no-default-features", "--features", features, "--", "-D", "warnings"]);
-}
-
 fn cargo(args: &[&str]) {
     let Ok(out) = std::process::Command::new("cargo").args(args).current_dir(root()).output() else {
         return skip("cargo");

@@ -165,7 +165,8 @@ mod tests {
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
-        let view = MapView { name: "@".into(), kind: MapKind::Map, measures: false, keyed, set: true, entries, show: ShowOptions::default() };
+        let view =
+            MapView { name: "@".into(), kind: MapKind::Map, measures: false, keyed, set: true, entries, show: ShowOptions::default() };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

@@ -115,8 +115,15 @@ mod tests {
             buckets: of.iter().map(|(at, v)| (*at * SECOND, Value::Int(*v))).collect(),
         };
         let entries = entries.iter().map(|(k, of)| (Value::Text((*k).into()), Value::Series(series(of)))).collect();
-        let view =
-            MapView { name: "@t".into(), kind: MapKind::Series, measures: true, keyed: true, set: true, entries, show: ShowOptions::default() };
+        let view = MapView {
+            name: "@t".into(),
+            kind: MapKind::Series,
+            measures: true,
+            keyed: true,
+            set: true,
+            entries,
+            show: ShowOptions::default(),
+        };
         let mut to = Vec::new();
         text(&view, STYLE, canvas, &mut to);
         String::from_utf8(to).unwrap()

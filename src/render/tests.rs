@@ -291,11 +291,15 @@ fn order_by_key() {
 #[test]
 fn top_and_div() {
     let entries: Vec<_> = [("a", 1500), ("b", -2500), ("c", 3999)].map(|(k, v)| (s(k), Value::Int(v))).into();
-    let view =
-        MapView { show: ShowOptions { top: Some(2), div: Some(1000), ..ShowOptions::default() }, ..map("@", MapKind::Map, entries.clone()) };
+    let view = MapView {
+        show: ShowOptions { top: Some(2), div: Some(1000), ..ShowOptions::default() },
+        ..map("@", MapKind::Map, entries.clone())
+    };
     shows(Output::Map(view), "@[a]: 1\n@[c]: 3\n", "{\"type\": \"map\", \"data\": {\"@\": {\"a\": 1, \"c\": 3}}}\n");
-    let view =
-        MapView { show: ShowOptions { top: Some(0), div: Some(1000), ..ShowOptions::default() }, ..map("@", MapKind::Map, entries.clone()) };
+    let view = MapView {
+        show: ShowOptions { top: Some(0), div: Some(1000), ..ShowOptions::default() },
+        ..map("@", MapKind::Map, entries.clone())
+    };
     assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
     let view = MapView { show: ShowOptions { top: Some(9), div: Some(0), ..ShowOptions::default() }, ..map("@", MapKind::Map, entries) };
     assert_eq!(order(&view), ["b", "a", "c"]);
@@ -416,8 +420,10 @@ fn linear_labels() {
 #[test]
 fn histogram_counts_divide() {
     let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
-    let view =
-        MapView { show: ShowOptions { div: Some(5), ..ShowOptions::default() }, ..map("@", MapKind::Hist, vec![(Value::None, Value::Hist(h))]) };
+    let view = MapView {
+        show: ShowOptions { div: Some(5), ..ShowOptions::default() },
+        ..map("@", MapKind::Hist, vec![(Value::None, Value::Hist(h))])
+    };
     let (full, half) = ("@".repeat(52), "@".repeat(26));
     shows(
         Output::Map(view),

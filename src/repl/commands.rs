@@ -386,11 +386,8 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         // without the head, a table's head, and the last line
         let room = rows.saturating_sub(6).max(1) as u64;
         // a multi-line value is printed whole, and cut to the screen
-        let plain = !map
-            .value
-            .aggregation()
-            .and_then(|agg| builtins::aggregate(&agg.function))
-            .is_some_and(|(_, row)| row.kind.is_picture());
+        let plain =
+            !map.value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.kind.is_picture());
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
         let mut page =
             format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();

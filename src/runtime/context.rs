@@ -342,7 +342,13 @@ impl<'a> RunContext<'a> {
                     Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");
-                        self.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: Pos::default(), line: String::new() });
+                        self.say(Output::Problem {
+                            kind: ProblemKind::Runtime,
+                            msg,
+                            helper: None,
+                            pos: Pos::default(),
+                            line: String::new(),
+                        });
                     }
                 }
             }

@@ -22,7 +22,8 @@ type Entries = (Vec<u8>, Vec<u8>);
 
 /// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
-    let (kind, measures) = if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { (MapKind::Map, false) };
+    let (kind, measures) =
+        if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { (MapKind::Map, false) };
     Ok(MapView { name: map.name.clone(), kind, measures, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
 }
 

@@ -219,14 +219,17 @@ fn examples() -> String {
             text += "TIMEOUT 120\nLONG yes\n";
         }
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
+        // what runs until it is interrupted is interrupted soon after it is attached
+        let attached = "AFTER sleep 0.3\n";
         match shown {
+            Shown::Command(c) if shown.is_endless_run() => text += &format!("{attached}ARGS {c}\n{}", shown.says()),
             Shown::Command(c) if shown.of_files().is_some() => {
                 text += &format!("TIMEOUT 60\nSH {}; \"$RBT\" {c}\n", shown.of_files().unwrap_or_default());
             }
             Shown::Command(c) => text += &format!("SH {wait} {c}\n{}", shown.says()),
             Shown::Script(lines) => {
                 let lines: String = lines.lines().map(|l| format!("  |{l}\n")).collect();
-                text += &format!("FILE shown.bt\n{lines}SH {wait} shown.bt\n{}", shown.says());
+                text += &format!("FILE shown.bt\n{lines}{attached}ARGS shown.bt\n{}", shown.says());
             }
         }
     };
@@ -267,6 +270,33 @@ impl Shown {
             ),
             Self::Command(_) | Self::Script(_) => None,
         }
+    }
+
+    /// Is it a run of one script, without a command whose end ends it, and without the shell's help?
+    fn is_endless_run(&self) -> bool {
+        match self {
+            Self::Command(c) => {
+                let script = c.starts_with('/') || c.starts_with("-e ") || c.starts_with("-f json");
+                script && !c.contains(" -c ") && !c.contains(" -p ") && !self.is_for_shell()
+            }
+            Self::Script(_) => false,
+        }
+    }
+
+    /// Does the command have signs of the shell outside of quotes?
+    fn is_for_shell(&self) -> bool {
+        let Self::Command(c) = self else { return false };
+        let mut quote = None;
+        c.chars().any(|sign| match quote {
+            Some(open) => {
+                quote = Some(open).filter(|open| *open != sign);
+                open == '"' && "$`\\".contains(sign)
+            }
+            None => {
+                quote = Some(sign).filter(|sign| ['\'', '"'].contains(sign));
+                "|&;<>$`*?#".contains(sign)
+            }
+        })
     }
 
     /// The requirements, in addition to a kernel with tracing.

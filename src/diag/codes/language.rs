@@ -15,7 +15,7 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { print(pton("192.0.2")); }"#, r#"begin { print(pton("192.0.2.1")); }"#),
     error("bad-arg", "argN or sargN has a number that the probe does not have")
         .example("uprobe:libc:malloc { print(arg9); }", "uprobe:libc:malloc { print(arg0); }"),
-    error("bad-binary", "a file that the script names is not a readable ELF binary"),
+    error("bad-binary", "a file that the script names is not a readable ELF binary").needs("a file that changes while rbt reads it"),
     error("bad-cast", "a value cannot be converted to this type")
         .remedy("cast between integers, pointers and enums, or to an array of the same size")
         .example("begin { print((uint8)comm); }", "begin { print((uint8)pid); }"),
@@ -24,7 +24,7 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { if (comm) { exit(); } }"#, r#"begin { if (comm != "") { exit(); } }"#),
     error("bad-format", "the format of strftime() is not UTF-8")
         .example(r#"begin { print(strftime("\xff", nsecs)); }"#, r#"begin { print(strftime("%H:%M", nsecs)); }"#),
-    error("bad-key", "a map's key has a type that cannot be a key"),
+    error("bad-key", "a map's key has a type that cannot be a key").needs("a key that is an aggregation and passes all other checks"),
     error("bad-option", "an option of the script has a wrong value on the command line").command(
         r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=x"#,
         r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=7"#,
@@ -48,7 +48,8 @@ pub(super) const CODES: &[Code] = &[
     error("format", "a format string does not match its arguments; a warning if bpftrace ignores the difference")
         .remedy("each conversion such as %d, %s or %x takes one value, and `%s` prints any")
         .example(r#"begin { printf("%d %s\n", 1); }"#, r#"begin { printf("%d %s\n", 1, comm); }"#),
-    warning("hidden-symbols", "the kernel hides symbol addresses from this user"),
+    warning("hidden-symbols", "the kernel hides symbol addresses from this user")
+        .needs("a user without the right to read symbol addresses"),
     warning("ignored", "an argument has no effect here")
         .example("begin { @s = stats(1); print(@s, 1, 2); }", "begin { @s = stats(1); print(@s); }"),
     error("in-loop", "a statement or a function is not possible within a loop")
@@ -58,7 +59,7 @@ pub(super) const CODES: &[Code] = &[
         .example("macro m() { return; } begin { m(); }", "macro m() { print(1); } begin { m(); }"),
     error("invalid-keyword", "an argument is not one of the words that the function takes")
         .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
-    error("key-too-long", "a map's key is longer than this kernel allows"),
+    error("key-too-long", "a map's key is longer than this kernel allows").needs("a kernel before 5.11 and a key of more than 512 bytes"),
     warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
     warning("length-clamped", "the length argument of a function exceeds max_strlen and is reduced to it")
@@ -91,7 +92,9 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { break; }", "begin { return; }"),
     error("not-readable", "an aggregation has no single value to read, or a file is unreadable")
         .example("begin { @a = hist(1); print(@a > 5); }", "begin { @a = count(); print(@a > 5); }"),
-    warning("omitted-arguments", "`args` as a whole omits unreadable arguments").remedy("name the arguments that you need: `args.NAME`"),
+    warning("omitted-arguments", "`args` as a whole omits unreadable arguments")
+        .remedy("name the arguments that you need: `args.NAME`")
+        .needs("a function with an argument that rbt cannot read"),
     error("option-conflict", "two getopt() calls describe the same option differently").example(
         r#"begin { print(getopt("a", 1)); print(getopt("a", 2)); }"#,
         r#"begin { print(getopt("a", 1)); print(getopt("a", 1)); }"#,
@@ -107,7 +110,9 @@ pub(super) const CODES: &[Code] = &[
     ),
     error("recursion", "a macro expands to itself, or a function calls itself")
         .example("macro a($x) { a($x) } begin { $x = 1; print(a($x)); }", "macro a($x) { $x + 1 } begin { $x = 1; print(a($x)); }"),
-    error("recursive-type", "a type depends on itself").remedy("a tuple may not contain itself"),
+    error("recursive-type", "a type depends on itself")
+        .remedy("a tuple may not contain itself")
+        .needs("types that grow with each use and do not conflict"),
     error("redeclared", "a name is declared twice")
         .remedy("use another name, or assign without `let`")
         .example("begin { let $x = 1; let $x = 2; print($x); }", "begin { let $x = 1; $x = 2; print($x); }"),
@@ -122,7 +127,11 @@ pub(super) const CODES: &[Code] = &[
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
     error("too-many-functions", "a probe compiles to more functions than a BPF program may have; each loop is one")
-        .remedy("put loops that are alike into a function of the script (`fn`), or split the work among several probes"),
+        .remedy("put loops that are alike into a function of the script (`fn`), or split the work among several probes")
+        .command(
+            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 300) }" --dry-run"#,
+            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 3) }" --dry-run"#,
+        ),
     error("too-many-maps", "a probe uses more maps than a BPF program can name")
         .remedy("use fewer maps in one probe: put related values into one map with a key")
         .command(
@@ -130,7 +139,8 @@ pub(super) const CODES: &[Code] = &[
             r#"rbt --mode codegen -e "begin { $(seq -f '@a[%g] = 1;' 70) }""#,
         ),
     error("too-much-stack", "a probe needs more than the 512 bytes of a BPF program's stack")
-        .remedy("use fewer values at a time, nest loops and functions less, or store values in maps"),
+        .remedy("use fewer values at a time, nest loops and functions less, or store values in maps")
+        .needs("a script with many values and deeply nested loops"),
     error("type-conflict", "a variable or a map holds values of two types")
         .remedy("use another name for the other type, or cast one: `(uint64)x`")
         .example(r#"begin { @a = 1; @a = "text"; }"#, r#"begin { @a = 1; @b = "text"; }"#),

@@ -47,8 +47,10 @@ pub struct Code {
     pub doc: &'static str,
     /// A general remedy. A report may have a more specific one.
     pub remedy: Option<&'static str>,
-    /// An example that is reported, and its correction. None if it requires a particular kernel, machine or program.
+    /// An example that is reported, and its correction.
     pub example: Option<Example>,
+    /// What a report needs besides a script, if there is no example.
+    pub needs: Option<&'static str>,
     /// Exit status of a run that does not start because of it.
     pub status: u8,
     /// The facts besides the script and the kernel that the report is about.
@@ -86,7 +88,7 @@ pub struct Example {
 
 /// The row of an error, which prevents the script from running.
 const fn error(name: &'static str, doc: &'static str) -> Code {
-    Code { name, level: Level::Error, doc, remedy: None, example: None, status: 1, depends_on: DependsOn::Nothing }
+    Code { name, level: Level::Error, doc, remedy: None, example: None, needs: None, status: 1, depends_on: DependsOn::Nothing }
 }
 
 /// The row of a warning about a script that may not do what its author intended.
@@ -102,6 +104,10 @@ const fn note(name: &'static str, doc: &'static str) -> Code {
 impl Code {
     const fn remedy(self, text: &'static str) -> Self {
         Self { remedy: Some(text), ..self }
+    }
+
+    const fn needs(self, what: &'static str) -> Self {
+        Self { needs: Some(what), ..self }
     }
 
     /// Sets an exit status other than 1, as in bpftrace.
@@ -123,6 +129,9 @@ impl Code {
         let mut text = format!("{}[{}]\n\n{}\n", self.level.word(), self.name, self.sentence());
         if let Some(Example { wrong, right, .. }) = self.example {
             text += &format!("\nReported:\n\n{}\n\nFixed:\n\n{}\n", indented(wrong), indented(right));
+        }
+        if let Some(needs) = self.needs {
+            text += &format!("\nThere is no example, because it would need {needs}.\n");
         }
         if let Some(remedy) = self.remedy {
             text += &format!("\n{}\n", sentence(remedy));
@@ -196,6 +205,14 @@ mod tests {
         for pair in names.windows(2) {
             assert_ne!(pair[0], pair[1]);
         }
+    }
+
+    #[test]
+    fn a_row_has_an_example_or_a_reason() {
+        let bad: Vec<_> = all().filter(|c| c.example.is_some() == c.needs.is_some()).map(|c| c.name).collect();
+        assert!(bad.is_empty(), "an example, or what it would need: {bad:?}");
+        let without: Vec<_> = all().filter(|c| c.needs.is_some()).map(|c| c.name).collect();
+        assert!(without.len() < 45, "{without:?}");
     }
 
     #[test]

@@ -1,0 +1,23 @@
+//! Clippy has no warnings, and no lint that Cargo.toml denies. A run of its own, because clippy compiles everything once more:
+//! `cargo test --test lint`.
+
+use std::process::Command;
+
+#[test]
+fn linted() {
+    let features = if cfg!(feature = "static-llvm") { "static-llvm" } else { "dynamic-llvm" };
+    let mut clippy = Command::new("cargo");
+    clippy.args(["clippy", "--quiet", "--all-targets", "--no-default-features", "--features", features, "--", "-D", "warnings"]);
+    let out = match clippy.current_dir(env!("CARGO_MANIFEST_DIR")).output() {
+        Ok(out) => out,
+        Err(e) => panic!("cargo clippy: {e}"),
+    };
+    let err = String::from_utf8_lossy(&out.stderr);
+    let lacking = ["no such command", "not installed"].iter().any(|what| err.contains(what));
+    let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
+    if lacking && !required {
+        eprintln!("skipped: needs clippy");
+        return;
+    }
+    assert!(out.status.success(), "cargo clippy\n{}{err}", String::from_utf8_lossy(&out.stdout));
+}
