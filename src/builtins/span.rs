@@ -7,6 +7,7 @@ use crate::emit::{Builder, Helper, Operand};
 use crate::host::{Host, Reader};
 use crate::output::Output;
 use crate::probes::ContextFeatures;
+use crate::system::machine::procfs;
 use crate::timeline::{Report, Track};
 use crate::types::Type;
 use crate::value::Value;
@@ -178,7 +179,7 @@ fn thread_id(value: &Value) -> Option<u32> {
 /// A thread that has not been seen yet has the name that the system gives it.
 fn know(tid: u32, host: &mut dyn Host) {
     if !host.spans().knows(tid) {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap_or_default();
+        let read = |name: &str| std::fs::read_to_string(procfs::file(tid, name)).unwrap_or_default();
         let pid = read("status").lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
         host.spans().saw(tid, pid, read("comm").trim_end().as_bytes());
     }

@@ -4,11 +4,11 @@ use crate::cli::Run;
 use crate::failure::Failure;
 pub(crate) use crate::launch::require_privileges;
 use crate::settings::CgroupFilter;
-use crate::system::machine::cgroup;
+use crate::system::machine::{cgroup, procfs};
 
 pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
     // A thread that is not a process has a directory too, but is not listed: its Tgid differs.
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = std::fs::read_to_string(procfs::file(pid, "status"));
     match status {
         Ok(text) if text.contains(&format!("\nTgid:\t{pid}\n")) => Ok(()),
         Ok(_) => Err(Failure::new(format!("{option} {pid}: this is a thread, not a process"))

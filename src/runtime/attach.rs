@@ -23,6 +23,7 @@ use crate::codegen::artifact::{AttachSite, Manifest, Program};
 use crate::failure::without_os_error;
 use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
 use crate::settings::Settings;
+use crate::system::machine::procfs;
 use crate::system::{Feature, TargetInfo};
 
 /// A probe that failed to attach.
@@ -390,7 +391,7 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<
     Ok(match (all_cpus, pid) {
         (false, _) => cpus.take(1).collect(),
         (true, None) => cpus.collect(),
-        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))
+        (true, Some(pid)) => fs::read_dir(procfs::file(pid, "task"))
             .map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .map(|tid| Scope { pid: tid, cpu: -1 })

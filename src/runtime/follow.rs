@@ -10,6 +10,7 @@ use anyhow::Context;
 use super::Session;
 use super::load::MapFd;
 use crate::codegen::artifact::OF_NAMESPACE;
+use crate::system::machine::procfs;
 
 impl Session<'_> {
     /// Starts to follow the process of `-c` or `-p`, if the script needs it.
@@ -56,11 +57,10 @@ fn add(map: MapFd, pid: u32) -> anyhow::Result<()> {
 
 /// Each process's parent.
 fn parents() -> BTreeMap<u32, u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let parent = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = fs::read_to_string(procfs::file(pid, "stat")).ok()?;
         // the name is in parentheses, and may contain any character
         stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
     };
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(|pid| Some((pid, parent(pid)?))).collect()
+    procfs::all().filter_map(|pid| Some((pid, parent(pid)?))).collect()
 }

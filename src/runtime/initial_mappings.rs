@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use super::proc_maps::{Line, hold, is_at};
+use crate::system::machine::procfs;
 
 /// Maximum number of files that are kept open because their paths do not lead to them (deleted, replaced, in a container).
 const HELD: usize = 256;
@@ -58,11 +59,10 @@ fn look() -> InitialMappings {
     let mut found = InitialMappings::default();
     let mut files = HashSet::new();
     let own = std::process::id();
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut pids: Vec<u32> = names.filter(|pid| *pid != own).collect();
+    let mut pids: Vec<u32> = procfs::all().filter(|pid| *pid != own).collect();
     pids.sort_unstable_by(|a, b| b.cmp(a));
     for pid in pids {
-        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
         let seen = SystemTime::now();
         let mut maps = Vec::new();
         for text in text.split(|b| *b == b'\n') {

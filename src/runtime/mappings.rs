@@ -18,6 +18,7 @@ use super::mmap_reader::MmapReader;
 use super::proc_maps::{Line, hold, is_at};
 use crate::diag::{plain, plural};
 use crate::input;
+use crate::system::machine::procfs;
 
 /// A mapped file, stored once for all processes.
 #[derive(Debug)]
@@ -233,10 +234,7 @@ impl Mappings {
     pub(super) fn keep(&mut self, path: &Path) {
         let Ok((file, meta)) = input::open_regular(path) else { return };
         // as the process names it, which may have another root
-        let mut parts = path.components();
-        let root: PathBuf = parts.by_ref().take(4).collect();
-        let named =
-            if root.starts_with("/proc") && root.ends_with("root") { Path::new("/").join(parts.as_path()) } else { path.to_owned() };
+        let named = procfs::through_root(path).map_or_else(|| path.to_owned(), |(_, named)| named);
         self.keep_as((named, meta.ino()), file, SystemTime::now());
     }
 
@@ -276,7 +274,7 @@ impl Mappings {
         let found = self.look_for(pid, addr);
         if found.is_none() {
             let whole = self.processes.get(&pid).is_some_and(|p| p.whole && !p.doubtful && !p.mappings.is_empty());
-            self.unnamed += u64::from(!whole && !Path::new(&format!("/proc/{pid}")).exists());
+            self.unnamed += u64::from(!whole && !procfs::of(pid).exists());
         }
         found
     }
@@ -439,7 +437,7 @@ impl Mappings {
         for exited in &mut self.exited {
             while let Some(pid) = exited.pop() {
                 // A process that has the pid again keeps its entry.
-                if !self.watched.contains(&pid) && !Path::new(&format!("/proc/{pid}")).exists() {
+                if !self.watched.contains(&pid) && !procfs::of(pid).exists() {
                     self.processes.remove(&pid);
                     self.family.remove(&pid);
                     self.forgotten += 1;
@@ -449,7 +447,7 @@ impl Mappings {
     }
 
     fn read(&mut self, pid: u32) {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
             self.map(pid, &line, SystemTime::now());
         }

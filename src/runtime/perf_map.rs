@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::jit_dump::JitDump;
 use crate::input;
+use crate::system::machine::procfs;
 
 /// How long the contents are valid: a compiler that frees code may later put other functions at the same addresses.
 const GOOD: Duration = Duration::from_millis(100);
@@ -92,7 +93,7 @@ impl PerfMap {
 
     fn open(&mut self, pid: u32) -> Option<(File, Metadata)> {
         // the user of a process is known while the process exists; a file that was trusted once remains trusted
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = fs::read_to_string(procfs::file(pid, "status")).unwrap_or_default();
         // its effective user: /proc/PID belongs to root if a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
         let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
@@ -163,7 +164,7 @@ pub(super) fn of_status<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 fn of_namespace(pid: u32, status: &str) -> Option<PathBuf> {
     let inner = of_status(status, "NSpid:")?.split_whitespace().last()?;
-    Some(PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner}.map")))
+    Some(procfs::within(pid, Path::new(&format!("/tmp/perf-{inner}.map"))))
 }
 
 /// /tmp is writable by everyone: only a file of the process's user, root or our user is trusted (as in perf), and no

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::input;
+use crate::system::machine::procfs;
 
 /// Device and inode of a file; none if there is no file at the path.
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -32,7 +33,7 @@ pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
 /// Opens a mapped file by its path if that still leads to the file, or else by the mapping itself, which needs CAP_SYS_ADMIN
 /// or CAP_CHECKPOINT_RESTORE and a living process.
 pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
-    let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
+    let by_mapping = || procfs::mapped(pid, line.start, line.end);
     input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
 }
 

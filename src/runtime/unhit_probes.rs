@@ -10,6 +10,7 @@ use super::maps;
 use crate::codegen::artifact::{AttachSite, Manifest};
 use crate::diag::plural;
 use crate::probes::{Attach, syscall};
+use crate::system::machine::procfs;
 use crate::system::{Function, TargetInfo, kernel::noreturn};
 
 /// Notes about the attach points whose sites were never hit. `failed` sites were not attached.
@@ -92,12 +93,12 @@ fn who_maps(path: &Path, only: Option<u32>) -> Users {
     let Ok(meta) = fs::metadata(path) else { return users };
     let pids: Vec<u32> = match only {
         Some(pid) => vec![pid],
-        None => fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect(),
+        None => procfs::all().collect(),
     };
     let gone = format!("{} (deleted)", path.display());
     for pid in pids {
         // `start-end perms offset major:minor inode  path`
-        let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { continue };
+        let Ok(maps) = fs::read_to_string(procfs::file(pid, "maps")) else { continue };
         let of = |line: &&str| line.split(' ').nth(4).and_then(|inode| inode.parse().ok()) == Some(meta.ino());
         let runs = |line: &&str| line.split(' ').nth(1).is_some_and(|perms| perms.contains('x'));
         let same_name = |line: &str| path.file_name().is_some_and(|name| line.ends_with(&*name.to_string_lossy()));

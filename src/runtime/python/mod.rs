@@ -24,6 +24,7 @@ use super::poll::{eventfd, readable, wait, wake};
 use super::proc_maps::Line;
 use crate::codegen::artifact::{OF_NAMESPACE, Process};
 use crate::system::binary::python::{self, Python};
+use crate::system::machine::procfs;
 
 pub(super) use codes::{frame, is_code, keep};
 
@@ -112,18 +113,15 @@ struct Finder {
 
 impl Finder {
     fn search_all(&mut self) {
-        let Ok(entries) = fs::read_dir("/proc") else { return };
-        for pid in entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
-            self.search(pid);
-        }
+        procfs::all().for_each(|pid| self.search(pid));
     }
 
     fn search(&mut self, pid: u32) {
-        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return };
+        let Ok(maps) = fs::read(procfs::file(pid, "maps")) else { return };
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
             if let Some((path, _)) = line.file().filter(|(path, _)| python::is_likely(path)) {
-                let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
-                self.found(pid, line.start, line.offset, &path, &[by_mapping, within(pid, &path)]);
+                let by_mapping = procfs::mapped(pid, line.start, line.end);
+                self.found(pid, line.start, line.offset, &path, &[by_mapping, procfs::within(pid, &path)]);
             }
         }
     }
@@ -131,7 +129,7 @@ impl Finder {
     /// A process has mapped part of a file.
     fn mapped(&mut self, pid: u32, start: u64, offset: u64, path: &Path) {
         if python::is_likely(path) {
-            self.found(pid, start, offset, path, &[within(pid, path)]);
+            self.found(pid, start, offset, path, &[procfs::within(pid, path)]);
         }
     }
 
@@ -161,13 +159,6 @@ impl Files {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         files.entry(key).or_insert_with(|| python::of_file(way, name).map(Arc::new)).clone()
     }
-}
-
-/// A path as a process sees it, whatever its root is.
-fn within(pid: u32, path: &Path) -> PathBuf {
-    let mut full = PathBuf::from(format!("/proc/{pid}/root"));
-    full.extend(path.components().filter(|c| *c != std::path::Component::RootDir));
-    full
 }
 
 #[allow(unsafe_code)] // bpf(2)

@@ -37,6 +37,7 @@ use crate::system::binary::dynamic_loader::needed;
 use crate::system::binary::interpreters;
 use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
+use crate::system::machine::procfs;
 use kernel::Maps;
 use mapped_files_cache::MappedFilesCache;
 use table_allocator::TableAllocator;
@@ -221,9 +222,9 @@ impl Unwinder {
     /// Makes the tables of the files that a process, the target, has mapped.
     pub fn preload_process(&self, pid: u32) {
         *of(&self.target) = Some(Target::new(pid, None));
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
-            of(&self.state).preload(&mapping(pid, line.start, line.end));
+            of(&self.state).preload(&procfs::mapped(pid, line.start, line.end));
         }
     }
 
@@ -360,8 +361,8 @@ impl State {
         });
         for miss in &misses {
             let pid = (miss.ids >> 32) as u32;
-            let mapping = mapping(pid, miss.start, miss.end);
-            let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let mapping = procfs::mapped(pid, miss.start, miss.end);
+            let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
             let line = maps.split(|b| *b == b'\n').filter_map(Line::parse).find(|line| (line.start..line.end).contains(&miss.addr));
             let name = line.and_then(|line| Some(line.file()?.0));
             self.load(miss.file, pid, &mapping, name.as_deref());
@@ -386,9 +387,8 @@ impl State {
             if seen.len() > SEEN {
                 seen.clear();
             }
-            let within = || Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(&path));
-            let by_mapping = mapping(pid, start, start.saturating_add(len));
-            self.next.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { within() }));
+            let by_mapping = procfs::mapped(pid, start, start.saturating_add(len));
+            self.next.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { procfs::within(pid, &path) }));
         }
     }
 
@@ -416,7 +416,7 @@ impl State {
         if let Some(known) = self.files.get(&key) {
             return Some(*known);
         }
-        let by_name = name.map(|name| Path::new(&format!("/proc/{pid}/root")).join(name.strip_prefix("/").unwrap_or(name)));
+        let by_name = name.map(|name| procfs::within(pid, name));
         let is_it = |path: &&Path| input::open_regular(path).is_ok_and(|(_, meta)| meta.ino() == key.ino && meta.len() == key.size);
         let at = [Some(mapping), by_name.as_deref()].into_iter().flatten().find(is_it)?.to_owned();
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
@@ -444,18 +444,13 @@ impl State {
     }
 }
 
-fn mapping(pid: u32, start: u64, end: u64) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-}
-
 /// The files that processes have mapped as code, each once; those that most processes have mapped come last.
 fn mapped_files() -> Vec<PathBuf> {
     let mut found: HashMap<(Vec<u8>, u64), (usize, PathBuf)> = HashMap::new();
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for pid in names {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    for pid in procfs::all() {
+        let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable && line.file().is_some()) {
-            let mapping = || mapping(pid, line.start, line.end);
+            let mapping = || procfs::mapped(pid, line.start, line.end);
             found.entry((line.path.as_bytes().to_vec(), line.inode)).or_insert_with(|| (0, mapping())).0 += 1;
         }
     }

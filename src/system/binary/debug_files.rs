@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use object::{Object, ObjectSection};
 
 use crate::system::binary::file::map;
+use crate::system::machine::procfs;
 
 /// The directories that debuggers search by default, in the syntax of `--debuginfo`.
 const USUAL: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
@@ -125,15 +126,10 @@ pub(in crate::system) fn by_id(id: &[u8]) -> Option<PathBuf> {
 
 /// Splits a path that goes through `/proc/PID/root` into this root and the directory within it, without the leading slash.
 fn within_root(path: &Path) -> (Option<PathBuf>, PathBuf) {
-    let parts: Vec<_> = path.iter().collect();
-    let folder = |of: &Path| of.parent().map(Path::to_owned).unwrap_or_default();
-    match parts.as_slice() {
-        [slash, proc, _, root, ..] if *slash == "/" && *proc == "proc" && *root == "root" => {
-            let root: PathBuf = parts.iter().take(4).collect();
-            let inside = path.strip_prefix(&root).map(Path::to_owned).unwrap_or_default();
-            (Some(root), folder(&inside))
-        }
-        _ => (None, folder(path.strip_prefix("/").unwrap_or(path))),
+    let folder = |of: &Path| of.strip_prefix("/").unwrap_or(of).parent().map(Path::to_owned).unwrap_or_default();
+    match procfs::through_root(path) {
+        Some((root, inside)) => (Some(root), folder(&inside)),
+        None => (None, folder(path)),
     }
 }
 

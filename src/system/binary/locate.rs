@@ -15,7 +15,7 @@ use crate::system::{
     Missing,
     binary::ldcache,
     binary::root::{Root, ended, has_ended, missing},
-    machine::{glob, rights},
+    machine::{glob, procfs, rights},
 };
 
 /// A file to which a name in a probe refers.
@@ -55,7 +55,7 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>
     }
     let root = Root::of(pid)?;
     if let Some(pid) =
-        pid.filter(|pid| fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied))
+        pid.filter(|pid| fs::read_link(procfs::file(*pid, "root")).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied))
     {
         return Err(hidden(pid));
     }
@@ -115,7 +115,7 @@ fn hidden(pid: u32) -> Missing {
 /// Returns the program of a process, as a path that can be opened here. If no path leads to it (it was deleted, or it is in a
 /// mount namespace that is not visible), the path is the kernel's link.
 fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
-    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let link = procfs::file(pid, "exe");
     let target = fs::read_link(&link).map_err(|why| {
         if why.kind() == ErrorKind::PermissionDenied {
             return hidden(pid);
@@ -210,7 +210,7 @@ fn version(file: &Path) -> Vec<u64> {
 /// Returns the files that a process has mapped as executable, by address, without duplicates. `maps` has paths as seen from
 /// here if possible, else (in another mount namespace) as seen by the process; the inode distinguishes the two.
 fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.split(|b| *b == b'\n') {
         // address perms offset dev inode path

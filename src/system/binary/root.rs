@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use crate::input;
 use crate::system::Missing;
 use crate::system::binary::locate::BinaryFile;
+use crate::system::machine::procfs;
 
 /// The file system as seen by a process: `prefix` is empty for rbt itself, else `/proc/PID/root`.
 #[derive(Debug, Default)]
@@ -21,17 +21,17 @@ pub(in crate::system) struct Root {
 impl Root {
     pub(super) fn of(pid: Option<u32>) -> Result<Self, Missing> {
         let Some(id) = pid else { return Ok(Self::default()) };
-        if !Path::new(&format!("/proc/{id}")).exists() {
+        if !procfs::of(id).exists() {
             return Err(missing(format!("process {id} does not exist"), "check the pid: it may have exited"));
         }
         if has_ended(id) {
             return Err(ended(id));
         }
-        let prefix = PathBuf::from(format!("/proc/{id}/root"));
+        let prefix = procfs::file(id, "root");
         // If the mount namespace and the root are the same, plain paths are easier to read.
         let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-        let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/mnt")).ok();
-        let ours = namespace(&id.to_string()) == namespace("self") && inode(&prefix) == inode(Path::new("/"));
+        let namespace = |process: &Path| fs::read_link(process.join("ns/mnt")).ok();
+        let ours = namespace(&procfs::of(id)) == namespace(Path::new("/proc/self")) && inode(&prefix) == inode(Path::new("/"));
         Ok(Self { prefix: if ours { PathBuf::new() } else { prefix }, pid })
     }
 
@@ -42,7 +42,7 @@ impl Root {
             return real(path);
         }
         if self.prefix.as_os_str().is_empty() {
-            return match through_root(path) {
+            return match procfs::through_root(path) {
                 Some((prefix, within)) => Self { prefix, pid: None }.find(&within),
                 None => real(path),
             };
@@ -128,15 +128,6 @@ fn real(path: &Path) -> Option<PathBuf> {
     real.or_else(|| std::path::absolute(path).ok())
 }
 
-/// Splits a path through `/proc/PID/root` into this root and the path within it.
-fn through_root(path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let mut parts = path.components();
-    let prefix: PathBuf = parts.by_ref().take(4).collect();
-    let name = |n: usize| prefix.components().nth(n).map(|c| c.as_os_str().to_owned());
-    let through = prefix.starts_with("/proc") && name(3)? == "root" && name(2)?.as_bytes().iter().all(u8::is_ascii_digit);
-    through.then(|| (prefix, Path::new("/").join(parts.as_path())))
-}
-
 fn components(path: &Path) -> std::vec::IntoIter<OsString> {
     let parts: Vec<OsString> = path
         .components()
@@ -151,7 +142,7 @@ fn components(path: &Path) -> std::vec::IntoIter<OsString> {
 
 /// Is the process a zombie, which no longer has a root?
 pub(super) fn has_ended(pid: u32) -> bool {
-    fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::NotFound)
+    fs::read_link(procfs::file(pid, "root")).is_err_and(|why| why.kind() == ErrorKind::NotFound)
 }
 
 /// The error for a process that has ended.

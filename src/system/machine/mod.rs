@@ -8,6 +8,7 @@ pub mod glob;
 pub mod live;
 pub mod operands;
 pub mod perf;
+pub mod procfs;
 pub mod programs;
 pub mod rights;
 pub mod users;
