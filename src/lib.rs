@@ -84,7 +84,7 @@
 //!   padding. Programs do not wake user space for each record: see `emit/ring.rs`. A separate thread moves records
 //!   from the ring buffer to memory, in order (`runtime/collect.rs`), so that a slow one does not cause the loss of others.
 //! - Counters for each probe and CPU show what was sent, lost, missed, refused and truncated (`emit/probe_counters.rs`); totals are their
-//!   sums. Failures are counted by place (`emit/problem.rs`) and use no space in the ring buffer.
+//!   sums. Failures are counted by place, and only some of them use space in the ring buffer (`emit/problem.rs`).
 //! - The end of a run waits until no program is running (`runtime/grace_period.rs`), so that counters, records and output agree.
 //! - Two of rbt's own programs maintain a map of the followed processes (`emit/follow.rs`), in which the script's programs look up
 //!   the current one.

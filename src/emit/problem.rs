@@ -1,12 +1,13 @@
 //! Failures that must not be silent. Programs count them in place, and send each as a record, so that it is reported among the
-//! output of the same moment. A failure that finds the ring buffer half full is only counted, so frequent failures do not
-//! displace the script's own records.
+//! output of the same moment. Records of frequent failures would displace those of the script: each place sends a bounded
+//! number per second and CPU, and none while more than a small part of the ring buffer is in use. Further failures are only
+//! counted.
 
 use std::mem::offset_of;
 
-use inkwell::values::IntValue;
+use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FAILURES_SECTION, Failures, Start};
+use super::shared::{FAILURE_PERIOD_SHIFT, FAILURES_SECTION, Failures, MAX_FAILURE_RECORDS, Start};
 use super::{Builder, Cmp, Helper};
 use crate::diag::Span;
 use crate::types::Int;
@@ -100,9 +101,32 @@ impl<'c> Builder<'_, 'c> {
                         let more = e.add(now, one);
                         e.store(at, offset_of!(Failures, count) as u32, 8, more);
                     }
-                    e.send_failure(problem, returned);
+                    e.limited(at, |e| e.send_failure(problem, returned));
                 });
             });
+        });
+    }
+
+    /// Does something at most [`MAX_FAILURE_RECORDS`] times per period. A program that interrupts another at this place may
+    /// make it a few more.
+    fn limited(&mut self, failures: PointerValue<'c>, send: impl FnOnce(&mut Self)) {
+        const WORD: Int = Int { bytes: 8, signed: false };
+        let (period, sent) = (offset_of!(Failures, period) as u32, offset_of!(Failures, sent) as u32);
+        let now = self.call(Helper::KtimeGetNs, &[]);
+        let now = self.shr(now, self.int(FAILURE_PERIOD_SHIFT.into()), false);
+        let last = self.load(failures, period, WORD);
+        let new = self.cmp(Cmp::Ne, now, last);
+        self.if_(new, |e| {
+            e.store(failures, period, 8, now);
+            let zero = e.int(0);
+            e.store(failures, sent, 8, zero);
+        });
+        let before = self.load(failures, sent, WORD);
+        let few = self.cmp(Cmp::Ult, before, self.int(MAX_FAILURE_RECORDS));
+        self.if_(few, |e| {
+            let after = e.add(before, e.int(1));
+            e.store(failures, sent, 8, after);
+            send(e);
         });
     }
 }

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::shared::{FAILURE_RECORD, Failure, Origin, RING, State};
+use super::shared::{FAILURE_RECORD, FAILURE_ROOM_SHIFT, Failure, Origin, RING, State};
 use super::{Builder, Cmp, Helper, MapDef, MapKind, Operand, Repr};
 use crate::types::{Int, Type};
 
@@ -206,7 +206,7 @@ impl<'c> Builder<'_, 'c> {
         self.or(event, self.shl(units, self.int(32)))
     }
 
-    /// Writes a record of a failure, unless the ring is half full: the other half is for the script's own records.
+    /// Writes a record of a failure, unless a small part of the ring is in use: the rest is for the script's own records.
     pub(super) fn send_failure(&mut self, problem: IntValue<'c>, returned: IntValue<'c>) {
         let head = self.int(FAILURE_RECORD.into());
         let head = self.stamped(head);
@@ -216,8 +216,8 @@ impl<'c> Builder<'_, 'c> {
         };
         let used = query(self, AVAIL_DATA);
         let size = query(self, RING_SIZE);
-        let half = self.shr(size, self.int(1), false);
-        let room = self.cmp(Cmp::Ult, used, half);
+        let part = self.shr(size, self.int(FAILURE_ROOM_SHIFT.into()), false);
+        let room = self.cmp(Cmp::Ult, used, part);
         self.if_(room, |e| {
             let (ring, n, flags) = (e.ring(), e.int(size_of::<Failure>() as u64), e.int(0));
             let rec = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);

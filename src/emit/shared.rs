@@ -247,7 +247,20 @@ pub struct Failures {
     pub count: u64,
     /// The helper's return value in the last one; 0 if it is not a failure of a helper.
     pub returned: i64,
+    /// The period in which the last record was sent: the kernel's clock in units of 2^[`FAILURE_PERIOD_SHIFT`] ns.
+    pub period: u64,
+    /// How many records were sent in this period.
+    pub sent: u64,
 }
+
+/// log2 of the nanoseconds in which a place sends at most [`MAX_FAILURE_RECORDS`] on one CPU: 1.07 s.
+pub const FAILURE_PERIOD_SHIFT: u32 = 30;
+
+/// See [`FAILURE_PERIOD_SHIFT`].
+pub const MAX_FAILURE_RECORDS: u64 = 1000;
+
+/// log2 of the part of the ring buffer beyond which a failure is not sent.
+pub const FAILURE_ROOM_SHIFT: u32 = 4;
 
 /// Shared with the running programs; mapped into this process.
 #[repr(C)]

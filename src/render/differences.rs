@@ -66,8 +66,9 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
         "runtime errors",
-        "While the ring buffer is more than half full, failures such as a division by zero are counted but not printed, so that they \
-         do not displace the script's own events, and their total is printed at the end. bpftrace loses events instead.",
+        "rbt prints at most 1,000 failures such as a division by zero per second, place and CPU, and none while more than a \
+         sixteenth of the ring buffer is in use, so that they do not displace the script's own events. It counts the others, and \
+         prints the total at the end. bpftrace loses events instead.",
     ),
     (
         "print and clear, print and zero",

@@ -118,7 +118,8 @@ impl Shared {
                 (&raw const (*failures).count, &raw const (*failures).returned)
             };
             let count = unsafe { AtomicU64::from_ptr(count.cast_mut()) }.load(Ordering::Acquire);
-            Failures { count, returned: unsafe { AtomicI64::from_ptr(returned.cast_mut()) }.load(Ordering::Relaxed) }
+            let returned = unsafe { AtomicI64::from_ptr(returned.cast_mut()) }.load(Ordering::Relaxed);
+            Failures { count, returned, ..Failures::default() }
         };
         ours.map(load).collect()
     }
