@@ -317,6 +317,9 @@ pub struct Pos {
     /// The line of its end, and the column after it; 0: unknown.
     #[serde(default)]
     pub end: (u32, u32),
+    /// The use of the macro that it is in, if it is in one.
+    #[serde(default)]
+    pub expanded_from: Option<Box<Pos>>,
 }
 
 /// A map, read for display: entries in the order of reading, because the renderer sorts.

@@ -80,7 +80,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             };
             self.e.end_run(status);
         }
-        let (pos, line) = place(self.cx.sources, &self.cx.lines, call.span);
+        let (mut pos, line) = place(self.cx.sources, &self.cx.lines, call.span);
+        pos.expanded_from = call.expanded_from.map(|at| Box::new(place(self.cx.sources, &self.cx.lines, at).0));
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let builtin = call.row.name.into();
         let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };

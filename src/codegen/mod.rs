@@ -348,7 +348,7 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
         (Some(s), Some(lines)) => {
             let (line, col) = lines.line_col(s, span.start);
             let end = lines.line_col(s, span.end);
-            (Pos { file: s.name.clone(), line, col, end }, lines.line(s, line).to_string())
+            (Pos { file: s.name.clone(), line, col, end, expanded_from: None }, lines.line(s, line).to_string())
         }
         _ => (Pos::default(), String::new()),
     }

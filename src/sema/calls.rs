@@ -145,7 +145,8 @@ impl BodyChecker<'_> {
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => poison(span),
             Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
-                let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
+                let expanded_from = self.frame.own_usages().next().map(|(_, at)| *at);
+                let call = Call { row, args: given.args, ty: ty.clone(), consts, span, expanded_from };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
             Lower::Aggregate(_) | Lower::Source(_) => poison(span),
@@ -343,7 +344,7 @@ impl BodyChecker<'_> {
         }
         let given = self.arguments(row, args, span)?;
         let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
-        let call = Call { row, args: given.args, ty: Type::Void, consts, span };
+        let call = Call { row, args: given.args, ty: Type::Void, consts, span, expanded_from: None };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
 }

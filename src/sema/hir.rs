@@ -280,6 +280,8 @@ pub struct Call {
     pub consts: Vec<i64>,
     /// Its place.
     pub span: Span,
+    /// The use of the script's macro that it is in.
+    pub expanded_from: Option<Span>,
 }
 
 /// An argument of a call.
