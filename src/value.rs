@@ -204,7 +204,7 @@ pub struct HeatMap {
 
 /// The kind of a [`MapView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapKind {
+pub enum MapViewKind {
     /// Numbers and other values.
     Map,
     /// Statistics.
@@ -219,7 +219,7 @@ pub enum MapKind {
     HeatMap,
 }
 
-impl MapKind {
+impl MapViewKind {
     /// The name: `type` in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -328,7 +328,7 @@ pub struct MapView {
     /// With its `@`.
     pub name: String,
     /// Its kind.
-    pub kind: MapKind,
+    pub kind: MapViewKind,
     /// Are the numbers made of values of the script, as by `sum()`? Otherwise they may be counts of events.
     pub measures: bool,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].

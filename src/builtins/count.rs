@@ -6,7 +6,7 @@ use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::state::{self, AggregateState};
 use crate::types::{Agg, Int, Type};
-use crate::value::{MapKind, Stats, Value};
+use crate::value::{MapViewKind, Stats, Value};
 
 const U64: Int = Int { bytes: 8, signed: false };
 const N: &[Param] = &[Param::new("n", Accepts::Int)];
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |_, slots| AggregateState { count: Some(total(slots, 0)), ..AggregateState::default() },
                 load: |_, of| Ok(vec![of.count_word()?]),
             },
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: false,
             more: Monotonicity::Raises,
             read: Some(&ADDED),
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { sum: signed(agg, total(slots, 0)).number(), ..AggregateState::default() },
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
             },
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: true,
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { min: best(agg, slots, false), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.min, false),
             },
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: true,
             more: Monotonicity::Lowers,
             read: Some(&KernelRead {
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 save: |agg, slots| AggregateState { max: best(agg, slots, true), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.max, true),
             },
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: true,
             more: Monotonicity::Raises,
             read: Some(&KernelRead {
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             saved: &SAVED_STATS,
-            kind: MapKind::Stats,
+            kind: MapViewKind::Stats,
             measures: true,
             more: Monotonicity::Either,
             read: Some(&KernelRead {
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             saved: &SAVED_STATS,
-            kind: MapKind::Stats,
+            kind: MapViewKind::Stats,
             measures: false,
             more: Monotonicity::Either,
             read: None,
@@ -264,7 +264,7 @@ fn rank(signed: bool, largest: bool) -> u64 {
     if largest { sign } else { !sign }
 }
 
-pub(super) fn beats(signed: bool, largest: bool) -> Cmp {
+pub(super) fn extreme_cmp(signed: bool, largest: bool) -> Cmp {
     match (signed, largest) {
         (true, true) => Cmp::Sgt,
         (true, false) => Cmp::Slt,
@@ -278,7 +278,7 @@ fn pick<'c>(e: &mut Builder<'_, 'c>, [value, set]: [Operand<'c>; 2], slot: &Oper
     let (ranked, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
     let here = e.xor(ranked, e.int(rank(is_signed(&slot.ty), largest)));
     let (value, set) = (e.scalar(&value), e.scalar(&set));
-    let better = e.cmp(beats(is_signed(&slot.ty), largest), here, value);
+    let better = e.cmp(extreme_cmp(is_signed(&slot.ty), largest), here, value);
     let first = e.cmp(Cmp::Eq, set, e.int(0));
     let take = e.and(e.or(better, first), here_set);
     [Operand::u64(e.select(take, here, value)), Operand::u64(e.or(set, here_set))]

@@ -15,7 +15,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
 use crate::state::AggregateState;
 use crate::types::{Agg, Int};
-use crate::value::{HeatMap, MapKind, Scale, Value};
+use crate::value::{HeatMap, MapViewKind, Scale, Value};
 
 const U64: Int = Int { bytes: 8, signed: false };
 const SECOND: i64 = 1_000_000_000;
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             save: |agg, slots| AggregateState { columns: Some(columns(agg, slots)), ..AggregateState::default() },
             load,
         },
-        kind: MapKind::HeatMap,
+        kind: MapViewKind::HeatMap,
         measures: false,
         more: Monotonicity::Either,
         read: None,

@@ -6,7 +6,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::state::AggregateState;
 use crate::types::Agg;
-use crate::value::{Hist, MapKind, Scale, Value};
+use crate::value::{Hist, MapViewKind, Scale, Value};
 
 /// Maximum number of inner buckets of a linear histogram.
 const MOST_BUCKETS: i64 = 1000;
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let k = agg.params.first().map_or(0, |k| *k as u8);
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
             },
-            kind: MapKind::Hist,
+            kind: MapViewKind::Hist,
             measures: false,
             more: Monotonicity::Either,
             read: None,
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
             },
-            kind: MapKind::Hist,
+            kind: MapViewKind::Hist,
             measures: false,
             more: Monotonicity::Either,
             read: None,

@@ -50,7 +50,7 @@ use crate::settings::{Invocation, Settings};
 use crate::state::AggregateState;
 use crate::system::TargetInfo;
 use crate::types::{Agg, Deferred, Type};
-use crate::value::{MapKind, Pos, Value};
+use crate::value::{MapViewKind, Pos, Value};
 
 /// Index of a map in the script's list of maps.
 pub type MapId = usize;
@@ -539,7 +539,7 @@ pub struct Aggregate {
     /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
     /// The kind of such a map.
-    pub kind: MapKind,
+    pub kind: MapViewKind,
     /// Is its number made of the values of its argument? Otherwise it is a number of events.
     pub measures: bool,
     /// The effect of missed calls on the displayed number.

@@ -9,7 +9,7 @@ use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing, StateCode
 use crate::emit::{Builder, Cmp, IntValue, PointerValue};
 use crate::state::{self, AggregateState};
 use crate::types::{Agg, Int};
-use crate::value::{MapKind, Percentiles, Stats, Value};
+use crate::value::{MapViewKind, Percentiles, Stats, Value};
 
 /// Buckets per power of two: 2^K.
 const K: u64 = 4;
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         saved: &StateCodec { adds: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
-        kind: MapKind::Percentiles,
+        kind: MapViewKind::Percentiles,
         measures: false,
         more: Monotonicity::Either,
         read: None,

@@ -1,10 +1,12 @@
 //! Frames of Python code in stacks: alone (`pystack`), or among native frames (`ustack`).
 
-use super::stacks::Incomplete;
 use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::host::Host;
 use crate::types::Deferred;
 use crate::value::Frame;
+
+/// What is wrong with stacks: a verb for one, the verb for several, and the rest of the sentence.
+pub(super) type Incomplete = (&'static str, &'static str, &'static str);
 
 /// The ID of a stack of Python frames only. A code object has the same ID in all processes, and so has a stack.
 pub(super) const STACK: &str = "pystack";

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::count::{beats, has_sign, literal, number, pointer, row};
+use super::count::{extreme_cmp, has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
 use crate::state::{self, AggregateState, Interval};
 use crate::types::{Agg, Int};
-use crate::value::{MapKind, Series, Stats, Value};
+use crate::value::{MapViewKind, Series, Stats, Value};
 
 /// How an interval's values become one: the last of them, or a function of all.
 const HOW: &[&str] = &["last", "avg", "max", "min", "sum"];
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         saved: &StateCodec { adds: false, size, save, load },
-        kind: MapKind::Series,
+        kind: MapViewKind::Series,
         measures: false,
         more: Monotonicity::Either,
         read: None,
@@ -112,7 +112,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     });
     if how == MIN || how == MAX {
         let now = e.load(at, 8, U64);
-        let better = e.cmp(beats(agg.signed, how == MAX), v, now);
+        let better = e.cmp(extreme_cmp(agg.signed, how == MAX), v, now);
         e.if_(better, |e| e.store(at, 8, 8, v));
     } else {
         e.atomic_add(e.offset(at, 8), v);

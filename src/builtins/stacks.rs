@@ -1,6 +1,6 @@
 //! Call stacks: the kernel hashes them and stores each once, and user space resolves symbols when it prints them.
 
-use super::python_frames::{self, frame_of_word, is_frame};
+use super::python_frames::{self, Incomplete, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::{Diagnostic, plural};
 use crate::emit::shared::Start;
@@ -450,9 +450,6 @@ pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValu
     e.and(id, e.int(DEPTH))
 }
 
-/// What is wrong with stacks: a verb for one, the verb for several, and the rest of the sentence.
-pub(super) type Incomplete = (&'static str, &'static str, &'static str);
-
 /// The reasons why a stack was cut: the number, the text in place of the missing frames, whether the last frame's file
 /// adds information, and the message about such stacks at the end.
 const REASONS: &[(u64, &str, bool, Incomplete)] = &[
@@ -470,7 +467,7 @@ const REASONS: &[(u64, &str, bool, Incomplete)] = &[
 ];
 
 /// The text in place of missing frames.
-fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
+fn cut_reason(reason: u64, frames: usize, file: Option<&str>) -> String {
     match (REASONS.iter().find(|(number, ..)| *number == reason), file) {
         (Some((_, text, true, _)), Some(file)) => format!("[{text}: {file}]"),
         (Some((_, text, ..)), _) => format!("[{text}]"),
@@ -520,7 +517,7 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
         frames.retain(|frame| !frame.inlined); // a line for each address
     }
     if let Some(reason) = cut {
-        let text = why_cut(reason, addrs.len(), frames.last().and_then(|frame| frame.module.as_deref()));
+        let text = cut_reason(reason, addrs.len(), frames.last().and_then(|frame| frame.module.as_deref()));
         frames.push(Arc::new(Frame { symbol: Some(text), ..Frame::default() }));
     }
     Stack { mode, kernel, frames }

@@ -6,7 +6,7 @@ use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
-use crate::system::binary::string_layouts::{self, TextPlace};
+use crate::system::binary::string_layouts::{self, StringLayout};
 use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -124,7 +124,7 @@ fn keep_place(f: &CallInfo) -> bool {
 
 /// The address and the length of such a struct's text, at the location that [`keep_place`] found.
 fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
-    let place = TextPlace::from_numbers(&u.consts)?;
+    let place = StringLayout::from_numbers(&u.consts)?;
     let (addr, length) = match (data.repr, &data.ty) {
         (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, place.data, U64), e.load(ptr, place.length, U64)),
         _ => {

@@ -6,7 +6,7 @@ use super::*;
 use crate::host::Reader;
 use crate::output::{Output, ProblemKind};
 use crate::settings::Settings;
-use crate::value::{Frame, MapKind, MapView};
+use crate::value::{Frame, MapView, MapViewKind};
 
 #[derive(Default)]
 struct Notes {
@@ -43,7 +43,7 @@ impl Host for Notes {
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         Ok(MapView {
             name: format!("@{map}"),
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: false,
             keyed: true,
             set: true,

@@ -5,7 +5,7 @@
 
 use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Sharing, StateCodec};
 use crate::types::Agg;
-use crate::value::{MapKind, Value};
+use crate::value::{MapViewKind, Value};
 
 /// The user-space half of a row.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct AggregateSide {
     /// How it is saved, for adding it to that of other machines.
     pub saved: &'static StateCodec,
     /// The `type` of such a map in JSON.
-    pub kind: MapKind,
+    pub kind: MapViewKind,
     /// Is its number made of the values of its argument?
     pub measures: bool,
     /// The effect of missed calls on the displayed number.

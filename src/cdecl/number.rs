@@ -238,7 +238,7 @@ impl Parser<'_> {
                 }
                 match self.sys.and_then(|s| s.enumerator(text)) {
                     Some((e, value)) => Ok(Number::new(value.into(), e.int)),
-                    None => self.blame(1, format!("`{text}` is not a constant")),
+                    None => self.fail_at(1, format!("`{text}` is not a constant")),
                 }
             }
         }

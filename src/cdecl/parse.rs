@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports a fault at the token `back` before the next one.
-    pub fn blame<T>(&mut self, back: usize, message: String) -> Result<T, String> {
+    pub fn fail_at<T>(&mut self, back: usize, message: String) -> Result<T, String> {
         self.blamed = self.at.checked_sub(back);
         Err(message)
     }

@@ -162,18 +162,18 @@ impl Parser<'_> {
             let named = (from..end).find(|i| self.tokens.get(*i).is_some_and(|t| Some(t.sym) == name)).unwrap_or(from);
             let back = self.at - named;
             if self.types.shape(&ty).is_none() {
-                return self.blame(back, format!("the size of `{shown}` is unknown"));
+                return self.fail_at(back, format!("the size of `{shown}` is unknown"));
             }
             let width = match width {
                 None => None,
                 Some(w) => {
                     let Some(int) = self.types.int(&ty) else {
-                        return self.blame(back, format!("`{shown}` is a bit-field but not an integer"));
+                        return self.fail_at(back, format!("`{shown}` is a bit-field but not an integer"));
                     };
                     let most = if ty == Ty::Bool { 1 } else { u64::from(int.bytes) * 8 };
                     let width = u64::try_from(w).ok().filter(|w| *w <= most && (*w > 0 || name.is_none()));
                     if width.is_none() {
-                        return self.blame(back, format!("`{shown}` cannot have {w} bits"));
+                        return self.fail_at(back, format!("`{shown}` cannot have {w} bits"));
                     }
                     width
                 }

@@ -121,7 +121,7 @@ impl<'c> Gen<'_, 'c> {
 
     /// Performs the jump that a chunk's result requests.
     fn act(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
-        let ways = ways(stmts);
+        let ways = flow_exits(stmts);
         if !ways.any() {
             return;
         }
@@ -196,7 +196,7 @@ impl FlowExits {
 }
 
 /// Overestimating the exits is harmless.
-fn ways(stmts: &[Stmt]) -> FlowExits {
+fn flow_exits(stmts: &[Stmt]) -> FlowExits {
     let mut w = FlowExits { returns: false, breaks: false, continues: false };
     hir::visit(stmts, &mut |n| match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,

@@ -238,7 +238,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
         let number = FIRST_NUMBERS + 8 * self.body.depth.min(DEEPEST - 1);
         let name = self.loop_name();
-        let at = self.lent();
+        let at = self.loop_context();
         self.e.store(at, number, 8, first);
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
@@ -248,7 +248,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let times = self.e.select(beyond, most, times);
         let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
-                let at = g.lent();
+                let at = g.loop_context();
                 let first = g.e.load(at, number, I64);
                 let i = g.e.add(first, *i);
                 let home = g.home(var);
@@ -286,7 +286,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// [`MOST_TURNS`], at any nesting depth, which is reported.
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
-        let at = self.lent();
+        let at = self.loop_context();
         let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, _| {
             let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
             let counter = g.e.scratch_at(iterations);
@@ -335,7 +335,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `for $kv : @map`
     fn each(&mut self, var: hir::VarId, map: MapId, body: &[Stmt]) {
         let name = self.loop_name();
-        let at = self.lent();
+        let at = self.loop_context();
         let callback = self.loop_function(&name, &[false; 4], true, |g, params| {
             g.home_element(var, map, params);
             g.block(body);
@@ -384,7 +384,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// The data lent to the loops, as addressed from here.
-    fn lent(&self) -> PointerValue<'c> {
+    fn loop_context(&self) -> PointerValue<'c> {
         match &self.body.loops {
             Some(l) => l.at,
             None => crate::bug!("loops were counted"),
@@ -401,14 +401,14 @@ impl<'a, 'c> Gen<'a, 'c> {
         checks: bool,
         body: impl FnOnce(&mut Self, &[BasicValue<'c>]),
     ) -> PointerValue<'c> {
-        let outside = self.lent();
+        let outside = self.loop_context();
         self.e.save_program_state(outside);
         let (builder, params) = self.e.begin_callback(name, numbers);
         let builder = self.emit_into(builder, |g, around| {
             if let (Some(BasicValue::PointerValue(at)), Some(l)) = (params.last(), &mut g.body.loops) {
                 l.at = *at;
             }
-            let at = g.lent();
+            let at = g.loop_context();
             g.e.restore_program_state(around, at);
             g.body.depth += 1;
             if checks {
@@ -447,7 +447,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A `return` in the loop's body also leaves the enclosing code.
     fn after_loop(&mut self) {
-        let at = self.lent();
+        let at = self.loop_context();
         let returned = self.e.load(at, RETURNED, I64);
         let value = self.e.load(at, RETURN_VALUE, I64);
         let branch = self.e.begin_if(returned);

@@ -135,7 +135,7 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
         seen.splice(at * subjects.len()..at * subjects.len(), of_baseline);
     }
     if run.asked.baseline.is_none() {
-        other_way(run, subjects, kernels, &mut seen);
+        passing_alternative(run, subjects, kernels, &mut seen);
     }
     let mut seen: Vec<Option<ScriptCheck>> = seen.into_iter().map(Some).collect();
     let mut outcomes = Vec::with_capacity(seen.len());
@@ -152,7 +152,7 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
 
 /// If a script fails on the default baseline kernel, the baseline and the other kernels on which it fails are compared
 /// with the first kernel on which it passes, or which at least has something that is missing elsewhere.
-fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [ScriptCheck]) {
+fn passing_alternative(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [ScriptCheck]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
     for (i, subject) in subjects.iter().enumerate() {

@@ -27,7 +27,7 @@ use crate::syntax::ast;
 use crate::system::machine::live::Live;
 use crate::system::portability::questions::{Record, Recorder};
 use crate::system::portability::requirements::Part;
-use crate::system::portability::varied::{Machine, Varied};
+use crate::system::portability::varied::{Machine, VariedTarget};
 use crate::system::snapshot::Snapshot;
 use crate::system::{Feature, TargetInfo};
 use crate::tools::Header;
@@ -141,7 +141,7 @@ fn compile_to_fit(
     variants: &mut Vec<Variant>,
     fixed: &mut FixedParts,
 ) -> Result<Checked, String> {
-    let target = Varied::without(snapshot, BTreeSet::new(), machine);
+    let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
     let recorder = Recorder::new(&target);
     let made = silent(front, tree, without)(&recorder);
@@ -207,7 +207,7 @@ fn compiled(
     machine: Machine,
     fixed: &mut FixedParts,
 ) -> Result<(Checked, Variant), Failure> {
-    let target = &Varied::without(sys, BTreeSet::new(), machine);
+    let target = &VariedTarget::without(sys, BTreeSet::new(), machine);
     let mut without = Vec::new();
     loop {
         let recorder = Recorder::new(target);
@@ -233,7 +233,7 @@ fn compiled(
 
 /// Compiles for another kind of kernel; none if the script does not run there.
 fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
-    let target = Varied::without(sys, kind.lacks.clone(), machine);
+    let target = VariedTarget::without(sys, kind.lacks.clone(), machine);
     let recorder = Recorder::new(&target);
     let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
     let asked = recorder.portable().ok()?;

@@ -95,7 +95,7 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
             let status = not_run(&failure, !budget.checked.is_empty());
             if !budget.checked.is_empty() {
                 let why = if failure.message.is_empty() { "the script could not be run" } else { failure.message.as_str() };
-                let outcomes = budget.checked.iter().map(|e| expect::could_not(e, why)).collect();
+                let outcomes = budget.checked.iter().map(|e| expect::run_failed(e, why)).collect();
                 budget.report(run, began, outcomes)?;
             }
             Err(Failure::reported(status))
@@ -252,7 +252,7 @@ impl Budget {
         }
         let judge = |e: &Expectation| match &last {
             Some(last) => expect::judge(e, last),
-            None => expect::could_not(e, "the reader of the output has closed it"),
+            None => expect::run_failed(e, "the reader of the output has closed it"),
         };
         let mut outcomes: Vec<Outcome> = self.checked.iter().map(judge).collect();
         if let Some(child) = self.child.get().filter(|c| c.status() != 0) {

@@ -12,7 +12,7 @@ use crate::codegen::artifact::Artifact;
 use crate::system::portability::questions::Record;
 use crate::system::portability::relocations::{Relocation, Sample, derive, same_shape};
 use crate::system::portability::requirements::{Change, Part, RecordedAnswer, Requirements};
-use crate::system::portability::varied::{Variation, Varied};
+use crate::system::portability::varied::{Variation, VariedTarget};
 use crate::system::{Feature, TargetInfo};
 
 /// The number of compilations to find relocations, and to check them.
@@ -114,7 +114,7 @@ fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
 
 impl TrialCompiler<'_> {
     fn compiled(&self, by: &Variation) -> Option<Artifact> {
-        (self.compile)(&Varied::new(self.sys, &self.asked, by))
+        (self.compile)(&VariedTarget::new(self.sys, &self.asked, by))
     }
 
     /// Offsets and sizes.

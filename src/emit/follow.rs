@@ -34,7 +34,7 @@ impl<'c> CodegenCx<'c> {
         let (parent, child) = (e.load_ctx(0, U64), e.load_ctx(8, U64));
         let parent = e.member(parent, of.tgid);
         let followed = e.is_followed(parent);
-        let followed = e.or_first(followed);
+        let followed = e.or_initially_followed(followed);
         e.if_(followed, |e| {
             let child = e.member(child, of.tgid);
             // A new thread has the ID of its process.
@@ -103,7 +103,7 @@ impl<'c> Builder<'_, 'c> {
         self.once("followed", |e| {
             let tgid = e.tgid();
             let followed = e.is_followed(tgid);
-            e.or_first(followed)
+            e.or_initially_followed(followed)
         })
     }
 
@@ -123,7 +123,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Also true for the first followed processes. In a PID namespace, only their numbers in that namespace are known.
-    fn or_first(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
+    fn or_initially_followed(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
         let Some(id) = self.id_of_there() else { return followed };
         // LLVM would merge the pointers of two lookups whose results are combined.
         self.choose(followed, |e| e.int(1), |e| e.is_followed(id))

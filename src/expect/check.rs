@@ -183,7 +183,7 @@ impl Checker<'_> {
         let whole = self.text(span);
         if map.key.is_some() && key.is_none() {
             let message = format!("{} has keys, but this expression has none", map.name);
-            let help = if let Some(name) = suited(of.shape).first() {
+            let help = if let Some(name) = functions_for(of.shape).first() {
                 format!("`{whole}[…]` is one element, and `{name}({whole})` covers all")
             } else {
                 format!("`{whole}[…]` is one element")
@@ -195,7 +195,7 @@ impl Checker<'_> {
         }
         let message = format!("{} holds {}, which is not a single value", map.name, contents(map));
         let diagnostic = Diagnostic::error("type-mismatch", span, message);
-        let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
+        let suited: Vec<String> = functions_for(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
         Err(match suited.split_last() {
             None => diagnostic.help("store a number in the script"),
             Some((only, [])) => diagnostic.help(format!("use {only}")),
@@ -229,7 +229,7 @@ impl Checker<'_> {
         };
         let (map, of) = self.of(first.span, map_name, key.as_deref())?;
         if !(function.serves)(of.shape) {
-            return Err(unsuited(function, map, first.span));
+            return Err(wrong_function(function, map, first.span));
         }
         let keyed = matches!(function.takes, ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys);
         if keyed && (map.key.is_none() || of.key.is_some()) {
@@ -364,15 +364,15 @@ fn fits(n: i128, int: crate::types::Int) -> bool {
 }
 
 /// The functions that apply to a map's values.
-fn suited(shape: Shape) -> Vec<&'static str> {
+fn functions_for(shape: Shape) -> Vec<&'static str> {
     let takes = |f: &&Function| matches!(f.takes, ParamKind::Map) && (f.serves)(shape);
     FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()
 }
 
-fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
+fn wrong_function(function: &Function, map: &Map, span: Span) -> Diagnostic {
     let diagnostic =
         Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, contents(map)));
-    match suited(Shape::of(&map.value)).as_slice() {
+    match functions_for(Shape::of(&map.value)).as_slice() {
         [] => diagnostic.help("store a number in the script"),
         names => diagnostic.help(format!("such a map has {}", names.join(", "))),
     }

@@ -49,7 +49,7 @@ pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
             findings.find_unmet(root, lossy, &mut blamed);
             let help = lossy.then(|| format!("at least: {}", lost.join("; ")));
             outcome.findings.push(find("not-met", blamed.join("; "), help));
-            outcome.facts.extend(findings.culprits(root));
+            outcome.facts.extend(findings.greatest_elements(root));
         }
         Ok(None) if !lossy => {
             let mut blamed = Vec::new();
@@ -84,7 +84,7 @@ pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
 }
 
 /// The outcome of an expectation whose run could not take place, and why.
-pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
+pub fn run_failed(expectation: &Expectation, why: &str) -> Outcome {
     Outcome {
         subject: expectation.text.clone(),
         against: String::new(),
@@ -236,7 +236,7 @@ impl Findings<'_> {
     }
 
     /// The greatest elements of the maps that an expectation uses as a whole.
-    fn culprits(&self, root: &Expr) -> Vec<(String, String)> {
+    fn greatest_elements(&self, root: &Expr) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         for of in maps(root).into_iter().filter(|of| of.key.is_none()) {
             let Some(view) = self.last.maps.iter().find(|v| v.name == of.map && v.keyed) else { continue };

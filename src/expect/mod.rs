@@ -23,7 +23,7 @@ mod value;
 
 pub use check::{check, names};
 pub use functions::{FUNCTIONS, Function};
-pub use judge::{could_not, judge};
+pub use judge::{judge, run_failed};
 
 use crate::diag::Span;
 use crate::syntax::ast::BinOp;

@@ -6,7 +6,7 @@ use crate::output::FinalResults;
 use crate::sema::hir::Map;
 use crate::syntax;
 use crate::types::{Agg, Int};
-use crate::value::{Counts, Hist, MapKind, MapView, Percentiles, Scale, ShowOptions, Stats};
+use crate::value::{Counts, Hist, MapView, MapViewKind, Percentiles, Scale, ShowOptions, Stats};
 use crate::verdict::{Outcome, State};
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn maps() -> (Vec<Map>, FinalResults) {
     let view = |(m, entries): (Map, Vec<(Value, Value)>)| {
         let view = MapView {
             name: m.name.clone(),
-            kind: MapKind::Map,
+            kind: MapViewKind::Map,
             measures: false,
             keyed: m.key.is_some(),
             set: true,

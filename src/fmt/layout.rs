@@ -223,7 +223,7 @@ impl<'s> Printer<'s> {
         if !self.tails.is_empty() && !passes(text) {
             self.newline();
         }
-        if !self.fresh && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.fuses(text)) {
+        if !self.fresh && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.joins_previous(text)) {
             self.push(" ");
         }
         self.space = false;
@@ -231,7 +231,7 @@ impl<'s> Printer<'s> {
     }
 
     /// Would the text and the text before it read as one word?
-    fn fuses(&self, text: &str) -> bool {
+    fn joins_previous(&self, text: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '@' | '#');
         match (self.out.chars().next_back(), text.chars().next()) {
             (Some(a), Some(b)) if word(a) && word(b) => true,

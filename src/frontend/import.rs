@@ -86,7 +86,7 @@ impl Importer<'_> {
         let shown = path.display();
         if real.is_dir() {
             self.seen.insert(real);
-            only_ours(path).map_err(|(why, help)| fault(why).help(help))?;
+            require_safe_permissions(path).map_err(|(why, help)| fault(why).help(help))?;
             let entries = std::fs::read_dir(path).map_err(|e| fault(reason(&e)))?;
             let mut files: Vec<PathBuf> =
                 entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| kind(p).is_some() && p.is_file()).collect();
@@ -98,7 +98,7 @@ impl Importer<'_> {
                 .help("names of rbt scripts end in .bt and those of C headers in .h; a directory imports all of its files")
         })?;
         for place in [Some(path), real.parent()].into_iter().flatten() {
-            only_ours(place).map_err(|(why, help)| fault(why).help(help))?;
+            require_safe_permissions(place).map_err(|(why, help)| fault(why).help(help))?;
         }
         let header = format!("#include \"{}\"", real.display());
         self.seen.insert(real);
@@ -189,7 +189,7 @@ fn kind(path: &Path) -> Option<Kind> {
 }
 
 /// Rejects a world-writable file: why, and the remedy.
-fn only_ours(path: &Path) -> Result<(), (String, String)> {
+fn require_safe_permissions(path: &Path) -> Result<(), (String, String)> {
     let meta =
         std::fs::metadata(if path.as_os_str().is_empty() { Path::new(".") } else { path }).map_err(|e| (reason(&e), String::new()))?;
     if meta.mode() & WORLD_WRITABLE == 0 {

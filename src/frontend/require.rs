@@ -4,7 +4,7 @@ use crate::cli::Run;
 use crate::failure::Failure;
 pub(crate) use crate::launch::require_privileges;
 use crate::settings::CgroupFilter;
-use crate::system::machine::{cgroup, procfs};
+use crate::system::machine::{cgroup, container, procfs};
 
 pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
     // A thread that is not a process has a directory too, but is not listed: its Tgid differs.
@@ -24,7 +24,7 @@ pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
 pub(crate) fn require_cgroup(run: &Run) -> Result<Option<CgroupFilter>, Failure> {
     let found = match (&run.cgroup, &run.container) {
         (Some(path), _) => cgroup::find(path),
-        (None, Some(name)) => cgroup::container(name),
+        (None, Some(name)) => container::find(name),
         (None, None) => return Ok(None),
     };
     match found {

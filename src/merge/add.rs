@@ -9,7 +9,7 @@ use crate::render::TextFormatter;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, State};
 use crate::types::Type;
-use crate::value::{Counts, MapKind, MapView, ShowOptions, Value};
+use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
 
 /// Maximum size in bytes of the displayed values of a map.
 const MOST: u64 = 4 << 30;
@@ -305,7 +305,7 @@ impl Total {
             Ok::<_, String>((entry.key.clone(), value))
         };
         let entries = self.entries.values().map(shown).collect::<Result<Vec<_>, _>>()?;
-        let (kind, measures) = row.map_or((MapKind::Map, false), |(_, row)| (row.kind, row.measures));
+        let (kind, measures) = row.map_or((MapViewKind::Map, false), |(_, row)| (row.kind, row.measures));
         Ok(MapView { name: name.clone(), kind, measures, keyed: key.is_some(), set: *set, entries, show })
     }
 }

@@ -303,10 +303,10 @@ fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
     Some(all)
 }
 
-type Of = (&'static str, &'static str, fn(&Counts) -> u64);
+type CounterColumn = (&'static str, &'static str, fn(&Counts) -> u64);
 
 /// Losses by probe.
-const LOSSES: &[Of] = &[
+const LOSSES: &[CounterColumn] = &[
     ("rbt_sent_events", "Events for the reader, those that were lost included.", |c| c.sent),
     ("rbt_lost_events", "Events that found no space in the ring buffer.", |c| c.dropped),
     ("rbt_missed_runs", "Runs that did not happen, because a probe was running on that CPU.", |c| c.missed),

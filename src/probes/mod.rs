@@ -32,7 +32,7 @@ use crate::settings::{Invocation, Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::instructions::InstructionBoundary;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Feature, Missing, NoLocation, TargetInfo};
+use crate::system::{ArgumentLocation, Feature, Missing, NoLocation, TargetInfo};
 use crate::types::{Field, Space, Type};
 pub(crate) use fentry::NO_TRAMPOLINES;
 pub(crate) use kprobe::NO_KPROBES;
@@ -118,7 +118,7 @@ pub enum FieldLocation {
     /// The n-th 64-bit argument of a raw tracepoint.
     RawArg(u32),
     /// An argument of a function in user space.
-    Argument(ArgumentPlace),
+    Argument(ArgumentLocation),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
     /// A BPF program cannot read it, or its location is unknown. It is listed with the reason.

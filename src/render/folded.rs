@@ -157,7 +157,7 @@ fn on_stderr(reader: Reader) -> Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{Frame, MapKind, ShowOptions, Stack, StackMode};
+    use crate::value::{Frame, MapViewKind, ShowOptions, Stack, StackMode};
 
     fn stack(kernel: bool, names: &[&str]) -> Value {
         let frame = |name: &&str| Frame { symbol: Some(name.to_string()), offset: 4, ..Frame::default() };
@@ -166,7 +166,7 @@ mod tests {
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
         let view =
-            MapView { name: "@".into(), kind: MapKind::Map, measures: false, keyed, set: true, entries, show: ShowOptions::default() };
+            MapView { name: "@".into(), kind: MapViewKind::Map, measures: false, keyed, set: true, entries, show: ShowOptions::default() };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

@@ -8,7 +8,7 @@ use crate::failure::strerror;
 use crate::host::Reader;
 use crate::output::{Limited, Output, ProblemKind, Step, TestEvent};
 use crate::timeline::{Phase, Span, Track};
-use crate::value::{Counts, Hist, MapKind, MapView, Value};
+use crate::value::{Counts, Hist, MapView, MapViewKind, Value};
 
 use super::integers::{decimal, signed};
 use super::order::{arrange, divide};
@@ -53,7 +53,7 @@ impl JsonRenderer {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
             // statistics are printed even if they are empty
-            Output::Map(view) if is_nothing(view) && view.kind != MapKind::Stats => {}
+            Output::Map(view) if is_nothing(view) && view.kind != MapViewKind::Stats => {}
             Output::Map(view) => record(view.kind.name(), to, |to| map(view, trailer, to)),
             // as in bpftrace, the result of a file or a command is not part of the output
             Output::Problem { kind: ProblemKind::Command, .. } => super::text::make(&self.options).render(output, rendered),

@@ -104,7 +104,7 @@ fn line(series: &Series, newest: i128, step: i128, shown: usize, utf8: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{MapKind, ShowOptions};
+    use crate::value::{MapViewKind, ShowOptions};
 
     const STYLE: Style = Style { trailer: b"..", tight: false, visible: true };
     const SECOND: i128 = 1_000_000_000;
@@ -117,7 +117,7 @@ mod tests {
         let entries = entries.iter().map(|(k, of)| (Value::Text((*k).into()), Value::Series(series(of)))).collect();
         let view = MapView {
             name: "@t".into(),
-            kind: MapKind::Series,
+            kind: MapViewKind::Series,
             measures: true,
             keyed: true,
             set: true,

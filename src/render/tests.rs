@@ -1,7 +1,7 @@
 //! Renders records in both formats and compares the results with sections of the language's documentation.
 
 use crate::output::{Output, ProblemKind};
-use crate::value::{Counts, Frame, Hist, MapKind, MapView, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value};
+use crate::value::{Counts, Frame, Hist, MapView, MapViewKind, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value};
 use std::sync::Arc;
 
 use super::{FORMATS, RenderOptions, Rendered, find};
@@ -40,7 +40,7 @@ fn s(text: &str) -> Value {
     Value::Str { bytes: text.into(), cut: false }
 }
 
-fn map(name: &str, kind: MapKind, entries: Vec<(Value, Value)>) -> MapView {
+fn map(name: &str, kind: MapViewKind, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
     MapView { name: name.into(), kind, measures: false, keyed, set: true, entries, show: ShowOptions::default() }
 }
@@ -197,12 +197,12 @@ fn stacks_of_each_mode() {
 fn stacks_in_keys() {
     let st = || stack(StackMode::Bpftrace, false, vec![frame(1, "outer_fn", 21), frame(2, "main", 8)]);
     shows(
-        Output::Map(map("@", MapKind::Map, vec![(st(), Value::Uint(12))])),
+        Output::Map(map("@", MapViewKind::Map, vec![(st(), Value::Uint(12))])),
         "@[\n        outer_fn+21\n        main+8\n]: 12\n",
         "{\"type\": \"map\", \"data\": {\"@\": {\"\\nouter_fn+21\\nmain+8\\n\": 12}}}\n",
     );
     shows(
-        Output::Map(map("@", MapKind::Map, vec![(Value::Tuple(vec![st(), s("sh")]), Value::Uint(1))])),
+        Output::Map(map("@", MapViewKind::Map, vec![(Value::Tuple(vec![st(), s("sh")]), Value::Uint(1))])),
         "@[\n        outer_fn+21\n        main+8\n, sh]: 1\n",
         "{\"type\": \"map\", \"data\": {\"@\": {\"\\nouter_fn+21\\nmain+8\\n,sh\": 1}}}\n",
     );
@@ -210,14 +210,18 @@ fn stacks_in_keys() {
 
 #[test]
 fn scalar_maps() {
-    shows(Output::Map(map("@", MapKind::Map, vec![(Value::None, Value::Int(1))])), "@: 1\n", "{\"type\": \"map\", \"data\": {\"@\": 1}}\n");
     shows(
-        Output::Map(map("@s", MapKind::Stats, vec![(Value::None, Value::Stats(stats(0, 0)))])),
+        Output::Map(map("@", MapViewKind::Map, vec![(Value::None, Value::Int(1))])),
+        "@: 1\n",
+        "{\"type\": \"map\", \"data\": {\"@\": 1}}\n",
+    );
+    shows(
+        Output::Map(map("@s", MapViewKind::Stats, vec![(Value::None, Value::Stats(stats(0, 0)))])),
         "@s: { .count = 0, .average = 0, .total = 0 }\n",
         "{\"type\": \"stats\", \"data\": {\"@s\": {\"count\": 0, \"average\": 0, \"total\": 0}}}\n",
     );
     shows(
-        Output::Map(map("@a", MapKind::Stats, vec![(Value::None, Value::Avg(stats(2, 9)))])),
+        Output::Map(map("@a", MapViewKind::Stats, vec![(Value::None, Value::Avg(stats(2, 9)))])),
         "@a: 4\n",
         "{\"type\": \"stats\", \"data\": {\"@a\": 4}}\n",
     );
@@ -229,7 +233,7 @@ fn keys() {
     shows(
         Output::Map(map(
             "@m",
-            MapKind::Map,
+            MapViewKind::Map,
             vec![(Value::Tuple(vec![Value::Int(7), s("sh")]), Value::Int(1)), (Value::Tuple(vec![Value::Int(1), pair]), Value::Int(4))],
         )),
         "@m[7, sh]: 1\n@m[1, (2, 3)]: 4\n",
@@ -237,13 +241,13 @@ fn keys() {
     );
     // Spaces and parentheses in a string stay.
     shows(
-        Output::Map(map("@", MapKind::Map, vec![(s("(a b)"), Value::Int(1))])),
+        Output::Map(map("@", MapViewKind::Map, vec![(s("(a b)"), Value::Int(1))])),
         "@[(a b)]: 1\n",
         "{\"type\": \"map\", \"data\": {\"@\": {\"(a b)\": 1}}}\n",
     );
     let record = Value::Record(vec![("a".into(), Value::Int(1)), ("b".into(), s("x y"))]);
     shows(
-        Output::Map(map("@", MapKind::Map, vec![(record, Value::Int(1))])),
+        Output::Map(map("@", MapViewKind::Map, vec![(record, Value::Int(1))])),
         "@[{ .a = 1, .b = x y }]: 1\n",
         "{\"type\": \"map\", \"data\": {\"@\": {\"{.a=1,.b=x y}\": 1}}}\n",
     );
@@ -251,7 +255,7 @@ fn keys() {
 
 #[test]
 fn empty_keyed_map_says_nothing() {
-    shows(Output::Map(map("@", MapKind::Map, vec![])), "", "");
+    shows(Output::Map(map("@", MapViewKind::Map, vec![])), "", "");
 }
 
 /// The keys of a map in the displayed order.
@@ -262,30 +266,30 @@ fn order(view: &MapView) -> Vec<String> {
 
 #[test]
 fn order_by_number() {
-    let view = map("@", MapKind::Map, [("a", 3), ("b", -7), ("c", 1)].map(|(k, v)| (s(k), Value::Int(v))).into());
+    let view = map("@", MapViewKind::Map, [("a", 3), ("b", -7), ("c", 1)].map(|(k, v)| (s(k), Value::Int(v))).into());
     assert_eq!(order(&view), ["b", "c", "a"]);
-    let view = map("@", MapKind::Map, [("b", 1), ("c", u64::MAX), ("a", 1)].map(|(k, v)| (s(k), Value::Uint(v))).into());
+    let view = map("@", MapViewKind::Map, [("b", 1), ("c", u64::MAX), ("a", 1)].map(|(k, v)| (s(k), Value::Uint(v))).into());
     assert_eq!(order(&view), ["a", "b", "c"]);
 }
 
 #[test]
 fn order_by_average_and_samples() {
-    let view = map("@", MapKind::Stats, vec![(s("a"), Value::Stats(stats(1, 9))), (s("b"), Value::Stats(stats(100, 100)))]);
+    let view = map("@", MapViewKind::Stats, vec![(s("a"), Value::Stats(stats(1, 9))), (s("b"), Value::Stats(stats(100, 100)))]);
     assert_eq!(order(&view), ["b", "a"]);
-    let view = map("@", MapKind::Stats, vec![(s("a"), Value::Avg(stats(1, 9))), (s("b"), Value::Avg(stats(1, -9)))]);
+    let view = map("@", MapViewKind::Stats, vec![(s("a"), Value::Avg(stats(1, 9))), (s("b"), Value::Avg(stats(1, -9)))]);
     assert_eq!(order(&view), ["b", "a"]);
-    let view = map("@", MapKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]))), (s("b"), Value::Hist(log2(0, &[900])))]);
+    let view = map("@", MapViewKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]))), (s("b"), Value::Hist(log2(0, &[900])))]);
     assert_eq!(order(&view), ["b", "a"]);
 }
 
 #[test]
 fn order_by_key() {
-    let view = map("@", MapKind::Map, [10, -2, 9].map(|k| (Value::Int(k), s("x"))).into());
+    let view = map("@", MapViewKind::Map, [10, -2, 9].map(|k| (Value::Int(k), s("x"))).into());
     assert_eq!(order(&view), ["-2", "9", "10"]);
-    let view = map("@", MapKind::Map, ["b", "ab", "B", "a"].map(|k| (s(k), s("x"))).into());
+    let view = map("@", MapViewKind::Map, ["b", "ab", "B", "a"].map(|k| (s(k), s("x"))).into());
     assert_eq!(order(&view), ["B", "a", "ab", "b"]);
     let key = |a: i64, b: &str| (Value::Tuple(vec![Value::Int(a), s(b)]), s("x"));
-    assert_eq!(order(&map("@", MapKind::Map, vec![key(2, "a"), key(1, "z"), key(1, "b")])), ["1, b", "1, z", "2, a"]);
+    assert_eq!(order(&map("@", MapViewKind::Map, vec![key(2, "a"), key(1, "z"), key(1, "b")])), ["1, b", "1, z", "2, a"]);
 }
 
 #[test]
@@ -293,23 +297,25 @@ fn top_and_div() {
     let entries: Vec<_> = [("a", 1500), ("b", -2500), ("c", 3999)].map(|(k, v)| (s(k), Value::Int(v))).into();
     let view = MapView {
         show: ShowOptions { top: Some(2), div: Some(1000), ..ShowOptions::default() },
-        ..map("@", MapKind::Map, entries.clone())
+        ..map("@", MapViewKind::Map, entries.clone())
     };
     shows(Output::Map(view), "@[a]: 1\n@[c]: 3\n", "{\"type\": \"map\", \"data\": {\"@\": {\"a\": 1, \"c\": 3}}}\n");
     let view = MapView {
         show: ShowOptions { top: Some(0), div: Some(1000), ..ShowOptions::default() },
-        ..map("@", MapKind::Map, entries.clone())
+        ..map("@", MapViewKind::Map, entries.clone())
     };
     assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
-    let view = MapView { show: ShowOptions { top: Some(9), div: Some(0), ..ShowOptions::default() }, ..map("@", MapKind::Map, entries) };
+    let view =
+        MapView { show: ShowOptions { top: Some(9), div: Some(0), ..ShowOptions::default() }, ..map("@", MapViewKind::Map, entries) };
     assert_eq!(order(&view), ["b", "a", "c"]);
     // Statistics are not divided; averages are.
     let both = vec![(s("a"), Value::Stats(stats(2, 40))), (s("b"), Value::Stats(stats(2, 60)))];
-    let view = MapView { show: ShowOptions { top: Some(1), div: Some(10), ..ShowOptions::default() }, ..map("@", MapKind::Stats, both) };
+    let view =
+        MapView { show: ShowOptions { top: Some(1), div: Some(10), ..ShowOptions::default() }, ..map("@", MapViewKind::Stats, both) };
     assert_eq!(order(&view), ["b"]);
     let view = MapView {
         show: ShowOptions { div: Some(10), ..ShowOptions::default() },
-        ..map("@", MapKind::Stats, vec![(Value::None, Value::Avg(stats(2, 90)))])
+        ..map("@", MapViewKind::Stats, vec![(Value::None, Value::Avg(stats(2, 90)))])
     };
     shows(Output::Map(view), "@: 4\n", "{\"type\": \"stats\", \"data\": {\"@\": 4}}\n");
 }
@@ -318,7 +324,7 @@ fn top_and_div() {
 fn histogram() {
     let h = log2(0, &[2, 3, 5, 16, 17, 18, 31]);
     shows(
-        Output::Map(map("@lat", MapKind::Hist, vec![(Value::None, Value::Hist(h))])),
+        Output::Map(map("@lat", MapViewKind::Hist, vec![(Value::None, Value::Hist(h))])),
         "\
 @lat:
 [2, 4)                 2 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
@@ -336,7 +342,7 @@ fn histogram() {
 fn linear_histogram() {
     let h = linear(10, 30, 10, &[5, 11, 12, 19, 30]);
     shows(
-        Output::Map(map("@lin", MapKind::Hist, vec![(s("a"), Value::Hist(h))])),
+        Output::Map(map("@lin", MapViewKind::Hist, vec![(s("a"), Value::Hist(h))])),
         "\
 @lin[a]:
 (..., 10)              1 |@@@@@@@@@@@@@@@@@                                   |
@@ -355,7 +361,7 @@ fn several_histograms() {
     let entries = vec![(s("b"), Value::Hist(log2(0, &[1, 1]))), (s("a"), Value::Hist(log2(0, &[0])))];
     let bar = "@".repeat(52);
     shows(
-        Output::Map(map("@", MapKind::Hist, entries)),
+        Output::Map(map("@", MapViewKind::Hist, entries)),
         &format!("@[a]:\n[0]                    1 |{bar}|\n\n@[b]:\n[1]                    2 |{bar}|\n\n"),
         "{\"type\": \"hist\", \"data\": {\"@\": {\"a\": [{\"min\": 0, \"max\": 0, \"count\": 1}], \
          \"b\": [{\"min\": 1, \"max\": 1, \"count\": 2}]}}}\n",
@@ -365,7 +371,7 @@ fn several_histograms() {
 #[test]
 fn emptied_histogram() {
     shows(
-        Output::Map(map("@", MapKind::Hist, vec![(Value::None, Value::Hist(log2(0, &[])))])),
+        Output::Map(map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(log2(0, &[])))])),
         "@:\n\n",
         "{\"type\": \"hist\", \"data\": {\"@\": []}}\n",
     );
@@ -422,7 +428,7 @@ fn histogram_counts_divide() {
     let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
     let view = MapView {
         show: ShowOptions { div: Some(5), ..ShowOptions::default() },
-        ..map("@", MapKind::Hist, vec![(Value::None, Value::Hist(h))])
+        ..map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(h))])
     };
     let (full, half) = ("@".repeat(52), "@".repeat(26));
     shows(
@@ -551,7 +557,7 @@ fn a_terminal_gets_no_control_characters_of_values() {
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
     let map = Output::Map(MapView {
         name: "@".into(),
-        kind: MapKind::Map,
+        kind: MapViewKind::Map,
         measures: false,
         keyed: true,
         set: true,
@@ -596,7 +602,7 @@ fn compared_stacks_of_the_same_names_are_summed() {
     let of = |addr| stack(StackMode::Bpftrace, true, vec![frame(addr, "inner", addr), frame(9, "outer", 9)]);
     let entry = |addr, n| (of(addr), Value::Uint(n));
     let (old, new) = (vec![entry(1, 2), entry(2, 3), entry(3, 4)], vec![entry(4, 10), entry(5, 20)]);
-    let outputs = [Output::Map(map("@new", MapKind::Map, new)), Output::Map(map("@old", MapKind::Map, old))];
+    let outputs = [Output::Map(map("@new", MapViewKind::Map, new)), Output::Map(map("@old", MapViewKind::Map, old))];
     let options = RenderOptions { base: Some(Arc::new(super::Base::Map("@old".into()))), ..RenderOptions::default() };
     let document = |format: &str, times: usize| {
         let mut renderer = (find(format).unwrap().make)(&options);

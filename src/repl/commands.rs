@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entries::{self, Running};
-use super::printer::plainly;
+use super::printer::write_stdout;
 use super::scan::tag;
 use super::shapes::{is_type, printed, shape};
 use super::{Next, PATIENCE, Prompt, interrupts, top};
@@ -353,7 +353,7 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         prompt.say("there are no maps\n");
         return Ok(Next::Go);
     }
-    plainly(&prompt.evaluate(&statements)?);
+    write_stdout(&prompt.evaluate(&statements)?);
     Ok(Next::Go)
 }
 
@@ -364,7 +364,7 @@ fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         name => emptied(&prompt.map(name)?),
     };
     if !statements.is_empty() {
-        plainly(&prompt.evaluate(&statements)?);
+        write_stdout(&prompt.evaluate(&statements)?);
     }
     Ok(Next::Go)
 }
@@ -375,7 +375,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     }
     let (map, most) = map_and_top(prompt, text)?;
     if !prompt.person {
-        plainly(&prompt.evaluate(&printing(&map, most))?);
+        write_stdout(&prompt.evaluate(&printing(&map, most))?);
         return Ok(Next::Go);
     }
     let since = Instant::now();
@@ -562,7 +562,7 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     };
     let mut outputs = Outputs::only(Path::new(file), &options)?;
     let statements: String = maps.iter().map(|map| printing(map, None)).collect();
-    plainly(&prompt.render(&statements, &mut outputs)?);
+    write_stdout(&prompt.render(&statements, &mut outputs)?);
     let (omitted, why) = outputs.omitted();
     let written = maps.len().saturating_sub(omitted);
     if written == 0 {

@@ -370,7 +370,7 @@ impl Highlighter for Line {
         // the editor moves up as many rows as before the list was shown, so these rows may be overwritten
         if self.listed.take() {
             let rows = rows_above(line.get(..at).unwrap_or(line), terminal::size(std::io::stdout()).1);
-            super::printer::plainly("\n".repeat(rows).as_bytes());
+            super::printer::write_stdout("\n".repeat(rows).as_bytes());
         }
         if !self.world.run.color {
             return Cow::Borrowed(line);

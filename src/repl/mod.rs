@@ -37,7 +37,7 @@ use crate::terminal::screen::{Keys, readable};
 use crate::terminal::{self, paint};
 use entries::{NamedMaps, Running, SharedMap, Start};
 use line::Line;
-use printer::{Printer, plainly};
+use printer::{Printer, write_stdout};
 
 pub mod commands;
 mod entries;
@@ -135,7 +135,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
         }
         None => None,
     };
-    if person { in_person(world, file) } else { by_lines(world, file, false) }
+    if person { interactive(world, file) } else { by_lines(world, file, false) }
 }
 
 /// Options that need a single script: whether they are present, and their names.
@@ -153,7 +153,7 @@ fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
     ]
 }
 
-fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
+fn interactive(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -256,14 +256,14 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
     }
     while !interrupts::leaving() {
         if asks && text.is_empty() {
-            plainly(ASKS.as_bytes());
+            write_stdout(ASKS.as_bytes());
         }
         let line = match next_line(&mut input).map_err(cannot)? {
             Input::Line(line) => line,
             Input::End => break,
             Input::Interrupted if asks && !interrupts::leaving() => {
                 interrupts::forget();
-                plainly(b"\n");
+                write_stdout(b"\n");
                 if text.is_empty() && std::mem::replace(&mut interrupted, true) {
                     break;
                 }
@@ -391,7 +391,7 @@ impl Prompt {
     fn say(&self, text: &str) {
         let text = plain_lines(text);
         if self.world.run.is_text() {
-            plainly(text.as_bytes());
+            write_stdout(text.as_bytes());
         } else {
             warn(&text);
         }
@@ -469,7 +469,7 @@ impl Prompt {
             )?;
             self.keep(entry, &mut parts);
             self.printer.wait_until_idle(PATIENCE);
-            plainly(&self.value(entry, &out));
+            write_stdout(&self.value(entry, &out));
             return Ok(());
         }
         let label = paint(&format!("[{number}]"), terminal::NAME, world.run.color && io::stdout().is_terminal());

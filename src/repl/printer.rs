@@ -51,7 +51,7 @@ impl Printer {
                         above(text);
                         true
                     }
-                    _ => plainly(text.as_bytes()),
+                    _ => write_stdout(text.as_bytes()),
                 };
                 let mut queue = other.queue();
                 queue.busy = false;
@@ -136,7 +136,7 @@ impl Printer {
 }
 
 /// Prints to standard output. Returns false if its reader has gone.
-pub fn plainly(text: &[u8]) -> bool {
+pub fn write_stdout(text: &[u8]) -> bool {
     Stdout.write_all(text).is_ok()
 }
 

@@ -32,7 +32,7 @@ use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapKind, MapView, Pos, Value};
+use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, Value};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const ENOUGH: usize = 64 * 1024;
@@ -222,7 +222,7 @@ impl<'a> RunContext<'a> {
     }
 
     /// Reports events lost since the last report: at most every [`MAX_WAIT`], unless it is the `last` time.
-    pub(super) fn tell_lost(&mut self, last: bool) {
+    pub(super) fn report_lost_events(&mut self, last: bool) {
         if !last && self.counted_at.is_some_and(|at| at.elapsed() < MAX_WAIT) {
             return;
         }
@@ -303,7 +303,7 @@ impl<'a> RunContext<'a> {
 
     /// The end of the output: failures, the maps, then the losses of each probe.
     pub(super) fn close(&mut self, events: &mut Events) {
-        self.tell_lost(true);
+        self.report_lost_events(true);
         self.finish_problems();
         events.finish(self);
         let now = self.now();
@@ -335,7 +335,7 @@ impl<'a> RunContext<'a> {
                 match self.map(map) {
                     // a format may print empty statistics
                     Ok(view) if view.entries.is_empty() || !view.set => {
-                        if view.kind == MapKind::Stats {
+                        if view.kind == MapViewKind::Stats {
                             self.say(Output::Map(MapView { entries: Vec::new(), ..view }));
                         }
                     }

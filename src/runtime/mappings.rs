@@ -45,15 +45,15 @@ impl Object {
         if is_at(&self.path, self.inode, self.seen) {
             return Some(self.path.clone());
         }
-        self.held_path()
+        self.open_path()
     }
 
     /// The same as [`Object::reach`], for a file that grows.
     fn reach_changed(&self) -> Option<PathBuf> {
-        self.held_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
+        self.open_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
     }
 
-    fn held_path(&self) -> Option<PathBuf> {
+    fn open_path(&self) -> Option<PathBuf> {
         self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
 }

@@ -15,7 +15,7 @@ use crate::emit::IS_SET;
 use crate::host::Host;
 use crate::state;
 use crate::types::{Agg, Type};
-use crate::value::{MapKind, MapView, ShowOptions, Value};
+use crate::value::{MapView, MapViewKind, ShowOptions, Value};
 
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
@@ -23,7 +23,7 @@ type Entries = (Vec<u8>, Vec<u8>);
 /// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
     let (kind, measures) =
-        if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { (MapKind::Map, false) };
+        if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { (MapViewKind::Map, false) };
     Ok(MapView { name: map.name.clone(), kind, measures, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
 }
 

@@ -46,19 +46,19 @@ impl Remote {
         if let Some(flags) = *self.flags.lock().unwrap_or_else(PoisonError::into_inner) {
             flags.interrupt(true);
         }
-        self.rouse();
+        self.signal_wakeup();
     }
 
     /// Pauses its programs, or resumes them.
     pub fn pause(&self, paused: bool) {
         self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
-        self.rouse();
+        self.signal_wakeup();
     }
 
     /// Runs its SIGUSR1 probes, this many times.
     pub fn signal(&self, times: u32) {
         self.signals.fetch_add(times, Ordering::SeqCst);
-        self.rouse();
+        self.signal_wakeup();
     }
 
     /// See [`super::signals::Signals::interruptible`].
@@ -66,7 +66,7 @@ impl Remote {
         *self.flags.lock().unwrap_or_else(PoisonError::into_inner) = flags;
     }
 
-    fn rouse(&self) {
+    fn signal_wakeup(&self) {
         poll::wake(&self.wake);
     }
 

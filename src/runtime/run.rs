@@ -190,7 +190,7 @@ impl EventLoop<'_> {
         if let Some(meter) = &mut self.meter {
             meter.update(self.cx);
         }
-        context.tell_lost(false);
+        context.report_lost_events(false);
         if let Some(warning) = self.cgroup.warning(false) {
             context.warn(&warning);
         }

@@ -247,7 +247,7 @@ impl State {
         let dirs = &self.debug_dirs;
         self.several.entry(object.id).or_insert_with(|| {
             let functions =
-                object.reach().and_then(|path| quietly(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
+                object.reach().and_then(|path| catch_panic(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
             let mut first: HashMap<&str, u64> = HashMap::new();
             let known = functions.iter().filter_map(|f| Some((demangle::before_hash(&f.name)?, f.offset)));
             known.filter(|(name, offset)| *first.entry(name).or_insert(*offset) != *offset).map(|(name, _)| name.to_owned()).collect()
@@ -261,7 +261,7 @@ impl State {
         };
         let dirs = &self.debug_dirs;
         let separate = self.separate.entry(object.id).or_insert_with(|| {
-            let found = quietly(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
+            let found = catch_panic(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
             Some(DebugFile { path: found, segments: elf::segments(&path)? })
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
@@ -380,7 +380,7 @@ impl State {
                 .build()
         });
         let found = || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past)));
-        match quietly(found) {
+        match catch_panic(found) {
             Ok(found) => found.flatten(),
             Err(Panicked) => {
                 // A symbolizer that panicked cannot be trusted, not even to be dropped.
@@ -414,7 +414,7 @@ fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
 fn build_id(object: &Object) -> Option<String> {
     use std::fmt::Write as _;
     let path = object.reach()?;
-    let id = quietly(|| blazesym::helper::read_elf_build_id(&path).ok().flatten().map(|id| id.to_vec())).ok()??;
+    let id = catch_panic(|| blazesym::helper::read_elf_build_id(&path).ok().flatten().map(|id| id.to_vec())).ok()??;
     Some(id.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -456,7 +456,7 @@ thread_local! {
 }
 
 /// Makes a call that may panic on a malformed file, without a message on standard error.
-fn quietly<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
+fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = panic::take_hook();
@@ -676,11 +676,11 @@ mod tests {
     #[test]
     fn panics_are_answers() {
         assert!(
-            quietly(|| if black_box(true) {
+            catch_panic(|| if black_box(true) {
                 panic!("not seen")
             })
             .is_err()
         );
-        assert_eq!(quietly(|| 1).ok(), Some(1));
+        assert_eq!(catch_panic(|| 1).ok(), Some(1));
     }
 }

@@ -194,7 +194,7 @@ impl Throttle {
         self.debt = (self.debt + (share - budget) * ns).max(-budget * 1e9);
         let step = if share > budget && self.debt > 0.0 {
             self.calm = 0;
-            self.restrain(cx, links, budget, share)
+            self.reduce_cost(cx, links, budget, share)
         } else {
             self.calm += 1;
             let time = self.calm >= CALM && self.debt <= 0.0 && share < budget * 0.5;
@@ -242,7 +242,7 @@ impl Throttle {
     }
 
     /// Takes one step to lower the cost.
-    fn restrain(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
+    fn reduce_cost(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
         let room = budget - (share - group.share);
         let limited =

@@ -50,7 +50,7 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     }
     if let Some(path) = attach.binary() {
         let marker = matches!(attach, Attach::Usdt { .. });
-        return match who_maps(path, pid) {
+        return match users_of(path, pid) {
             Users { here: 0, replaced: Some(pid) } => format!("process {pid} runs an older version of this {}", path.display()),
             Users { here: 0, replaced: None } => match pid {
                 Some(pid) => format!("process {pid} does not have that file mapped now"),
@@ -88,7 +88,7 @@ struct Users {
     replaced: Option<u32>,
 }
 
-fn who_maps(path: &Path, only: Option<u32>) -> Users {
+fn users_of(path: &Path, only: Option<u32>) -> Users {
     let mut users = Users { here: 0, replaced: None };
     let Ok(meta) = fs::metadata(path) else { return users };
     let pids: Vec<u32> = match only {

@@ -56,12 +56,12 @@ pub struct Declared {
 pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
 
 /// The type with strings of at least this many bytes, and with 8-byte integers.
-fn roomy(ty: &Type, room: u32) -> Type {
+fn widened_type(ty: &Type, room: u32) -> Type {
     match ty {
         Type::Str(n) => Type::Str(*n.max(&room)),
         Type::Int(i) => Type::Int(Int { bytes: 8, ..*i }),
-        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| roomy(part, room)).collect()),
-        Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), roomy(&f.ty, room))).collect()),
+        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| widened_type(part, room)).collect()),
+        Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), widened_type(&f.ty, room))).collect()),
         Type::Void
         | Type::Bool
         | Type::Enum(_)
@@ -138,8 +138,8 @@ impl Maps {
     pub fn end_pass(&mut self) -> bool {
         if self.room > 0 {
             for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.given.contains_key(*name)) {
-                found.value.ty = roomy(&found.value.ty, self.room);
-                found.key.ty = roomy(&found.key.ty, self.room);
+                found.value.ty = widened_type(&found.value.ty, self.room);
+                found.key.ty = widened_type(&found.key.ty, self.room);
             }
         }
         let changed = self.known != self.next;

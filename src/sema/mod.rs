@@ -160,7 +160,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     }
     // a missing probe may be the one that assigns them
     diags.retain(|d| !incomplete || d.code != "undefined-map");
-    let diags = tidy(decisive(diags));
+    let diags = tidy(root_causes(diags));
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
 }
 
@@ -261,7 +261,7 @@ pub const DECISIVE: &[&str] = &["unknown-option", "bad-option", "assertion"];
 
 /// Keeps only decisive errors, if there are any, and each once: code that they exclude defines maps and variables that the
 /// rest then lacks.
-fn decisive(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
+fn root_causes(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
     if diags.iter().any(|d| DECISIVE.contains(&d.code)) {
         let mut said: Vec<(&str, String)> = Vec::new();
         diags.retain(|d| {

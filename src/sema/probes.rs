@@ -345,13 +345,13 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], invocation: &Invoca
             rest = after;
         }
         text.push_str(rest);
-        segments.extend(parted(&text, segment.span));
+        segments.extend(split_segments(&text, segment.span));
     }
     Some(AttachPoint { segments, ..point.clone() })
 }
 
 /// The parts of a text between colons; colons within quotes do not count.
-fn parted(text: &str, span: Span) -> Vec<Segment> {
+fn split_segments(text: &str, span: Span) -> Vec<Segment> {
     let mut parts = vec![Segment { text: String::new(), quoted: false, span }];
     let mut open = false;
     for c in text.chars() {

@@ -109,7 +109,7 @@ impl Reader {
             self.lower(steps);
             return zero(span);
         }
-        let tree = self.climb(&mut run, 0);
+        let tree = self.climb_precedence(&mut run, 0);
         self.lower(steps);
         if let Some(next) = run.peek() {
             let (place, text) = (self.span(next), head(next.as_str()));
@@ -118,14 +118,14 @@ impl Reader {
         tree
     }
 
-    fn climb(&mut self, run: &mut Run, least: u8) -> Expr {
+    fn climb_precedence(&mut self, run: &mut Run, least: u8) -> Expr {
         let mut left = self.unary(run);
         while let Some((op, level)) = run.peek().filter(|p| p.as_rule() == Rule::binary_op).and_then(|p| binary(p.as_str())) {
             if level < least {
                 break;
             }
             run.at += 1;
-            let right = self.climb(run, level + 1);
+            let right = self.climb_precedence(run, level + 1);
             let span = left.span.to(right.span);
             left = Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span };
         }

@@ -18,7 +18,7 @@ pub mod syscalls;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use binary::dwarf::{Argument, ArgumentPlace, Inlined, Line, NoLocation, Piece, Source};
+pub use binary::dwarf::{Argument, ArgumentLocation, Inlined, Line, NoLocation, Piece, Source};
 pub use binary::locate::BinaryFile;
 pub use binary::usdt::Marker;
 

@@ -11,7 +11,7 @@ use crate::render::utc;
 /// The report as a document.
 pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
-    for (id, against) in report.againsts().into_iter().enumerate() {
+    for (id, against) in report.kernel_names().into_iter().enumerate() {
         suite(&mut out, report, id, against, style);
     }
     out += "</testsuites>\n";

@@ -256,7 +256,7 @@ impl Report {
     }
 
     /// The kernels, in order.
-    pub fn againsts(&self) -> Vec<&str> {
+    pub fn kernel_names(&self) -> Vec<&str> {
         distinct(self.outcomes.iter().map(|o| o.against.as_str()))
     }
 
@@ -270,7 +270,7 @@ impl Report {
 
     /// Each finding once, by subject, in the order of the text.
     pub fn unique_findings(&self) -> Vec<UniqueFinding<'_>> {
-        let several = self.againsts().len() > 1;
+        let several = self.kernel_names().len() > 1;
         let mut all = Vec::new();
         for subject in self.subjects() {
             let mut of: Vec<UniqueFinding> = Vec::new();
@@ -305,7 +305,7 @@ impl Report {
         let count = |cell| self.outcomes.iter().filter(|o| self.cell(o) == cell).count();
         let parts: Vec<String> =
             words.iter().map(|(cell, word)| (count(*cell), word)).filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-        let (subjects, againsts) = (self.subjects().len(), self.againsts().len());
+        let (subjects, againsts) = (self.subjects().len(), self.kernel_names().len());
         let of = if againsts > 1 { format!(" ({subjects} × {againsts})") } else { String::new() };
         format!("{}: {}{of}", self.name, if parts.is_empty() { "nothing to check".into() } else { parts.join(", ") })
     }

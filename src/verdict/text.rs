@@ -9,7 +9,7 @@ use anstyle::Style;
 pub fn render(report: &Report, style: &super::Style) -> String {
     let mut out = String::new();
     table(&mut out, report, style);
-    whys(&mut out, report, style);
+    reasons(&mut out, report, style);
     for told in report.unique_findings().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
         finding(&mut out, told, style);
     }
@@ -40,7 +40,7 @@ fn table(out: &mut String, report: &Report, style: &super::Style) {
     if report.outcomes.len() < 2 {
         return;
     }
-    let againsts = report.againsts();
+    let againsts = report.kernel_names();
     let cell = |subject: &str, against: &str| {
         report.outcomes.iter().find(|o| o.subject == subject && o.against == against).map(|o| report.cell(o))
     };
@@ -80,7 +80,7 @@ fn table(out: &mut String, report: &Report, style: &super::Style) {
 }
 
 /// Why something was not checked; reasons that apply to an entire kernel appear once.
-fn whys(out: &mut String, report: &Report, style: &super::Style) {
+fn reasons(out: &mut String, report: &Report, style: &super::Style) {
     let mut told: Vec<&str> = Vec::new();
     for outcome in &report.outcomes {
         if report.all_unknown(&outcome.against) {
@@ -103,7 +103,7 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &super::Styl
         State::Unknown(why) => ("not checked:", terminal::UNKNOWN, why),
     };
     let against = match outcome.against.as_str() {
-        against if !against.is_empty() && report.againsts().len() > 1 => format!(" ({})", plain(against)),
+        against if !against.is_empty() && report.kernel_names().len() > 1 => format!(" ({})", plain(against)),
         _ => String::new(),
     };
     out.push_str(&format!("{} {}{against}: {}\n", paint(word, emphasis, style.color), plain(&outcome.subject), plain_lines(why)));

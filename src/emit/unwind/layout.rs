@@ -89,7 +89,7 @@ pub const WALKS: &str = "unwind_walk_";
 /// file has a table. Only the kernel knows the identity by which programs find a file.
 pub const IDENTIFY: &str = "unwind_identify";
 
-/// The ring of [`Miss`].
+/// The ring of [`MissingTable`].
 pub const MISSES: &str = "unwind_misses";
 /// Its size in bytes.
 pub const MISSES_BYTES: u32 = 1 << 18;
@@ -106,7 +106,7 @@ pub(super) const INTERPRETED: &str = "unwind_interpreted";
 /// A table that a walk did not find.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Miss {
+pub struct MissingTable {
     /// Process ID (upper half) and thread ID as rbt knows them.
     pub ids: u64,
     /// Address in the code.

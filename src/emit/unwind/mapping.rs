@@ -204,7 +204,7 @@ impl<'c> Builder<'_, 'c> {
         let is_known = self.not_null(known);
         self.if_(is_known, |e| e.leave());
         self.update(missed, key, key);
-        let (ring, size, flags) = (self.map_of_unwinding(MISSES), self.int(size_of::<Miss>() as u64), self.int(0));
+        let (ring, size, flags) = (self.map_of_unwinding(MISSES), self.int(size_of::<MissingTable>() as u64), self.int(0));
         let at = self.offset(state, MISS);
         self.call(Helper::RingbufOutput, &[ring.into(), at.into(), size.into(), flags.into()]);
         self.leave();

@@ -1,6 +1,6 @@
 //! The memory of a walk, in bytes from its start.
 
-use super::layout::Miss;
+use super::layout::MissingTable;
 
 /// The walk's own memory: words.
 pub(super) const IP: u32 = 0;
@@ -40,7 +40,7 @@ pub(super) const INTERPRETS: u32 = 152;
 pub(super) const MASK: u32 = 160;
 /// 1: the stack pointer is only a lower bound, because the frame pointer was followed to a frame of unknown size.
 pub(super) const BOUND: u32 = 168;
-/// A [`Miss`].
+/// A [`MissingTable`].
 pub(super) const MISS: u32 = 176;
 pub(super) const MISS_IDS: u32 = MISS;
 pub(super) const MISS_ADDR: u32 = MISS + 8;
@@ -49,7 +49,7 @@ pub(super) const MISS_END: u32 = MISS + 24;
 pub(super) const MISS_FILE: u32 = MISS + 32;
 pub(super) const MISS_KEY: u32 = MISS + 56;
 /// A word that was read separately from a stack.
-pub(super) const READ: u32 = MISS + size_of::<Miss>() as u32;
+pub(super) const READ: u32 = MISS + size_of::<MissingTable>() as u32;
 /// The address of what [`WINDOW`] holds, or [`NO_WINDOW`].
 pub(super) const WINDOW_AT: u32 = READ + 8;
 /// A mapping's first page in its file.

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::thread::JoinHandle;
 
 use crate::codegen::artifact::unwind::{
-    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, INTERPRETERS, MAPS, MISSED, MISSES, Miss, POOL, POOLS, RULES, RuleEntry, TABLE,
+    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, INTERPRETERS, MAPS, MISSED, MISSES, MissingTable, POOL, POOLS, RULES, RuleEntry, TABLE,
 };
 use crate::codegen::artifact::{MapDef, Process};
 
@@ -124,8 +124,8 @@ impl Maps {
 }
 
 /// A record of the ring.
-pub(super) fn miss(record: &[u8]) -> Option<Miss> {
-    if record.len() < size_of::<Miss>() {
+pub(super) fn miss(record: &[u8]) -> Option<MissingTable> {
+    if record.len() < size_of::<MissingTable>() {
         return None;
     }
     // SAFETY: reads as many bytes as it has, all of them numbers

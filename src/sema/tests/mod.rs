@@ -15,7 +15,7 @@ use crate::state::AggregateState;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
 use crate::types::{Agg, Space, Type};
-use crate::value::{MapKind, Value};
+use crate::value::{MapViewKind, Value};
 
 mod promise;
 mod random;
@@ -46,7 +46,7 @@ static COUNT: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     saved: &SAVED,
-    kind: MapKind::Map,
+    kind: MapViewKind::Map,
     measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
@@ -57,7 +57,7 @@ static SUM: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     saved: &SAVED,
-    kind: MapKind::Map,
+    kind: MapViewKind::Map,
     measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
@@ -68,7 +68,7 @@ static HIST: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     saved: &SAVED,
-    kind: MapKind::Hist,
+    kind: MapViewKind::Hist,
     measures: false,
     more: crate::builtins::Monotonicity::Either,
     read: None,

@@ -31,13 +31,13 @@ pub struct Name {
 impl Name {
     /// Does a pattern match the name? Parameters are compared only if the pattern has them, and spaces are ignored.
     pub fn is(&self, pattern: &str) -> bool {
-        let pattern = squeezed(pattern);
+        let pattern = without_spaces(pattern);
         let with_parameters = pattern.replace(ANONYMOUS, "").replace("operator()", "").contains('(');
         let mut bare = self.bare.iter();
         if with_parameters {
-            [&self.full, &self.typed].iter().any(|name| matches(&pattern, &squeezed(name)))
+            [&self.full, &self.typed].iter().any(|name| matches(&pattern, &without_spaces(name)))
         } else {
-            bare.any(|name| matches(&pattern, &squeezed(name)))
+            bare.any(|name| matches(&pattern, &without_spaces(name)))
         }
     }
 
@@ -126,7 +126,7 @@ pub fn may_be(symbol: &str, pattern: &str) -> bool {
 /// The name of an anonymous namespace in demangled C++ names.
 const ANONYMOUS: &str = "(anonymousnamespace)";
 
-fn squeezed(text: &str) -> String {
+fn without_spaces(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 

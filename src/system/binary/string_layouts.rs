@@ -10,7 +10,7 @@ use crate::types::{Struct, Type};
 
 /// Where a struct has the address and the length of its text: two words, as offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TextPlace {
+pub struct StringLayout {
     /// Offset of the address.
     pub data: u32,
     /// Offset of the length.
@@ -23,17 +23,17 @@ pub struct TextPlace {
     pub short: bool,
 }
 
-impl TextPlace {
+impl StringLayout {
     const fn plain(data: u32, length: u32) -> Self {
         Self { data, length, header: 0, tail: 0, short: false }
     }
 
-    /// Encodes it for [`TextPlace::from_numbers`].
+    /// Encodes it for [`StringLayout::from_numbers`].
     pub fn numbers(self) -> [i64; 5] {
         [self.data.into(), self.length.into(), self.header.into(), self.tail.into(), self.short.into()]
     }
 
-    /// Decodes the result of [`TextPlace::numbers`].
+    /// Decodes the result of [`StringLayout::numbers`].
     pub fn from_numbers(numbers: &[i64]) -> Option<Self> {
         let [data, length, header, tail, short] = *numbers else { return None };
         Some(Self { data: data as u32, length: length as u32, header: header as u32, tail: tail as u32, short: short != 0 })
@@ -42,7 +42,7 @@ impl TextPlace {
 
 /// The string of libc++. The lowest bit of the first byte distinguishes long text from short text. Short text follows this
 /// byte, whose other bits are its length. For long text, the second word is the length and the third the address.
-const LIBCXX: TextPlace = TextPlace { short: true, ..TextPlace::plain(16, 8) };
+const LIBCXX: StringLayout = StringLayout { short: true, ..StringLayout::plain(16, 8) };
 /// A member that identifies this string, and the size of the string.
 const LIBCXX_MEMBERS: (&[&str], u32) = (&["__r_", "__rep_"], 24);
 
@@ -98,11 +98,11 @@ pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
 }
 
 /// Returns the layout of the text in a struct; `None` if it is not a string type.
-pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<TextPlace> {
+pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<StringLayout> {
     within(sys, of, 0)
 }
 
-fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<TextPlace> {
+fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<StringLayout> {
     if depth > DEPTH {
         return None;
     }
@@ -122,11 +122,11 @@ fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<TextPlace> {
     };
     let place = if let Type::Ptr(to, _) = &ty {
         let (length, _) = length.iter().find_map(|path| member(sys, of, path)).filter(|(_, ty)| ty.size() == 8)?;
-        TextPlace { header: header(sys, to), ..TextPlace::plain(data, length) }
+        StringLayout { header: header(sys, to), ..StringLayout::plain(data, length) }
     } else {
         inner(sys, data, &ty, depth)?
     };
-    Some(TextPlace { tail: u32::from(*names == C_STR || *names == C_STRING), ..place })
+    Some(StringLayout { tail: u32::from(*names == C_STR || *names == C_STRING), ..place })
 }
 
 /// Size of the reference counts before the text in `Rc` and `Arc`, in bytes.
@@ -135,12 +135,12 @@ fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
     ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
 }
 
-fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
+fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<StringLayout> {
     let Type::Struct(of) = ty else { return None };
     let place = within(sys, of, depth + 1)?;
     // Short text is only supported at the start of the outer struct.
     let fits = !place.short || at == 0;
-    fits.then_some(TextPlace { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
+    fits.then_some(StringLayout { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
 }
 
 /// Follows a path of members: the offset in bytes, and the type.

@@ -1,4 +1,4 @@
-//! Cgroups (version 2): where they are mounted, their IDs, and the cgroups of containers.
+//! Cgroups (version 2): where they are mounted, and their IDs.
 
 #![allow(unsafe_code)] // file handles
 
@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::container;
 use crate::system::Missing;
 
 /// A cgroup of version 2.
@@ -43,7 +42,7 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
     at(found)
 }
 
-const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup";
+pub(super) const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup";
 
 /// Is this directory still that of the cgroup with this ID?
 pub fn is_there(path: &Path, id: u64) -> bool {
@@ -56,7 +55,7 @@ fn id_of(path: &Path) -> io::Result<u64> {
 }
 
 /// Describes the cgroup with this directory.
-fn at(path: PathBuf) -> Result<Cgroup, Missing> {
+pub(super) fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let path = path.canonicalize().unwrap_or(path);
     let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {e}", path.display()), help: None };
     let id = id_of(&path).map_err(failed)?;
@@ -149,53 +148,6 @@ fn file_handle(path: &Path) -> Option<u64> {
 
 /// Maximum number of known paths.
 pub(super) const MOST_KNOWN: usize = 100_000;
-/// Limit for the depth of the search.
-const DEPTH: u32 = 32;
-
-/// Finds the cgroup of a container by its name, or by its ID or the beginning of it.
-pub fn container(name: &str) -> Result<Cgroup, Missing> {
-    let Some(mount) = mount() else {
-        return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
-    };
-    let known = container::ids_of(name);
-    let mut found = Vec::new();
-    for wanted in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
-        search(&mount, wanted, DEPTH, &mut found);
-    }
-    match found.as_slice() {
-        [one] => at(one.clone()),
-        [] => Err(Missing {
-            what: match known.first() {
-                Some(id) => format!("container `{name}` ({}) is not running: it has no cgroup", id.get(..12).unwrap_or(id)),
-                None => format!("there is no running container `{name}`"),
-            },
-            help: Some(format!(
-                "give its ID (rbt knows the names that docker, podman and Kubernetes keep in files), or the cgroup itself, a path below {}: \
-                 --cgroup PATH; /proc/PID/cgroup tells a process's",
-                mount.display()
-            )),
-        }),
-        several => {
-            let names: Vec<String> = several.iter().take(3).map(|p| p.display().to_string()).collect();
-            Err(Missing {
-                what: format!("`{name}` matches {} containers: {}", several.len(), names.join(", ")),
-                help: Some("give more digits of the ID, or use --cgroup PATH".into()),
-            })
-        }
-    }
-}
-
-/// Finds the directories of that container, only the outermost ones, sorted by name.
-fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
-    for path in folders_in(folder) {
-        let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| container::is_of(n, parent, wanted)) {
-            found.push(path);
-        } else if depth > 0 {
-            search(&path, wanted, depth - 1, found);
-        }
-    }
-}
 
 /// The subdirectories of a directory, sorted by name.
 pub(super) fn folders_in(folder: &Path) -> Vec<PathBuf> {

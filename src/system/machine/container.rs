@@ -1,4 +1,4 @@
-//! Containers: their IDs in the paths of cgroups, and their names in the files that container runtimes and the kubelet keep
+//! Containers: their cgroups, their IDs in the paths of cgroups, and their names in the files that container runtimes and the kubelet keep
 //! on the machine. No daemon is asked.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::cgroup::{MOST_KNOWN, folders_in, path_of};
+use super::cgroup::{self, Cgroup, MOST_KNOWN, NOT_MOUNTED, folders_in, path_of};
 use crate::input;
+use crate::system::Missing;
 
 /// A container. What is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,9 @@ const BUNDLES: &[(&str, &str)] = &[
     ("run/containers/storage/overlay-containers", "userdata/config.json"),
 ];
 
+/// Limit for the depth of the search.
+const DEPTH: u32 = 32;
+
 impl Container {
     /// Its name, or else the first digits of its ID.
     pub fn shown(&self) -> &str {
@@ -121,6 +125,51 @@ fn of_path_at(path: &str, roots: &[PathBuf]) -> Option<Container> {
     Some(Container { id, name: String::new(), pod, namespace })
 }
 
+/// Finds the cgroup of a container by its name, or by its ID or the beginning of it.
+pub fn find(name: &str) -> Result<Cgroup, Missing> {
+    let Some(mount) = cgroup::mount() else {
+        return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
+    };
+    let known = ids_of(name);
+    let mut found = Vec::new();
+    for wanted in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
+        search(&mount, wanted, DEPTH, &mut found);
+    }
+    match found.as_slice() {
+        [one] => cgroup::at(one.clone()),
+        [] => Err(Missing {
+            what: match known.first() {
+                Some(id) => format!("container `{name}` ({}) is not running: it has no cgroup", id.get(..12).unwrap_or(id)),
+                None => format!("there is no running container `{name}`"),
+            },
+            help: Some(format!(
+                "give its ID (rbt knows the names that docker, podman and Kubernetes keep in files), or the cgroup itself, a path below {}: \
+                 --cgroup PATH; /proc/PID/cgroup tells a process's",
+                mount.display()
+            )),
+        }),
+        several => {
+            let names: Vec<String> = several.iter().take(3).map(|p| p.display().to_string()).collect();
+            Err(Missing {
+                what: format!("`{name}` matches {} containers: {}", several.len(), names.join(", ")),
+                help: Some("give more digits of the ID, or use --cgroup PATH".into()),
+            })
+        }
+    }
+}
+
+/// Finds the directories of that container, only the outermost ones, sorted by name.
+fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
+    for path in folders_in(folder) {
+        let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| is_of(n, parent, wanted)) {
+            found.push(path);
+        } else if depth > 0 {
+            search(&path, wanted, depth - 1, found);
+        }
+    }
+}
+
 fn roots() -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let mut seen = Vec::new();
@@ -155,7 +204,7 @@ fn id_or_name<'a>(folder: &'a str, parent: &str) -> Option<&'a str> {
 }
 
 /// Is a cgroup with this name and this parent that of the container with this ID (or the beginning of it) or name?
-pub(super) fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
+fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
     let folder = unescaped(folder);
     FORMS.iter().any(|(before, after)| {
         let Some(inner) = folder.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) else { return false };
@@ -246,7 +295,7 @@ fn pod(uid: &str, root: &Path) -> Option<(String, String)> {
 
 /// The IDs of the containers with this name, running or not; in Kubernetes also `POD`, `POD/CONTAINER` and
 /// `NAMESPACE/POD/CONTAINER`. Different users can have containers with the same name.
-pub(super) fn ids_of(name: &str) -> Vec<String> {
+fn ids_of(name: &str) -> Vec<String> {
     let mut ids: Vec<String> = roots().iter().flat_map(|root| ids_at(name, root)).collect();
     ids.sort();
     ids.dedup();

@@ -21,7 +21,7 @@ pub enum Part {
     /// The offset of a member.
     Offset,
     /// The size of a struct in the answer's types, by its place.
-    Size(Place),
+    Size(StructPosition),
     /// The names and values of the enumerations in it.
     Variants,
     /// A field of a tracepoint.
@@ -40,7 +40,7 @@ pub enum Part {
 
 /// The place of a struct in the types of an answer: the field or parameter, and its number within that type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct StructPosition {
     name: String,
     number: u16,
 }
@@ -76,13 +76,13 @@ enum Named<'a> {
     Enum(&'a mut Enum),
 }
 
-fn walk(ty: &mut Type, name: &str, number: &mut u16, see: &mut dyn FnMut(Place, Named)) {
+fn walk(ty: &mut Type, name: &str, number: &mut u16, see: &mut dyn FnMut(StructPosition, Named)) {
     match ty {
         Type::Struct(of) => {
-            see(Place { name: name.into(), number: *number }, Named::Struct(Arc::make_mut(of)));
+            see(StructPosition { name: name.into(), number: *number }, Named::Struct(Arc::make_mut(of)));
             *number = number.saturating_add(1);
         }
-        Type::Enum(of) => see(Place { name: name.into(), number: *number }, Named::Enum(Arc::make_mut(of))),
+        Type::Enum(of) => see(StructPosition { name: name.into(), number: *number }, Named::Enum(Arc::make_mut(of))),
         Type::Ptr(to, _) | Type::Array(to, _) => walk(to, name, number, see),
         Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| walk(&mut field.ty, name, number, see)),
         Type::Tuple(parts) => parts.iter_mut().for_each(|part| walk(part, name, number, see)),
@@ -145,13 +145,13 @@ impl Answer {
         }
     }
 
-    fn each_named(&mut self, see: &mut dyn FnMut(Place, Named)) {
+    fn each_named(&mut self, see: &mut dyn FnMut(StructPosition, Named)) {
         let mut numbers: HashMap<String, u16> = HashMap::new();
         self.each_type(&mut |name, ty| walk(ty, name, numbers.entry(name.into()).or_default(), see));
     }
 
     /// The structs in it.
-    pub fn structs(&self) -> Vec<(Place, Struct)> {
+    pub fn structs(&self) -> Vec<(StructPosition, Struct)> {
         let mut found = Vec::new();
         self.clone().each_named(&mut |place, named| {
             if let Named::Struct(of) = named {
@@ -286,7 +286,7 @@ impl RecordedAnswer {
     }
 
     /// The struct at a place of the answer.
-    pub fn structure(&self, place: &Place) -> Option<Struct> {
+    pub fn structure(&self, place: &StructPosition) -> Option<Struct> {
         self.answer.structs().into_iter().find(|(p, _)| p == place).map(|(_, of)| of)
     }
 
@@ -359,7 +359,7 @@ struct Requirement {
 pub struct Requirements {
     asked: Vec<Requirement>,
     /// Structs that queries are about: their places in earlier answers.
-    structs: Vec<(u32, Place)>,
+    structs: Vec<(u32, StructPosition)>,
     /// Numbers in answers for which the code has relocations.
     numbers: Vec<(u32, Part)>,
 }
@@ -374,7 +374,7 @@ const FOREIGN: u32 = 1 << 31;
 impl Requirements {
     /// The requirements of these queries. The parts in `free` may differ; `numbers` are the parts with relocations.
     pub fn new(asked: &[RecordedAnswer], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
-        let mut structs: Vec<(u32, Place)> = Vec::new();
+        let mut structs: Vec<(u32, StructPosition)> = Vec::new();
         let mut known: HashMap<u32, u32> = HashMap::new();
         let mut requirements = Vec::new();
         for (index, one) in asked.iter().enumerate() {

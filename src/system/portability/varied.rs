@@ -28,7 +28,7 @@ pub struct Variation {
 }
 
 /// See the module's note.
-pub struct Varied<'a> {
+pub struct VariedTarget<'a> {
     sys: &'a dyn TargetInfo,
     answers: HashMap<Question, Answer>,
     lacks: BTreeSet<Feature>,
@@ -44,7 +44,7 @@ pub struct Machine {
     pub cpus: u32,
 }
 
-impl<'a> Varied<'a> {
+impl<'a> VariedTarget<'a> {
     /// Answers like `sys`, to which these queries were made.
     pub fn new(sys: &'a dyn TargetInfo, asked: &[RecordedAnswer], by: &Variation) -> Self {
         let changed = |(index, one): (usize, &RecordedAnswer)| {
@@ -64,7 +64,7 @@ impl<'a> Varied<'a> {
     }
 }
 
-impl TargetInfo for Varied<'_> {
+impl TargetInfo for VariedTarget<'_> {
     fn for_messages(&self) -> &dyn TargetInfo {
         self.sys.for_messages()
     }

@@ -9,7 +9,7 @@ use gimli::{
     DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
 };
 
-use super::locations::{self, ArgumentPlace, Source};
+use super::locations::{self, ArgumentLocation, Source};
 use super::no_location::NoLocation;
 use super::types::{is_complex, is_float, is_shapeless};
 use super::{BinaryTypes, DEPTH, Die, Entry};
@@ -32,7 +32,7 @@ pub struct Argument {
     /// The declared type, in C syntax.
     pub spelled: String,
     /// Its location, or the reason why it cannot be read.
-    pub place: Result<ArgumentPlace, NoLocation>,
+    pub place: Result<ArgumentLocation, NoLocation>,
 }
 
 /// How an argument is passed.
@@ -67,14 +67,14 @@ impl BinaryTypes {
         let mut wanted: Vec<locations::ArgumentSearch> =
             parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
         locations::find(&mut wanted, &frame, self.code(function), function.addr);
-        let mut found: Vec<Result<ArgumentPlace, NoLocation>> = wanted.iter().map(locations::ArgumentSearch::place).collect();
+        let mut found: Vec<Result<ArgumentLocation, NoLocation>> = wanted.iter().map(locations::ArgumentSearch::place).collect();
         locations::keep_order(&mut found, &frame);
         if self.is_bound(die, &entry, function) {
             let disagree = |result| {
                 let conventional = self.conventional(result, &parameters, &found).into_iter();
                 let differs = |((found, wanted), by_convention): (
-                    (&Result<ArgumentPlace, NoLocation>, &locations::ArgumentSearch),
-                    Option<ArgumentPlace>,
+                    (&Result<ArgumentLocation, NoLocation>, &locations::ArgumentSearch),
+                    Option<ArgumentLocation>,
                 )| {
                     matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))
                 };
@@ -202,8 +202,8 @@ impl BinaryTypes {
         &self,
         before: usize,
         parameters: &[(Die, Entry)],
-        found: &[Result<ArgumentPlace, NoLocation>],
-    ) -> Vec<Option<ArgumentPlace>> {
+        found: &[Result<ArgumentLocation, NoLocation>],
+    ) -> Vec<Option<ArgumentLocation>> {
         let mut registers = before;
         let (mut floats, mut stack) = (0u32, 0u32);
         let mut all = Vec::new();
@@ -233,11 +233,14 @@ impl BinaryTypes {
             let push = |bytes: u32, stack: &mut u32| {
                 let at = stack.checked_next_multiple_of(align).unwrap_or(u32::MAX);
                 *stack = at.saturating_add(bytes.max(1).checked_next_multiple_of(8).unwrap_or(bytes));
-                ArgumentPlace::one(size, Source::Memory { register: HERE.sp, by: i64::from(HERE.stack_args) + i64::from(at), then: None })
+                ArgumentLocation::one(
+                    size,
+                    Source::Memory { register: HERE.sp, by: i64::from(HERE.stack_args) + i64::from(at), then: None },
+                )
             };
             all.push(match class {
                 Class::Integers(n) => Some(match take(n, &mut registers) {
-                    Some(taken) => ArgumentPlace::registers(size, taken),
+                    Some(taken) => ArgumentLocation::registers(size, taken),
                     None => push(n * 8, &mut stack),
                 }),
                 Class::Memory(size) => Some(push(size, &mut stack)),
@@ -254,10 +257,10 @@ impl BinaryTypes {
                 // An argument is entirely in registers or entirely on the stack.
                 Class::Mixed => Some(push(16, &mut stack)),
                 Class::Reference => Some(match take(1, &mut registers).and_then(<[u32]>::first) {
-                    Some(register) => ArgumentPlace::one(size, Source::Memory { register: *register, by: 0, then: None }),
+                    Some(register) => ArgumentLocation::one(size, Source::Memory { register: *register, by: 0, then: None }),
                     None => match push(8, &mut stack).pieces.first().map(|p| p.from) {
                         Some(Source::Memory { register, by, .. }) => {
-                            ArgumentPlace::one(size, Source::Memory { register, by, then: Some(0) })
+                            ArgumentLocation::one(size, Source::Memory { register, by, then: Some(0) })
                         }
                         _ => return all,
                     },

@@ -30,7 +30,7 @@ const STACK: u32 = HERE.sp;
 
 /// The location of an argument at the function's entry: pieces in order, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ArgumentPlace {
+pub struct ArgumentLocation {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,
 }
@@ -67,19 +67,19 @@ pub enum Source {
     Padding,
 }
 
-impl ArgumentPlace {
+impl ArgumentLocation {
     /// The whole value at one location.
-    pub fn one(size: u32, from: Source) -> ArgumentPlace {
-        ArgumentPlace { pieces: vec![Piece { size, from }] }
+    pub fn one(size: u32, from: Source) -> ArgumentLocation {
+        ArgumentLocation { pieces: vec![Piece { size, from }] }
     }
 
     /// The value in registers, eight bytes in each.
-    pub fn registers(size: u32, all: &[u32]) -> ArgumentPlace {
+    pub fn registers(size: u32, all: &[u32]) -> ArgumentLocation {
         let each = all.iter().enumerate().map(|(n, register)| Piece {
             size: size.saturating_sub(n as u32 * 8).min(8),
             from: Source::Register { register: *register, above: 0 },
         });
-        ArgumentPlace { pieces: each.collect() }
+        ArgumentLocation { pieces: each.collect() }
     }
 
     /// Is the whole value in memory that a register points to?
@@ -106,7 +106,7 @@ impl ArgumentPlace {
     }
 
     /// Do both agree on the locations of all significant bytes?
-    pub(super) fn agrees(&self, other: &ArgumentPlace, matters: &[bool]) -> bool {
+    pub(super) fn agrees(&self, other: &ArgumentLocation, matters: &[bool]) -> bool {
         match matters {
             [] => self == other,
             some => (0..).zip(some).all(|(n, matters)| !matters || self.byte(n) == other.byte(n)),
@@ -119,7 +119,7 @@ enum LocationAt {
     /// Not known yet.
     Nothing,
     /// The place, and whether the location names a register rather than memory.
-    Place(ArgumentPlace, bool),
+    Place(ArgumentLocation, bool),
     Never(NoLocation),
 }
 
@@ -131,9 +131,9 @@ pub(super) struct ArgumentSearch {
     pub(super) matters: Vec<bool>,
     /// It is one byte with the value 0 or 1.
     boolean: bool,
-    found: Option<Result<ArgumentPlace, NoLocation>>,
+    found: Option<Result<ArgumentLocation, NoLocation>>,
     /// The location in the caller's frame, which counts if no other is found.
-    otherwise: Option<ArgumentPlace>,
+    otherwise: Option<ArgumentLocation>,
     /// The expression by which it was found in a register.
     by: Option<Expression<Slice>>,
 }
@@ -273,8 +273,8 @@ pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry
 
 /// The convention assigns registers in order. If arguments are out of order, the function has moved them before its first
 /// location is valid, so none of them is known.
-pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, NoLocation>], frame: &Frame) {
-    let numbers = |place: &ArgumentPlace| -> Vec<usize> {
+pub(super) fn keep_order(all: &mut [Result<ArgumentLocation, NoLocation>], frame: &Frame) {
+    let numbers = |place: &ArgumentLocation| -> Vec<usize> {
         let register = |p: &Piece| match p.from {
             Source::Padding => None,
             Source::Register { register, .. } | Source::Memory { register, .. } => frame.registers.iter().position(|r| *r == register),
@@ -295,7 +295,7 @@ pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, NoLocation>], frame: &
 }
 
 impl ArgumentSearch {
-    pub(super) fn place(&self) -> Result<ArgumentPlace, NoLocation> {
+    pub(super) fn place(&self) -> Result<ArgumentLocation, NoLocation> {
         self.found.clone().unwrap_or(Err(NoLocation::OptimizedAway))
     }
 
@@ -336,7 +336,7 @@ impl ArgumentSearch {
             && path.machine().is_as_entered(base, at, self.size)
             && let Some(from) = frame.source(Byte::Memory(base, at))
         {
-            return LocationAt::Place(ArgumentPlace::one(self.size, from), false);
+            return LocationAt::Place(ArgumentLocation::one(self.size, from), false);
         }
         if self.size > BYTES {
             return LocationAt::Nothing;
@@ -375,7 +375,7 @@ impl ArgumentSearch {
         }
         bytes.resize(self.size as usize, Byte::Unknown);
         match self.joined(&bytes, frame) {
-            Some(pieces) => LocationAt::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
+            Some(pieces) => LocationAt::Place(ArgumentLocation { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
             None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => LocationAt::Never(NoLocation::Computed),
             None => LocationAt::Never(NoLocation::Later),
         }

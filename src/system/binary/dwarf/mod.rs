@@ -34,7 +34,7 @@ use crate::system::{Missing, TypeName};
 
 pub use calling_convention::Argument;
 pub use lines::{Inlined, Line};
-pub use locations::{ArgumentPlace, Piece, Source};
+pub use locations::{ArgumentLocation, Piece, Source};
 pub use no_location::NoLocation;
 
 /// Limit for chains of entries that refer to one another.
