@@ -340,7 +340,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "folded",
         endings: &[".folded"],
-        doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. Lines do not name the map, so readers add up those of several maps. All other output goes to standard error.",
+        doc: "Input for flame graphs: a line for each key of each map. It has the parts and frames of the key, outermost first and separated by semicolons, and the value. Lines do not name the map, so readers add up those of several maps. All other output goes to standard error.",
         make: folded::make,
         ..STREAM
     },
@@ -354,7 +354,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "csv",
         endings: &[".csv"],
-        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. Text of keys, spans and lines that begins with =, +, -, @ or ' and is not a number has ' before it, so that spreadsheets do not run it as a formula.",
+        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. If the text of a key, a span or a line begins with =, +, -, @ or ' and is not a number, rbt puts ' before it, so that spreadsheets do not run it as a formula.",
         shows: EVERYTHING,
         make: csv::make,
         ..STREAM
@@ -362,7 +362,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "html",
         endings: &[".html", ".htm"],
-        doc: "One page with everything: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and what was lost. It needs no network. `#q=WORD` after its address searches it. A map has at most 100,000 rows there, and a flame graph at most 200,000 boxes. `--diff` compares flame graphs.",
+        doc: "One page with all results: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and lost events. The page needs no network. To search it for a word, add `#q=WORD` to its address. A map has at most 100,000 rows there, and a flame graph at most 200,000 boxes. `--diff` compares flame graphs.",
         compares: true,
         shows: EVERYTHING,
         make: html::make,
@@ -371,7 +371,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "flamegraph",
         endings: &[".svg"],
-        doc: "A flame graph in SVG of each map with stacks in its keys, which zooms and searches, and a picture of each heat map. Kernel functions are orange, interpreted functions green, other parts of the key gray, and functions of a library have a shade of red, yellow or violet by its name. Where widths are time (`print()` was told so, or the map's name ends in ns, us or ms), all is blue. Widths of `sum`, `avg`, `min` and `max` have the unit of the name, or else are called units; a caller's width is the sum of its callees' widths. The width of a distribution is its number of values. Stacks without a value above zero are not drawn. A key with two stacks of a kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares.",
+        doc: "A flame graph in SVG for each map with stacks in its keys, and a picture of each heat map. You can zoom and search in a flame graph. Kernel functions are orange, interpreted functions green, and other parts of the key gray. The functions of a library have a shade of red, yellow or violet, which depends on its name. If widths are times, all boxes are blue; rbt knows this from the unit in `print()`, or from a map's name that ends in ns, us or ms. The widths of `sum`, `avg`, `min` and `max` have the unit of the name, or else are called units. The width of a caller is the sum of the widths of its callees. The width of a distribution is its number of values. Stacks whose value is zero or negative are not drawn. A key with two stacks of the same kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares two runs.",
         compares: true,
         make: flamegraph::flamegraph,
         ..DOCUMENT
