@@ -133,9 +133,12 @@ mod tests {
 
     #[test]
     fn tables_are_written_and_read() {
-        let path = Path::new("/proc/self/exe");
+        // the C library: a debug build of rbt has some hundred times as many rows, each of which is read hundreds of times
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
+        let path = Path::new(libc.unwrap_or("/proc/self/exe"));
         let table = compile(path, &map_with_metadata(path).unwrap().0, &[]).unwrap();
-        assert!(table.rows.len() > 10_000 && table.rules.len() > 100 && table.pages.len() > 100);
+        assert!(table.rows.len() > 5_000 && table.rules.len() > 20 && table.pages.len() > 20);
         let bytes = write(&table);
         assert_eq!(read(&bytes), Some(table));
         // Whatever byte changes, no index in the decoded table is out of bounds.
