@@ -32,6 +32,36 @@ pub enum ProgramType {
     Lsm,
 }
 
+/// How the kernel enters a program, which determines what an entry costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// By a call, not because of an event.
+    Call,
+    /// By a perf tracepoint.
+    Tracepoint,
+    /// By a raw tracepoint.
+    RawTracepoint,
+    /// By a breakpoint in user space.
+    Trap,
+    /// By a breakpoint in the kernel, or ftrace.
+    Kprobe,
+    /// By a trampoline.
+    Trampoline,
+    /// By an interrupt.
+    Interrupt,
+}
+
+/// When the programs of a type are attached, relative to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttachOrder {
+    /// In the opposite order of the script, because the kernel runs the newest first.
+    NewestFirst,
+    /// In the order of the script.
+    OldestFirst,
+    /// Last, so that timers start when everything else is attached.
+    Timer,
+}
+
 /// The properties of a type.
 pub struct ProgramRow {
     /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
@@ -42,6 +72,10 @@ pub struct ProgramRow {
     pub context: Option<&'static str>,
     /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` for the type.
     pub constants: &'static [&'static str],
+    /// How the kernel enters it.
+    pub entry: EntryKind,
+    /// When it is attached. (Those on returns of kprobes run in the order of attaching.)
+    pub order: AttachOrder,
     /// It runs at an instruction of a process, where it may be preempted.
     pub in_user_space: bool,
     /// A second run may begin on a CPU before the first has ended.
@@ -74,6 +108,8 @@ const PLAIN: ProgramRow = ProgramRow {
     sections: ["", ""],
     context: None,
     constants: &[],
+    entry: EntryKind::Call,
+    order: AttachOrder::OldestFirst,
     in_user_space: false,
     overlaps: false,
     multi: false,
@@ -91,9 +127,16 @@ const PLAIN: ProgramRow = ProgramRow {
 const PROBE: ProgramRow = ProgramRow { context: Some("bpf_user_pt_regs_t"), ..PLAIN };
 
 /// Returning 1 would make the kernel remove the breakpoint: `handler_chain` of kernel/events/uprobes.c.
-const USER: ProgramRow = ProgramRow { in_user_space: true, overlaps: true, returns_fixed: true, ..PROBE };
+const USER: ProgramRow = ProgramRow {
+    entry: EntryKind::Trap,
+    order: AttachOrder::NewestFirst,
+    in_user_space: true,
+    overlaps: true,
+    returns_fixed: true,
+    ..PROBE
+};
 
-const KERNEL: ProgramRow = ProgramRow { of_kernel_functions: true, ..PROBE };
+const KERNEL: ProgramRow = ProgramRow { entry: EntryKind::Kprobe, order: AttachOrder::NewestFirst, of_kernel_functions: true, ..PROBE };
 
 impl ProgramType {
     /// The row of the type.
@@ -102,6 +145,7 @@ impl ProgramType {
             ProgramType::RawTracepoint => &ProgramRow {
                 sections: ["raw_tp", "raw_tp"],
                 constants: &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
+                entry: EntryKind::RawTracepoint,
                 context: Some("bpf_raw_tracepoint_args"),
                 own_frames: 2,
                 ..PLAIN
@@ -109,15 +153,20 @@ impl ProgramType {
             ProgramType::TypedTracepoint => &ProgramRow {
                 sections: ["tp_btf", "tp_btf"],
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_RAW_TP"],
+                entry: EntryKind::RawTracepoint,
                 own_frames: 2,
                 has_target: true,
                 ..PLAIN
             },
             // returning 0 would hide the event from all other users of this tracepoint: perf_trace_run_bpf_submit() of
             // kernel/events/core.c
-            ProgramType::Tracepoint => {
-                &ProgramRow { sections: ["tracepoint", "tracepoint"], constants: &["BPF_PROG_TYPE_TRACEPOINT"], returns: 1, ..PLAIN }
-            }
+            ProgramType::Tracepoint => &ProgramRow {
+                sections: ["tracepoint", "tracepoint"],
+                constants: &["BPF_PROG_TYPE_TRACEPOINT"],
+                entry: EntryKind::Tracepoint,
+                returns: 1,
+                ..PLAIN
+            },
             ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..USER },
             ProgramType::UprobeMulti => &ProgramRow {
                 sections: ["uprobe.multi", "uretprobe.multi"],
@@ -128,6 +177,8 @@ impl ProgramType {
             ProgramType::PerfEvent => &ProgramRow {
                 sections: ["perf_event", "perf_event"],
                 constants: &["BPF_PROG_TYPE_PERF_EVENT"],
+                entry: EntryKind::Interrupt,
+                order: AttachOrder::Timer,
                 context: Some("bpf_perf_event_data"),
                 ..PLAIN
             },
@@ -147,6 +198,8 @@ impl ProgramType {
             ProgramType::Tracing => &ProgramRow {
                 sections: ["fentry", "fexit"],
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
+                entry: EntryKind::Trampoline,
+                order: AttachOrder::NewestFirst,
                 by_trampoline: true,
                 knows_function: true,
                 own_frames: 2,
@@ -160,6 +213,8 @@ impl ProgramType {
                 sections: ["lsm", "lsm"],
                 private_stack: false,
                 constants: &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
+                entry: EntryKind::Trampoline,
+                order: AttachOrder::NewestFirst,
                 target_prefix: Some("bpf_lsm_"),
                 by_trampoline: true,
                 own_frames: 2,

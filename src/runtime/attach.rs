@@ -20,6 +20,7 @@ use libbpf_sys::{
 use super::perf::{self, Scope};
 use super::{background_detach, iter, optimized_uprobe, proc_maps};
 use crate::codegen::artifact::{AttachSite, Manifest, Program};
+use crate::emit::AttachOrder;
 use crate::failure::without_os_error;
 use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
 use crate::settings::Settings;
@@ -146,17 +147,11 @@ enum LinkFds {
 /// attaching, but those on a uprobe or a function's entry in the opposite order. The result keeps the script's order. Timers
 /// come last, so that they start when everything else is attached.
 pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
-    let rank = |program: &Program| match program.ty {
-        ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing | ProgramType::Lsm => 0,
-        ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
-        ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
-        ProgramType::RawTracepoint | ProgramType::TypedTracepoint | ProgramType::Tracepoint | ProgramType::Iter => 1,
-        ProgramType::PerfEvent => 2,
-    };
+    let rank = |program: &Program| if returns(program) { AttachOrder::OldestFirst } else { program.ty.row().order };
     let mut order: Vec<usize> = (0..manifest.programs.len()).collect();
     order.sort_by_key(|&i| {
-        let rank = manifest.programs.get(i).map_or(0, rank);
-        (rank, if rank == 0 { usize::MAX - i } else { i })
+        let rank = manifest.programs.get(i).map_or(AttachOrder::NewestFirst, rank);
+        (rank, if rank == AttachOrder::NewestFirst { usize::MAX - i } else { i })
     });
     order
 }
@@ -200,22 +195,12 @@ pub(super) fn attach(
     let cx = cx.of(program);
     let sys = cx.sys;
     let sites: Vec<(u64, &AttachSite)> = (0..).zip(&program.sites).collect();
-    match program.ty {
-        ProgramType::KprobeMulti => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
-        ProgramType::KprobeSession => {
-            let entries = sites.get(..sites.len() / 2).unwrap_or_default();
-            return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
-        }
-        ProgramType::RawTracepoint
-        | ProgramType::TypedTracepoint
-        | ProgramType::Tracepoint
-        | ProgramType::Uprobe
-        | ProgramType::UprobeMulti
-        | ProgramType::PerfEvent
-        | ProgramType::Kprobe
-        | ProgramType::Tracing
-        | ProgramType::Lsm
-        | ProgramType::Iter => {}
+    if program.ty == ProgramType::KprobeMulti {
+        return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed);
+    }
+    if program.ty == ProgramType::KprobeSession {
+        let entries = sites.get(..sites.len() / 2).unwrap_or_default();
+        return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
     }
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
     let together = match program.sites.first().map(|s| &s.attach) {
@@ -366,23 +351,11 @@ fn in_file(
     cx: AttachCx<'_>,
 ) -> io::Result<LinkFds> {
     let FileLocation { path, offset, semaphore, ret } = place;
-    match ty {
-        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, cx).map(|link| LinkFds::Slow(vec![link])),
-        ProgramType::RawTracepoint
-        | ProgramType::TypedTracepoint
-        | ProgramType::Tracepoint
-        | ProgramType::Uprobe
-        | ProgramType::PerfEvent
-        | ProgramType::Kprobe
-        | ProgramType::KprobeMulti
-        | ProgramType::KprobeSession
-        | ProgramType::Tracing
-        | ProgramType::Lsm
-        | ProgramType::Iter => {
-            let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
-            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, cx.pid())?, program, cookie).map(LinkFds::Slow)
-        }
+    if ty == ProgramType::UprobeMulti {
+        return uprobes(path, sites, ret, program, cx).map(|link| LinkFds::Slow(vec![link]));
     }
+    let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
+    on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, cx.pid())?, program, cookie).map(LinkFds::Slow)
 }
 
 /// `profile` is on every CPU, or on every thread of the process; `interval` is on one CPU, whatever the process.

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::{attach, perf};
+use crate::emit::EntryKind;
 use crate::probes::ProgramType;
 use crate::system::cache::{CacheFile, Kind, digest};
 
@@ -39,14 +40,14 @@ struct Costs {
 pub(super) fn of(ty: ProgramType) -> f64 {
     static COSTS: OnceLock<Costs> = OnceLock::new();
     let costs = || *COSTS.get_or_init(|| known().unwrap_or(TYPICAL));
-    match ty {
-        ProgramType::Uprobe | ProgramType::UprobeMulti => costs().trap,
-        ProgramType::Tracepoint => costs().tracepoint,
-        ProgramType::RawTracepoint | ProgramType::TypedTracepoint => costs().raw,
-        ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => KPROBE,
-        ProgramType::Tracing | ProgramType::Lsm => TRAMPOLINE,
-        ProgramType::PerfEvent => INTERRUPT,
-        ProgramType::Iter => 0.0,
+    match ty.row().entry {
+        EntryKind::Trap => costs().trap,
+        EntryKind::Tracepoint => costs().tracepoint,
+        EntryKind::RawTracepoint => costs().raw,
+        EntryKind::Kprobe => KPROBE,
+        EntryKind::Trampoline => TRAMPOLINE,
+        EntryKind::Interrupt => INTERRUPT,
+        EntryKind::Call => 0.0,
     }
 }
 
