@@ -114,7 +114,7 @@ impl TableAllocator {
                         *word = pair.iter().rev().fold(0, |word, row| word << 32 | encoded(row));
                     }
                     if let Some(entry) = writer.at(entries + u64::from(page.number - first.number)).first_mut() {
-                        *entry = 2 * start | count << COUNT_SHIFT;
+                        *entry = (2 * start) | (count << COUNT_SHIFT);
                     }
                 }
                 FileEntry { entries, first: first.number, pages }
