@@ -14,6 +14,7 @@ use super::latency_pairs;
 use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering};
 use crate::sema::hir;
 use crate::settings::Mechanism;
+use crate::system::kernel::trampolines::{self, Refusal};
 
 /// The script with its probes on the cheapest mechanisms.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
@@ -28,6 +29,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
         script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
     let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();
     follow_raw_company(&script, &all, &mut choices, env);
+    stay_outside_of_locks(&script, &mut choices);
     if choices.iter().all(|c| c.lowered.is_none() && c.attaches.is_empty()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
         return script;
@@ -60,6 +62,20 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
 
 fn choice(probe: &hir::Probe, needs: &BodyNeeds, env: &Env) -> Lowering {
     probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, needs, env))
+}
+
+/// If a kprobe of the script runs where a map may hold a lock, the others stay kprobes: the kernel runs no kprobe within
+/// another, but does within a trampoline.
+fn stay_outside_of_locks(script: &hir::Script, choices: &mut [Lowering]) {
+    let is_locked = |attach: &Attach| match attach {
+        Attach::Kprobe { function, ret, .. } => trampolines::refused(function, *ret) == Some(Refusal::Locked),
+        _ => false,
+    };
+    if script.probes.iter().flat_map(|p| &p.sites).any(|site| is_locked(&site.attach)) {
+        for choice in choices.iter_mut().filter(|choice| choice.lowered == Some(Mechanism::Fentry)) {
+            *choice = Lowering::literal("a map may hold a lock where another probe of the script runs");
+        }
+    }
 }
 
 /// Reconsiders probes that share an event with one served by a raw program, because that one may have no alternative.

@@ -206,8 +206,8 @@ impl ProbeKind for Fentry {
         if let Some(why) = [what, &home.function].into_iter().find_map(|name| trampolines::refused(name, self.exit)) {
             let message = format!("{} cannot attach to `{what}`: {}", self.name(), why.reason());
             let instead = match why {
-                Refusal::Recursive if self.exit => "kretprobe",
-                Refusal::Recursive => "kprobe",
+                Refusal::Recursive | Refusal::Locked if self.exit => "kretprobe",
+                Refusal::Recursive | Refusal::Locked => "kprobe",
                 Refusal::NoReturn => FENTRY.name(),
             };
             return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use {instead}:{what}")));

@@ -215,6 +215,7 @@ impl ProbeKind for Kprobe {
         match trampolines::refused(function, self.ret) {
             Some(Refusal::Recursive) => return Lowering::literal("every trampoline runs the function itself"),
             Some(Refusal::NoReturn) => return Lowering::literal("the function does not return"),
+            Some(Refusal::Locked) => return Lowering::literal("a map may hold a lock there"),
             None => {}
         }
         let Some(prototype) = env.sys.prototype(Some(module), function) else {

@@ -1,5 +1,6 @@
 //! Kernel functions that rbt never puts a trampoline on, whatever the kernel says. Either the code of trampolines calls them,
-//! so a trampoline would recurse endlessly, or they never return, so a trampoline on their exit never ends.
+//! so a trampoline would recurse endlessly; or they never return, so a trampoline on their exit never ends; or BPF's maps call
+//! them while they hold a lock, which the program on the trampoline may then wait for.
 //!
 //! Newer kernels reject most of them (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older ones, such a
 //! trampoline stops the machine. The table has the functions that the newest kernel rejects, and those found by disassembly on
@@ -16,6 +17,8 @@ pub enum Refusal {
     Recursive,
     /// It does not return: no exit.
     NoReturn,
+    /// At this end, a lock of a map may be held.
+    Locked,
 }
 
 impl Refusal {
@@ -24,6 +27,7 @@ impl Refusal {
         match self {
             Refusal::Recursive => "every trampoline calls it, so a trampoline on it would recurse endlessly",
             Refusal::NoReturn => "it does not return, so a trampoline at its exit would never end",
+            Refusal::Locked => "BPF's maps hold a lock there, so a program on a trampoline could wait for itself",
         }
     }
 }
@@ -64,6 +68,24 @@ const ROWS: &[&str] = &[
     "bpf_get_smp_processor_id",
 ];
 
+/// Functions at whose exit (true) or entry (false) a map may hold a lock. The kernel keeps each program from calling itself,
+/// but not from interrupting another one: a program that takes an element of a hash from the list of free ones
+/// (`pcpu_freelist_pop`), and another at the exit of `_raw_spin_lock` that does the same, wait forever (seen on Linux 6.1).
+/// Programs on kprobes do not run within other programs on kprobes, nor within bpf(2). Since 6.16, these locks of maps are of
+/// another kind.
+const LOCKED: &[(&str, bool)] = &[
+    ("_raw_spin_lock*", true),
+    ("_raw_spin_trylock*", true),
+    ("native_queued_spin_lock_slowpath", true),
+    ("queued_spin_lock_slowpath", true),
+    ("__pv_queued_spin_lock_slowpath", true),
+    ("_raw_spin_unlock*", false),
+    // With CONFIG_DEBUG_SPINLOCK.
+    ("do_raw_spin_lock*", true),
+    ("do_raw_spin_trylock", true),
+    ("do_raw_spin_unlock", false),
+];
+
 /// Why this function cannot have a trampoline at its entry, or at its exit; `None` if it can. The compiler's parts of a
 /// function (`name.part.0`) count as the function.
 pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
@@ -72,10 +94,13 @@ pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
         Some(head) => name.starts_with(head),
         None => name == pattern,
     };
-    match ROWS.iter().any(|pattern| is(pattern)) {
-        true => Some(Refusal::Recursive),
-        false => (exit && noreturn::of_kernel(function)).then_some(Refusal::NoReturn),
+    if ROWS.iter().any(|pattern| is(pattern)) {
+        return Some(Refusal::Recursive);
     }
+    if LOCKED.iter().any(|(pattern, at_exit)| *at_exit == exit && is(pattern)) {
+        return Some(Refusal::Locked);
+    }
+    (exit && noreturn::of_kernel(function)).then_some(Refusal::NoReturn)
 }
 
 #[cfg(test)]
@@ -94,6 +119,11 @@ mod tests {
                 assert_eq!(refused(name, exit), None, "{name}");
             }
         }
+        for name in ["_raw_spin_lock", "_raw_spin_lock_irqsave", "_raw_spin_trylock", "native_queued_spin_lock_slowpath"] {
+            assert_eq!((refused(name, false), refused(name, true)), (None, Some(Refusal::Locked)), "{name}");
+        }
+        assert_eq!(refused("_raw_spin_unlock_irqrestore", false), Some(Refusal::Locked));
+        assert_eq!((refused("_raw_spin_unlock", true), refused("_raw_read_lock", true)), (None, None));
         assert_eq!((refused("do_exit", false), refused("do_exit", true)), (None, Some(Refusal::NoReturn)));
         assert_eq!((refused("panic", false), refused("panic", true)), (None, Some(Refusal::NoReturn)));
     }
