@@ -470,7 +470,11 @@ pub fn write_updates() {
 
 /// The directory of the `tests/fixtures` that were compiled for a processor.
 fn fixtures(arch: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(if arch == "x86_64" { "fixtures".into() } else { format!("fixtures-{arch}") })
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // tests that cargo built for another processor have a directory below that of its target, but these are built by the host's
+    let cross = own.parent().filter(|target| target.ends_with(format!("{arch}-unknown-linux-gnu"))).and_then(Path::parent);
+    let folder = cross.map_or_else(|| own.to_owned(), |target| target.join("tmp"));
+    folder.join(if arch == "x86_64" { "fixtures".into() } else { format!("fixtures-{arch}") })
 }
 
 /// Gives a case its own copy of the fixtures: a uprobe belongs to a file, which another case may be running.

@@ -34,7 +34,7 @@ for line in ("set pagination off", "set confirm off", "set debuginfod enabled of
 gdb.execute("attach %d" % PID, to_string=True)
 os.write(READY, b"x")
 out = open(OUT, "w")
-for _ in range(STOPS):
+for _ in range(STOPS + 1):
     try: gdb.execute("continue", to_string=True)
     except gdb.error as e: break
     thread = gdb.selected_thread()
@@ -261,7 +261,8 @@ def measure(rbt, name, stops, shown, pause):
             if not by_gdb or not by_rbt:
                 print(f"{name}: {len(by_gdb)} stops by gdb, {len(by_rbt)} by rbt\n{errors}")
                 break
-            for (thread, theirs), (thread_too, ours) in zip(by_gdb, by_rbt):
+            # gdb is detached at the last stop, and another thread may get the next signal
+            for (thread, theirs), (thread_too, ours) in list(zip(by_gdb, by_rbt))[:-1]:
                 is_cut = bool(ours) and ours[-1].startswith("[") and len(ours) > 1
                 if thread == thread_too and theirs == (ours[:-1] if is_cut else ours):
                     equal, frames, cut = equal + 1, frames + len(theirs), cut + is_cut
