@@ -317,9 +317,18 @@ pub struct Pos {
     /// The line of its end, and the column after it; 0: unknown.
     #[serde(default)]
     pub end: (u32, u32),
-    /// The use of the macro that it is in, if it is in one.
+    /// The uses of macros that led to it, from the innermost.
     #[serde(default)]
-    pub expanded_from: Option<Box<Pos>>,
+    pub expanded_from: Vec<MacroUse>,
+}
+
+/// A use of a macro in the script, for messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacroUse {
+    /// Its place.
+    pub pos: Pos,
+    /// The line of the script.
+    pub line: String,
 }
 
 /// A map, read for display: entries in the order of reading, because the renderer sorts.

@@ -8,7 +8,7 @@ use crate::types::{Int, Type};
 
 /// A script with a single C item.
 fn script(text: &str) -> Script {
-    let span = Span { source: 0, start: 0, end: text.len() as u32 };
+    let span = Span { source: 0, start: 0, end: text.len() as u32, ..Span::default() };
     Script { c_part: vec![CItem { text: text.into(), span, define: None }], ..Script::default() }
 }
 

@@ -1,7 +1,7 @@
 //! Records of asynchronous builtins: literals stay in the manifest, and only values are sent.
 
 use super::artifact::{Event, EventArg};
-use super::{Gen, place};
+use super::{Gen, place_with_uses};
 use crate::builtins;
 use crate::emit::{Operand, RecordField};
 use crate::sema::hir::{self, CallArg, Expr, ExprKind};
@@ -80,8 +80,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             };
             self.e.end_run(status);
         }
-        let (mut pos, line) = place(self.cx.sources, &self.cx.lines, call.span);
-        pos.expanded_from = call.expanded_from.map(|at| Box::new(place(self.cx.sources, &self.cx.lines, at).0));
+        let (pos, line) = place_with_uses(self.cx.sources, &self.cx.lines, self.cx.script, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let builtin = call.row.name.into();
         let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };

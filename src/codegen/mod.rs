@@ -39,7 +39,7 @@ use crate::settings::Mechanism;
 use crate::system::Feature;
 use crate::system::kernel::object_limits::{MOST_FRAMES, MOST_STACK};
 use crate::types::Type;
-use crate::value::Pos;
+use crate::value::{MacroUse, Pos};
 pub use lower::lower;
 pub use unwind::{Limit, Unwinding};
 
@@ -260,7 +260,7 @@ fn compile_within(
     let maps = maps.collect();
     let built = cx.build(dumps)?;
     let problem = |p: Problem| {
-        let (pos, line) = place(sources, &lines, p.span);
+        let (pos, line) = place_with_uses(sources, &lines, script, p.span);
         artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }
     };
     let problems = built.problems.into_iter().map(problem).collect();
@@ -348,10 +348,21 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
         (Some(s), Some(lines)) => {
             let (line, col) = lines.line_col(s, span.start);
             let end = lines.line_col(s, span.end);
-            (Pos { file: s.name.clone(), line, col, end, expanded_from: None }, lines.line(s, line).to_string())
+            (Pos { file: s.name.clone(), line, col, end, ..Pos::default() }, lines.line(s, line).to_string())
         }
         _ => (Pos::default(), String::new()),
     }
+}
+
+/// The same, with the uses of macros that led there.
+fn place_with_uses(sources: &[Source], lines: &[Lines], script: &hir::Script, span: Span) -> (Pos, String) {
+    let used = |span: &Span| script.macro_uses.get(usize::from(span.expansion).checked_sub(1)?).copied();
+    let uses = std::iter::successors(used(&span), used).map(|at| {
+        let (pos, line) = place(sources, lines, at);
+        MacroUse { pos, line }
+    });
+    let (pos, line) = place(sources, lines, span);
+    (Pos { expanded_from: uses.collect(), ..pos }, line)
 }
 
 impl<'a, 'c> Gen<'a, 'c> {

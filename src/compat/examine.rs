@@ -512,7 +512,8 @@ fn own_options(source: &Source) -> Result<(Settings, Invocation), Diagnostics> {
         Ok(_) => Ok(Default::default()),
         Err(failure) => {
             let message = failure.message.lines().next().unwrap_or_default();
-            let d = Diagnostic::error("bad-first-line", Span { source: 0, start: 0, end: line.len() as u32 + 2 }, message);
+            let d =
+                Diagnostic::error("bad-first-line", Span { source: 0, start: 0, end: line.len() as u32 + 2, ..Span::default() }, message);
             Err(failure.help.map_or(d.clone(), |help| d.help(help)).into())
         }
     }

@@ -66,7 +66,7 @@ impl Exceptions {
             let text = text.trim();
             if let Err(why) = all.read(text) {
                 let from = start + line.len() - line.trim_start().len();
-                let span = Span { source: 0, start: from as u32, end: (start + line.trim_end().len()) as u32 };
+                let span = Span { source: 0, start: from as u32, end: (start + line.trim_end().len()) as u32, ..Span::default() };
                 wrong.push((span, why));
             }
         }

@@ -13,6 +13,8 @@ pub use render::{is_deceptive, plain, plain_lines, render, uncommanded_line, und
 pub struct Span {
     /// Index of the source in the list that [`render()`] gets: 0 is the script itself.
     pub source: u16,
+    /// The macro's expansion that it belongs to, once the script is checked; 0 outside of macros.
+    pub expansion: u16,
     /// First byte.
     pub start: u32,
     /// One past the last byte.
@@ -22,7 +24,7 @@ pub struct Span {
 impl Span {
     /// The range from the start of this to the end of `other`.
     pub fn to(self, other: Span) -> Span {
-        Span { source: self.source, start: self.start.min(other.start), end: self.end.max(other.end) }
+        Span { start: self.start.min(other.start), end: self.end.max(other.end), ..self }
     }
 }
 
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_alike_is_told_in_brief() {
-        let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i }, "x");
+        let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i, ..Span::default() }, "x");
         let mut all: Vec<Diagnostic> = (0..MOST_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
         all.extend((0..MOST_ALIKE as u32).map(|i| error("b", i)));
         let brief = Diagnostics(all.clone()).brief().0;

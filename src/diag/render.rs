@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, start: u32, end: u32) -> String {
-        let span = Span { source: 0, start, end };
+        let span = Span { source: 0, start, end, ..Span::default() };
         let diags = Diagnostic::error("recursion", span, "two arguments").into();
         render(&diags, &[Source { name: "stdin".into(), text: text.into() }], false)
     }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn errors_come_first_with_all_they_have() {
-        let span = |start, end| Span { source: 0, start, end };
+        let span = |start, end| Span { source: 0, start, end, ..Span::default() };
         let sources = [Source { name: "x.bt".into(), text: "ab cd".into() }];
         let diags = Diagnostics(vec![
             Diagnostic::warning("unused", span(3, 5), "never used"),

@@ -65,7 +65,7 @@ pub(crate) fn require_probe(tree: ast::Script, source: &Source) -> Result<ast::S
         return Ok(tree);
     }
     let end = source.text.trim_end().len() as u32;
-    let at = Span { source: 0, start: end.saturating_sub(1), end };
+    let at = Span { source: 0, start: end.saturating_sub(1), end, ..Span::default() };
     Err(Diagnostic::error("no-probes", at, "the script has no probe").help("write one: begin { printf(\"hello\\n\"); }").into())
 }
 

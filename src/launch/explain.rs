@@ -91,7 +91,7 @@ pub(crate) fn place(pos: &Pos, sources: &[Source]) -> Span {
     let indent = (line.len() - line.trim_start().len()) as u32;
     let from = span_at(source, pos.line, pos.col.max(indent + 1));
     let end = span_at(source, pos.line, 1).start + line.trim_end().len() as u32;
-    Span { source: index as u16, start: from.start, end: end.max(from.end) }
+    Span { source: index as u16, start: from.start, end: end.max(from.end), ..Span::default() }
 }
 
 /// The span of one character at a line and column, both from 1.
@@ -99,7 +99,7 @@ pub(crate) fn span_at(source: &Source, line: u32, col: u32) -> Span {
     let start: usize = source.text.split_inclusive('\n').take(line.saturating_sub(1) as usize).map(str::len).sum();
     let within: usize = source.line(line).chars().take(col.saturating_sub(1) as usize).map(char::len_utf8).sum();
     let start = (start + within) as u32;
-    Span { source: 0, start, end: start + 1 }
+    Span { source: 0, start, end: start + 1, ..Span::default() }
 }
 
 #[cfg(test)]

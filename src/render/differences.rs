@@ -22,6 +22,12 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          (-9223372036854775808) / -1. hist() counts unsigned integers from 2^63 upward as such; bpftrace counts them as negative.",
     ),
     (
+        "arguments",
+        "The signed arguments of system calls have the type that the tracepoint declares: args.dfd is an int, and AT_FDCWD is -100. \
+         bpftrace takes all eight bytes of the record as an unsigned number, 4294967196. Arguments of C functions are where the debug \
+         information says; bpftrace assumes registers by number, also where the compiler uses others.",
+    ),
+    (
         "loops",
         "A while loop always loads. The kernel limits a run of the probe to 8388607 iterations, and rbt reports a loop that \
          exceeds the limit. bpftrace's loops load only if the verifier can prove that they end. A for loop over more than \
@@ -124,7 +130,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          ctx as a key of a map, ctx of perf events through a variable, constant expressions as sizes of maps, names of signals \
          without SIG (STOP, SEGV), unwatch() (which does nothing), %f, %T and %B in printf(), which also takes more than \
          127 arguments, and constants of the kernel's interface without a header (SIGKILL, O_CREAT, AF_INET, EPERM, \
-         TASK_RUNNING), and print(args) of a tracepoint. In C parts, it accepts typedefs, the language's own integer types, \
+         TASK_RUNNING, INT_MAX, NULL), print(args) of a tracepoint, print(()), print(@h[k]) of a histogram, integers in printf() from a count(), \
+         and IPv4 addresses within IPv6 addresses in pton(). print(config) shows rbt's own settings as well. In C parts, it accepts typedefs, the language's own integer types, \
          #define with parameters whose text is an expression, and headers that are not installed, unless the script uses a \
          name that only they define. A variable that is read outside the block that assigns it belongs to the whole probe, with \
          a warning, as before bpftrace 0.22. strstr() returns -1 if the string does not occur, as documented; bpftrace returns -2.",

@@ -53,8 +53,8 @@ impl Renderer for TextRenderer {
                     // and it says itself what it is about
                     let line = if kind.is_script() { "" } else { line };
                     problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
-                    if let (true, Some(used)) = (kind.is_script(), &pos.expanded_from) {
-                        problem(severity, "expanded from", None, used, "", &mut to.err);
+                    for used in &pos.expanded_from {
+                        problem(severity, "expanded from", None, &used.pos, &used.line, &mut to.err);
                     }
                 }
             }

@@ -74,10 +74,14 @@ impl BodyChecker<'_> {
 
     fn argument(&mut self, row: &'static Builtin, param: &Param, arg: &ast::Arg, key_follows: bool, map: &mut Option<String>) -> CallArg {
         let e = match arg {
-            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(name), .. }) if self.substitute(name).is_some() => {
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(name), span }) if self.substitute(name).is_some() => {
                 // A macro's parameter: the argument at the macro's use.
                 let Some(arg) = self.substitute(name) else { return CallArg::Type(Type::Void) };
-                return self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
+                let mut arg = self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
+                if let CallArg::Value(value) | CallArg::Element(_, value) = &mut arg {
+                    self.substituted(value, *span);
+                }
+                return arg;
             }
             ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Typeof(inner), span }) => {
                 let ty = self.type_of_arg(inner);

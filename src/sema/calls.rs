@@ -22,7 +22,11 @@ impl BodyChecker<'_> {
     pub fn name(&mut self, name: &str, span: Span) -> Expr {
         if let Some(arg) = self.substitute(name) {
             return match &*arg {
-                ast::Arg::Expr(e) => self.in_caller(|b| b.expr(e)),
+                ast::Arg::Expr(e) => {
+                    let mut value = self.in_caller(|b| b.expr(e));
+                    self.substituted(&mut value, span);
+                    value
+                }
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` is a type here")),
             };
         }
@@ -145,8 +149,7 @@ impl BodyChecker<'_> {
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => poison(span),
             Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
-                let expanded_from = self.frame.own_usages().next().map(|(_, at)| *at);
-                let call = Call { row, args: given.args, ty: ty.clone(), consts, span, expanded_from };
+                let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
             Lower::Aggregate(_) | Lower::Source(_) => poison(span),
@@ -344,7 +347,7 @@ impl BodyChecker<'_> {
         }
         let given = self.arguments(row, args, span)?;
         let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
-        let call = Call { row, args: given.args, ty: Type::Void, consts, span, expanded_from: None };
+        let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
 }

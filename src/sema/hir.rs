@@ -22,6 +22,9 @@ pub struct Script {
     pub maps: Vec<Map>,
     /// In order of declaration. Sites with equal bodies share one.
     pub probes: Vec<Probe>,
+    /// The uses of the script's macros, and of their parameters: [`Span::expansion`] is an index into it plus one. A use in the
+    /// expansion of another macro belongs to that expansion.
+    pub macro_uses: Vec<Span>,
 }
 
 /// A map.
@@ -280,8 +283,6 @@ pub struct Call {
     pub consts: Vec<i64>,
     /// Its place.
     pub span: Span,
-    /// The use of the script's macro that it is in.
-    pub expanded_from: Option<Span>,
 }
 
 /// An argument of a call.
@@ -444,6 +445,28 @@ pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
     }
 }
 
+/// Assigns the places of a macro's body, of which these statements are the expansion, to that expansion; not places within
+/// the use itself.
+pub fn expanded(stmts: &mut [Stmt], usage: Span, expansion: u16) {
+    for stmt in stmts {
+        belongs_to(&mut stmt.span, usage, expansion);
+        if let StmtKind::Aggregate { call, .. } = &mut stmt.kind {
+            belongs_to(&mut call.span, usage, expansion);
+        }
+        stmt.visit_parts(&mut |part| match part {
+            Child::Stmts(inner) => expanded(inner, usage, expansion),
+            Child::Expr(e) => e.expanded(usage, expansion),
+        });
+    }
+}
+
+fn belongs_to(span: &mut Span, usage: Span, expansion: u16) {
+    let at_usage = span.source == usage.source && usage.start <= span.start && span.end <= usage.end;
+    if span.expansion == 0 && !at_usage {
+        span.expansion = expansion;
+    }
+}
+
 /// A direct part of a statement or an expression, to be changed.
 enum Child<'a> {
     Stmts(&'a mut [Stmt]),
@@ -490,6 +513,18 @@ impl Expr {
     /// Visits this expression and all of its parts.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
         self.walk(NodeContext { times: 1, loops: 0 }, &mut |n, _| see(n));
+    }
+
+    /// The same as [`expanded`], for the value of a macro.
+    pub fn expanded(&mut self, usage: Span, expansion: u16) {
+        belongs_to(&mut self.span, usage, expansion);
+        if let ExprKind::Call(call) = &mut self.kind {
+            belongs_to(&mut call.span, usage, expansion);
+        }
+        self.visit_parts(&mut |part| match part {
+            Child::Stmts(inner) => expanded(inner, usage, expansion),
+            Child::Expr(e) => e.expanded(usage, expansion),
+        });
     }
 
     fn loops_for_unrolls(&mut self) {

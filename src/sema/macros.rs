@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::CheckContext;
 use super::body::{BodyChecker, poison};
-use super::hir::{Expr, Stmt, VarId};
+use super::hir::{self, Expr, Stmt, VarId};
 use crate::builtins::{Builtin, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, MacroParam};
@@ -30,6 +30,8 @@ pub struct Frame {
     pub library: Option<Span>,
     /// The frame of its use.
     caller: Option<Box<Frame>>,
+    /// The number of the expansion of the script's macro: see [`Span::expansion`].
+    expansion: u16,
 }
 
 impl Frame {
@@ -45,6 +47,12 @@ impl Frame {
     /// The macro whose use led here, and the place of that use.
     pub fn outermost(&self) -> Option<&(String, Span)> {
         self.caller.as_ref().and_then(|c| c.outermost()).or(self.usage.as_ref())
+    }
+
+    /// The number of the innermost expansion of a macro of the script.
+    fn expansion(&self) -> u16 {
+        let frames = std::iter::successors(Some(self), |frame| frame.caller.as_deref());
+        frames.map(|frame| frame.expansion).find(|number| *number != 0).unwrap_or(0)
     }
 
     /// The script's macros that are in use, from the innermost.
@@ -105,14 +113,25 @@ impl BodyChecker<'_> {
         result
     }
 
+    /// Assigns the argument of a macro to the place in the macro's body at which a parameter stands for it.
+    pub fn substituted(&self, argument: &mut Expr, parameter: Span) {
+        if self.frame.library.is_none() {
+            argument.expanded(parameter, self.env.macro_use(Span { expansion: self.frame.expansion, ..parameter }));
+        }
+    }
+
     /// A macro's value.
     pub fn macro_value(&mut self, name: &str, args: &[ast::Arg], span: Span) -> Expr {
-        self.in_macro(name, args, span, |b, body| b.block_value(body, span)).unwrap_or_else(|| poison(span))
+        let found = self.in_macro(name, args, span, |b, body| (b.block_value(body, span), b.frame.expansion));
+        let Some((mut value, expansion)) = found else { return poison(span) };
+        value.expanded(span, expansion);
+        value
     }
 
     /// A macro used as a statement.
     pub fn macro_effect(&mut self, name: &str, args: &[ast::Arg], span: Span, out: &mut Vec<Stmt>) {
-        if let Some(mut stmts) = self.in_macro(name, args, span, |b, body| b.block(body)) {
+        if let Some((mut stmts, expansion)) = self.in_macro(name, args, span, |b, body| (b.block(body), b.frame.expansion)) {
+            hir::expanded(&mut stmts, span, expansion);
             out.append(&mut stmts);
         }
     }
@@ -146,9 +165,14 @@ impl BodyChecker<'_> {
         {
             return None;
         }
+        let expansion = match library {
+            None => env.macro_use(Span { expansion: self.frame.expansion(), ..span }),
+            Some(_) => 0,
+        };
         let mut frame = Frame {
             scopes: vec![Vec::new()],
             usage: Some((name.to_string(), span)),
+            expansion,
             library,
             of: Some(found.name.clone()),
             ..Frame::default()

@@ -53,7 +53,7 @@ pub struct Declared {
 }
 
 /// The origin of the types of a predefined map, which is not in this script.
-pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
+pub const EARLIER: Span = Span { source: u16::MAX, expansion: 0, start: 0, end: 0 };
 
 /// The type with strings of at least this many bytes, and with 8-byte integers.
 fn widened_type(ty: &Type, room: u32) -> Type {

@@ -28,7 +28,7 @@ mod stmt;
 mod types;
 mod uses;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 
 use crate::builtins::{self, Builtin};
@@ -92,12 +92,28 @@ pub(crate) struct CheckContext<'a> {
     defines: Vec<&'a ast::Macro>,
     /// A body is too large to check, which was reported.
     exhausted: Cell<bool>,
+    /// The numbers of the uses of the script's macros: see [`hir::Script::macro_uses`].
+    macro_uses: RefCell<BTreeMap<Span, u16>>,
 }
 
 impl CheckContext<'_> {
     /// The script's function of this name: its index.
     fn function(&self, name: &str) -> Option<usize> {
         self.functions.iter().position(|f| f.name.name == name)
+    }
+
+    /// The number of a use of a macro; 0 if there are too many.
+    fn macro_use(&self, at: Span) -> u16 {
+        let mut uses = self.macro_uses.borrow_mut();
+        let next = u16::try_from(uses.len() + 1).unwrap_or(0);
+        if next == 0 { uses.get(&at).copied().unwrap_or(0) } else { *uses.entry(at).or_insert(next) }
+    }
+
+    /// All uses, by number.
+    fn macro_uses(&self) -> Vec<Span> {
+        let mut uses: Vec<(u16, Span)> = self.macro_uses.borrow().iter().map(|(at, number)| (*number, *at)).collect();
+        uses.sort_unstable();
+        uses.into_iter().map(|(_, at)| at).collect()
     }
 }
 
@@ -131,6 +147,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
         functions,
         defines,
         exhausted: Cell::new(false),
+        macro_uses: RefCell::default(),
     };
     let mut maps = Maps::new(declarations(script, &world, &mut diags), given, invocation);
     let jobs = probes::expand(script, &world, &env, tables, &mut diags);
@@ -161,7 +178,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     // a missing probe may be the one that assigns them
     diags.retain(|d| !incomplete || d.code != "undefined-map");
     let diags = tidy(root_causes(diags));
-    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes, macro_uses: world.macro_uses() }, diags)) }
 }
 
 /// The result of [`infer`].

@@ -16,7 +16,7 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let at = match error.location {
         InputLocation::Pos(at) | InputLocation::Span((at, _)) => at + piece.start,
     };
-    let span = |start: usize, end: usize| Span { source: index, start: start as u32, end: end as u32 };
+    let span = |start: usize, end: usize| Span { source: index, start: start as u32, end: end as u32, ..Span::default() };
     let ErrorVariant::ParsingError { positives, .. } = &error.variant else {
         return Diagnostic::error("too-deep", span(at, at), "nested too deeply");
     };
@@ -330,7 +330,7 @@ impl Order {
         let span = part.as_span();
         let first_line = part.as_str().lines().next().map_or(0, str::len);
         let start = base + span.start();
-        let place = Span { source: index, start: start as u32, end: (start + first_line) as u32 };
+        let place = Span { source: index, start: start as u32, end: (start + first_line) as u32, ..Span::default() };
         if stage < self.stage {
             return Some(Diagnostic::error("misplaced-directive", place, what).help("move it up"));
         }

@@ -118,7 +118,7 @@ impl Reader {
     /// A place in the source.
     pub fn span(&self, pair: &Pair) -> Span {
         let span = pair.as_span();
-        Span { source: self.source, start: (self.base + span.start()) as u32, end: (self.base + span.end()) as u32 }
+        Span { source: self.source, start: (self.base + span.start()) as u32, end: (self.base + span.end()) as u32, ..Span::default() }
     }
 
     /// Reports an error.

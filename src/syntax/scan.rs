@@ -65,7 +65,7 @@ pub const MAX_FAULTS: usize = 20;
 
 impl Scanner<'_> {
     fn span(&self, start: usize, end: usize) -> Span {
-        Span { source: self.source, start: start as u32, end: end as u32 }
+        Span { source: self.source, start: start as u32, end: end as u32, ..Span::default() }
     }
 
     fn peek(&self, ahead: usize) -> u8 {

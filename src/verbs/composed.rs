@@ -79,7 +79,7 @@ impl ComposedScript {
         let within = |p: &Part, at: u32| p.from + at.clamp(p.at, p.at + p.len) - p.at;
         let Ok(source) = u16::try_from(first.word + 1) else { return span };
         let (start, end) = (within(first, span.start), within(last, span.end));
-        Span { source, start, end: end.max(start) }
+        Span { source, start, end: end.max(start), ..Span::default() }
     }
 
     /// Parses an expression separately, because an unclosed parenthesis would be reported elsewhere in the script.

@@ -188,7 +188,7 @@ fn places_are_in_the_words() {
     assert_eq!(names, ["rbt latency", "FUNCTION", "--if", "--by"]);
     let place = |part: &str| {
         let start = made.text.rfind(part).unwrap() as u32;
-        let span = Span { source: 0, start, end: start + part.len() as u32 };
+        let span = Span { source: 0, start, end: start + part.len() as u32, ..Span::default() };
         let said = made.in_words(Diagnostics(vec![Diagnostic::error("x", span, "x"); 2]));
         assert_eq!(said.0.len(), 1, "said once");
         let span = said.0[0].span;

@@ -133,7 +133,7 @@ fn faults_carry_their_remedy() {
     assert_eq!(help("f(1);"), "write statements within the braces of a probe: `provider:target { … }`");
     assert_eq!(help("begin { let @m = hash(1); }"), "move it to the top level; a map needs no declaration");
     let unclosed = parse(&source("begin { f(1; }")).expect_err("unclosed").0;
-    assert_eq!(unclosed[0].related[0].0, Span { source: 0, start: 9, end: 10 });
+    assert_eq!(unclosed[0].related[0].0, Span { source: 0, start: 9, end: 10, ..Span::default() });
 }
 
 #[test]
