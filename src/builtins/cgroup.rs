@@ -92,22 +92,22 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     container_part::<0>(
         "container_name",
-        "Returns the name of the container of a cgroup (by its ID; by default the current one), or the first digits of its ID if no file has its name; empty outside of containers. rbt looks it up when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, which it finds below / or /proc/1/root.",
+        "Returns the name of the container that a cgroup belongs to. The argument is the ID of the cgroup; the default is the current one. If no file contains the name, it is the first digits of the container's ID. Outside of containers, it is empty. rbt looks up the name when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, below / or /proc/1/root.",
         "tracepoint:syscalls:sys_enter_openat { @[container_name] = count(); }",
     ),
     container_part::<1>(
         "container_id",
-        "Returns the ID of the container of a cgroup, as `container_name` finds it.",
+        "Returns the ID of the container that a cgroup belongs to. See container_name.",
         "tracepoint:syscalls:sys_enter_openat { @[container_id] = count(); }",
     ),
     container_part::<2>(
         "pod_name",
-        "Returns the name of the Kubernetes pod of a cgroup, as `container_name` finds it; empty outside of pods.",
+        "Returns the name of the Kubernetes pod that a cgroup belongs to. Outside of pods, it is empty. See container_name.",
         "tracepoint:syscalls:sys_enter_openat { @[pod_namespace, pod_name] = count(); }",
     ),
     container_part::<3>(
         "pod_namespace",
-        "Returns the namespace of the Kubernetes pod of a cgroup, as `container_name` finds it; empty outside of pods.",
+        "Returns the namespace of the Kubernetes pod that a cgroup belongs to. Outside of pods, it is empty. See container_name.",
         "tracepoint:syscalls:sys_enter_openat { @[pod_namespace] = count(); }",
     ),
 ];

@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::SIGNAL,
         risky: true,
         lower: Lower::Effect(|e, u, args| send(e, u, args, Helper::SendSignal)),
-        doc: "Sends a signal to the current process. The signal is a name (KILL, SIGKILL) or a number.",
+        doc: "Sends a signal to the current process. Write the signal as a name (KILL, SIGKILL) or a number.",
         example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal(\"SIGSTOP\"); }",
     },
     Builtin {

@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
         },
-        "Adds up the values of its argument.",
+        "Keeps the sum of the values of its argument.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
     ),
     row(

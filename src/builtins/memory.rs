@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
-        doc: "Marks a pointer as one into kernel memory.",
+        doc: "Marks a pointer as an address in kernel memory.",
         example: "begin { printf(\"%p\\n\", kptr(0)); }",
     },
     Builtin {
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
-        doc: "Marks a pointer as one into the memory of the current process.",
+        doc: "Marks a pointer as an address in the memory of the current process.",
         example: "tracepoint:raw_syscalls:sys_enter { printf(\"%s\\n\", str(uptr(args.args[0]))); }",
     },
     Builtin {

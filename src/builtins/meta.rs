@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Makes the script an error if the value cannot be a key of the map.",
+        doc: "Rejects the script if the value cannot be a key of the map.",
         example: "begin { @names[1] = \"one\"; check_key(@names, 2); }",
     },
     Builtin {
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Effect(|_, _, _| Operand::void()),
-        doc: "Makes the script an error if the expression is not a string.",
+        doc: "Rejects the script if the expression is not a string.",
         example: "begin { assert_str(comm); }",
     },
     Builtin {
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::BINARY,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Makes the script an error if the probe is not on a user-space binary.",
+        doc: "Rejects the script if the probe is not on a user-space binary.",
         example: "uprobe:libc:malloc { assert_userspace_probe(); }",
     },
     Builtin {
@@ -133,7 +133,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Effect(|_, _, _| Operand::void()),
-        doc: "Makes the script an error, with this message, if the condition is false. The condition must be constant.",
+        doc: "Rejects the script with this message if the condition is false. The condition must be constant.",
         example: "begin { static_assert(sizeof(uint64) == 8, \"a word of eight bytes\"); }",
     },
     Builtin {
@@ -143,7 +143,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Effect(|_, _, _| Operand::void()),
-        doc: "Makes the script an error, with this message, unless an `if comptime` excludes it.",
+        doc: "Rejects the script with this message, unless an `if comptime` excludes it.",
         example: "begin { if comptime sizeof(uint64) != 8 { fail(\"a word has %d bytes\", sizeof(uint64)); } }",
     },
     Builtin {

@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
-        doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers (0 does not). Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
+        doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers (0 leaves them unchanged). Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
 ];

@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::CTX,
         risky: false,
         lower: Lower::Context(ArgRef::Ctx),
-        doc: "Context of the probe: a pointer to the registers (struct pt_regs). In perf events, ctx.regs has the registers, and ctx.sample_period and ctx.addr the rest.",
+        doc: "Context of the probe: a pointer to the registers (struct pt_regs). In perf events, the registers are in ctx.regs, and the other members are ctx.sample_period and ctx.addr.",
         example: "profile:hz:99 { printf(\"%p\\n\", ctx); }",
     },
 ];

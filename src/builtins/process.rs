@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, uid);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "Name of the current task's user, looked up in the user database when it is printed. It is empty if the database does not have the user.",
+        doc: "Name of the current task's user. rbt looks it up in the user database when it prints it. It is empty if the database does not contain the user.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s runs %s\\n\", username, str(args.filename)); }",
     },
     Builtin {
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(Start, child)))),
-        doc: "Process ID of the command of -c. It is 0 without -c.",
+        doc: "Process ID of the command that -c runs, or 0 without -c.",
         example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
     },
     Builtin {

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     needs: ContextFeatures::NONE,
     risky: false,
     lower: Lower::Code(take),
-    doc: "The Python call stack of the current thread (CPython 3.8 to 3.15), printed as `function (file:line)`. It has at most 127 frames, or up to the given limit (at most 1022). It is empty for threads that run no Python code. Threads of all processes with equal Python stacks have equal keys.",
+    doc: "The Python call stack of the current thread (CPython 3.8 to 3.15), printed as `function (file:line)`. It has at most 127 frames, or up to the given limit (at most 1022). It is empty for threads that run no Python code. As map keys, equal Python stacks are equal, even in different threads and processes.",
     example: "tracepoint:syscalls:sys_enter_fsync { @[comm, pystack] = count(); }",
 }];
 

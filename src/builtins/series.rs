@@ -45,8 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         more: Monotonicity::Either,
         read: None,
     },
-    "Keeps a time series of the last `count` intervals. An interval is `interval` nanoseconds long, and holds the last value of the \
-     argument in it, or the avg, max, min or sum of the values (a string). Intervals begin at multiples of their length since 1970 (UTC).",
+    "Keeps a time series of the last `count` intervals of `interval` nanoseconds. For each interval, it stores the last value of the argument, or the result of the function: \"avg\", \"max\", \"min\" or \"sum\". Intervals begin at multiples of their length since 1970 (UTC).",
     "config = { unstable_tseries = enable; } tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @ = tseries(args.ret, 100ms, 20, \"sum\"); }",
 )];
 

@@ -22,21 +22,21 @@ pub(super) const ROWS: &[Builtin] = &[
         "span",
         &[Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind::BEGIN) },
-        "Begins a span on the timeline of the current thread. `span_end` with the same name ends it. Spans of a thread nest. Values describe the span. Text has a line per span that has ended: start, duration, thread, name and values.",
+        "Begins a span on the timeline of the current thread. `span_end` with the same name ends it. Spans of a thread nest. The values are attributes of the span. The text output has a line for each span that has ended: start, duration, thread, name and values.",
         "tracepoint:syscalls:sys_enter_read { span(\"read\", args.fd); } tracepoint:syscalls:sys_exit_read { span_end(\"read\", args.ret); }",
     ),
     row(
         "span_end",
         &[Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind::END) },
-        "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Without a name, it ends all open spans there, as when a thread ends within a call: `tracepoint:sched:sched_process_exit { span_end(); }`. They and those that are open at the end of the run are shown as open.",
+        "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Without a name, it ends all open spans of the thread, for example when a thread exits within a call: `tracepoint:sched:sched_process_exit { span_end(); }`. rbt shows these spans, and those that are open at the end of the run, as open.",
         "uprobe:libc:getaddrinfo { span(\"lookup\", str(arg0)); } uretprobe:libc:getaddrinfo { span_end(\"lookup\", retval); }",
     ),
     row(
         "span_on",
         &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::BEGIN }) },
-        "Begins a span elsewhere: `track` is the ID of a thread, or another value that names a track, such as a string or a tuple. A tuple of the ID of a thread and a string is a track below the thread's; one of a string and a number, such as `(\"CPU\", cpu)`, is a track `CPU 0` among those of all CPUs.",
+        "Begins a span on another track. `track` is a thread ID, or another value that names a track, such as a string or a tuple. A tuple of a thread ID and a string is a track below that of the thread. A tuple of a string and a number, such as `(\"CPU\", cpu)`, is one of a group of tracks, such as `CPU 0` among those of all CPUs.",
         "tracepoint:block:block_rq_issue { span_on((args.dev, args.sector), \"I/O\"); } tracepoint:block:block_rq_complete { span_end_on((args.dev, args.sector), \"I/O\"); }",
     ),
     row(
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &[Param::new("track", Accepts::Printable), Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         // an end elsewhere has the name of the current thread, too: a thread may be seen for the first time when it ends
         &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
-        "Ends a span of `span_on` with the same track and name, or without a name all spans of the track.",
+        "Ends the span that `span_on` began with the same track and name. Without a name, it ends all spans of the track.",
         "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
     ),
 ];

@@ -42,7 +42,7 @@ pub static FENTRY: Fentry = Fentry {
     info: Info {
         names: FENTRY_NAMES,
         usage: "fentry[:MODULE]:FUNCTION, fentry:bpf[:ID]:FUNCTION",
-        doc: "The entry of a kernel function that BTF describes: cheaper than `kprobe`. `args` has its arguments. After `bpf` and an optional program ID, FUNCTION is a function of a loaded BPF program, without arguments.",
+        doc: "The entry of a kernel function that BTF describes. It costs less than `kprobe`. `args` has its arguments. After `bpf` and an optional program ID, FUNCTION is a function of a loaded BPF program, without arguments.",
         example: "fentry:vfs_read { @bytes[comm] = sum(args.count); }",
     },
     exit: false,

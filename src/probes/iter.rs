@@ -25,7 +25,7 @@ pub struct Iter;
 static INFO: Info = Info {
     names: &["iter", "it"],
     usage: "iter:NAME[:PIN]",
-    doc: "Runs once for each kernel object of a kind (tasks, their files and mappings, sockets, BPF maps and programs) after all other probes are attached. `rbt -l 'iter:*'` lists the kinds. The object is a member of `ctx` and of `args`. With PIN, a path (relative to /sys/fs/bpf), the probe does not run now: reading that file runs it and returns the output of its printf(), until the file is removed.",
+    doc: "Runs once for each kernel object of a kind (tasks, their files and mappings, sockets, BPF maps and programs) after all other probes are attached. `rbt -l 'iter:*'` lists the kinds. The object is a member of `ctx` and of `args`. With PIN, a path (relative to /sys/fs/bpf), rbt pins the iterator to that file instead of running it. Until you remove the file, each read of it runs the probe and returns the output of its printf().",
     example: "iter:task { @[ctx.task.comm] = count(); }",
 };
 

@@ -23,7 +23,7 @@ const MAX_ARGS: u32 = 12;
 static INFO: Info = Info {
     names: &["rawtracepoint", "rt"],
     usage: "rawtracepoint[:MODULE]:EVENT",
-    doc: "A static event of the kernel with the arguments of the tracepoint's call: cheaper than `tracepoint`, and less stable. `args` has the arguments by the names and types of BTF.",
+    doc: "A static event of the kernel, with the arguments that the kernel passes to the tracepoint. It costs less than `tracepoint` and is less stable between kernels. `args` contains the arguments with the names and types that BTF gives them.",
     example: "rawtracepoint:sched_switch { @[args.next.comm] = count(); }",
 };
 

@@ -31,7 +31,7 @@ pub static BENCH: TestProbe = TestProbe {
     info: Info {
         names: &["bench"],
         usage: "bench:NAME",
-        doc: "A benchmark of the script. --bench runs all benchmarks and nothing else, each repeatedly for at least a millisecond, and prints the average time in nanoseconds; some 5 ns of it are the overhead of the call. Its output is discarded. A benchmark that returns anything but 0 is skipped.",
+        doc: "A benchmark of the script. --bench runs all benchmarks and nothing else, each repeatedly for at least a millisecond, and prints the average time in nanoseconds, which includes about 5 ns of overhead for the call. Its output is discarded. A benchmark that returns anything but 0 is skipped.",
         example: "bench:count { @[cpu] = count(); }",
     },
     bench: true,

@@ -22,7 +22,7 @@ pub static INTERVAL: Timer = Timer {
     info: Info {
         names: &["interval", "i"],
         usage: "interval:UNIT:N or interval:DURATION, UNIT one of hz, s, ms, us",
-        doc: "Runs on one CPU at an interval, for output and for ending a run.",
+        doc: "Runs on one CPU at a fixed interval, for example to print results or to end the run.",
         example: "interval:s:1 { print(elapsed); exit(); }",
     },
     all_cpus: false,
@@ -33,7 +33,7 @@ pub static PROFILE: Timer = Timer {
     info: Info {
         names: &["profile", "p"],
         usage: "profile:UNIT:N or profile:DURATION, UNIT one of hz, s, ms, us",
-        doc: "Runs on every CPU at an interval, for sampling.",
+        doc: "Runs on every CPU at a fixed interval, for sampling.",
         example: "profile:hz:99 { @[kstack] = count(); }",
     },
     all_cpus: true,

@@ -37,7 +37,7 @@ impl Tracepoint {
 static INFO: Info = Info {
     names: &["tracepoint", "t"],
     usage: "tracepoint:CATEGORY:EVENT",
-    doc: "A static event of the kernel. `args` has the fields of its record.",
+    doc: "A static event of the kernel. `args` contains the fields of its record.",
     example: "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }",
 };
 

@@ -15,42 +15,35 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "integers",
         "Division of signed integers keeps the sign and rounds toward zero, and a right shift of a negative number shifts in \
-         ones, as in C. bpftrace does the same for literals only; it treats other integers as unsigned ones. A shift count of 64 \
+         ones, as in C. bpftrace does the same only for literals; it treats other integers as unsigned. A shift count of 64 \
          or more is taken modulo 64; in bpftrace its result is undefined. The result of -x and ~x keeps the sign if x is a signed \
          integer of 1, 2 or 4 bytes: -x is -5 if x is 5. bpftrace prints and stores it as 251, but uses -5 in a sum or after a \
          cast. An overflow in a product or difference of literals is an error; bpftrace rejects most of them, and crashes on \
-         (-9223372036854775808) / -1. hist() counts unsigned integers from 2^63 upward as such; bpftrace counts them as negative.",
+         (-9223372036854775808) / -1. hist() counts integers from 2^63 upward as unsigned; bpftrace counts them as negative.",
     ),
     (
         "arguments",
         "The signed arguments of system calls have the type that the tracepoint declares: args.dfd is an int, and AT_FDCWD is -100. \
-         bpftrace takes all eight bytes of the record as an unsigned number, 4294967196. Arguments of C functions are where the debug \
-         information says; bpftrace assumes registers by number, also where the compiler uses others.",
+         bpftrace reads all eight bytes of the record as an unsigned number, 4294967196. rbt reads arguments of C functions from the location in the debug information; bpftrace assumes the registers of the calling convention, even if the compiler uses others.",
     ),
     (
         "loops",
         "A while loop always loads. The kernel limits a run of the probe to 8388607 iterations, and rbt reports a loop that \
          exceeds the limit. bpftrace's loops load only if the verifier can prove that they end. A for loop over more than \
-         8388608 integers stops after that many, and rbt reports it; bpftrace runs no iteration at all. rbt also ends loops that \
-         take more than a second, other than those of begin, end and self; bpftrace has no such limit. The variable of a for \
+         8388608 integers stops after that many, and rbt reports it; bpftrace runs no iteration at all. rbt also ends loops that take more than a second, except in begin, end and self probes; bpftrace has no such limit. The variable of a for \
          loop is wide enough for both ends of the range; in bpftrace it may be too narrow if the range goes from a literal to a \
          variable.",
     ),
     (
         "strings",
-        "A literal operand of && and || is true if it is not empty; bpftrace inverts the second operand. An array of characters \
-         differs from a literal that is longer; bpftrace compares only as many bytes as both have. str() keeps max_strlen bytes \
-         of text, whatever the value; bpftrace keeps one byte less from 1024 upward. rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
+        "A string literal as an operand of && or || is true if it is not empty; bpftrace inverts the second operand. An array of characters is never equal to a longer literal; bpftrace compares only as many bytes as both have. str() keeps max_strlen bytes of text; bpftrace keeps one byte less if max_strlen is 1024 or more. rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
          lacks a NUL, the string ends in `..`, as in bpftrace. For structs that the script declares, bpftrace reads one byte \
-         too many. It returns 0 for any index and an empty string from str(), and shows only the first of an array of such \
-         arrays. It shows arrays of unsigned char (such as MAC and IPv6 addresses) of the kernel's and of binaries' types as \
-         text, and arrays of a typedef of char as numbers.",
+         too many. In bpftrace, indexing such an array yields 0, str() of it is empty, and an array of such arrays shows only the first. bpftrace prints arrays of unsigned char (such as MAC and IPv6 addresses) in types of the kernel or of a binary as text, and arrays of a typedef of char as numbers.",
     ),
     (
         "structures and enums",
         "Bit-fields of signed types are signed, as in C; bpftrace treats all of them as unsigned. A C bool prints as true or \
-         false, and an enum as its name, wherever the type is declared. bpftrace prints some of those that a script or a binary \
-         declares as numbers. In the types of a binary, rbt finds members of anonymous structures and prints structures within \
+         false, and an enum as its name, wherever the type is declared. bpftrace prints some of them as numbers if a script or a binary declares the type. In the types of a binary, rbt finds members of anonymous structures and prints structures within \
          structures whole; bpftrace does so for the kernel's types only. rbt prints and stores members of type float and double, \
          which bpftrace prints as null or rejects. An enum with negative enumerators is signed, as in C, and a pointer to an enum steps by the enum's size in memory. \
          bpftrace treats all values of enums as unsigned, and steps by 8 bytes.",
@@ -58,23 +51,18 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     (
         "JSON",
-        "Strings are UTF-8. U+FFFD replaces each sequence of bytes that is not. In keys of maps, rbt removes spaces between the \
-         parts of a key but not within strings, and parentheses of tuples only. bpftrace removes all spaces, and parentheses of \
-         strings as well.",
+        "Strings are UTF-8. U+FFFD replaces each sequence of bytes that is not valid UTF-8. In keys of maps, rbt removes the spaces between the parts of a key and the parentheses of tuples. bpftrace also removes spaces and parentheses within strings.",
     ),
     (
         "maps",
         "Integers of 1, 2 and 4 bytes, which include literals, sort by value, like those of 8 bytes; bpftrace prints them in the \
          kernel's order, which changes from run to run. min() and max() sort as signed numbers, and entries with equal values \
-         sort by key. uint64 keys from 2^63 upward come last; in bpftrace they come first. print() ignores `div` for stats(); bpftrace warns \
-         that it does so, but divides the average.",
+         sort by key. uint64 keys from 2^63 upward come last; in bpftrace they come first. print() ignores `div` for stats(); bpftrace warns that it ignores `div`, but divides the average.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
         "runtime errors",
-        "rbt prints at most 1,000 failures such as a division by zero per second, place and CPU, and none while more than a \
-         sixteenth of the ring buffer is in use, so that they do not displace the script's own events. It counts the others, and \
-         prints the total at the end. bpftrace loses events instead.",
+        "For each place in the script and each CPU, rbt prints at most 1,000 runtime errors (such as a division by zero) per second. While more than a sixteenth of the ring buffer is in use, it prints none. So errors do not displace the script's own events. rbt counts the errors that it does not print, and prints the total at the end. bpftrace loses events instead.",
     ),
     (
         "print and clear, print and zero",
@@ -88,18 +76,13 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "stacks and symbols",
-        "rbt unwinds user stacks by call frame information, and says why a stack is incomplete. Python frames replace the frames \
-         of the interpreter's loop, except in the modes raw and build_id. bpftrace follows frame pointers, which most \
-         distributions do not compile in; rbt does so with `unwind_tables = 0`. dw_ustack is the same as ustack. A user address \
-         without a symbol prints as its file and its place there (libc.so.6+0x2a1c0), which is the same in every run; bpftrace \
-         prints the address in the process. At the tracepoint of a system call, kernel stacks start at the function that the \
-         tracepoint is in; in bpftrace they are empty on some kernels. The settings use_blazesym and lazy_symbolication have no \
+        "rbt unwinds user stacks by call frame information, and gives the reason if a stack is incomplete. Python frames replace the frames \
+         of the interpreter's loop, except in the modes raw and build_id. bpftrace follows frame pointers, but most distributions compile without them; with `unwind_tables = 0`, rbt follows them too. dw_ustack is the same as ustack. A user address without a symbol prints as a file and an offset (libc.so.6+0x2a1c0), which are the same in every run; bpftrace prints the address in the process. At the tracepoint of a system call, kernel stacks start at the function that contains the tracepoint; in bpftrace they are empty on some kernels. The settings use_blazesym and lazy_symbolication have no \
          effect, because rbt records the mappings of processes while they live.",
     ),
     (
         "assert() and cpid",
-        "A failed assertion names its place in the script. bpftrace names a place in its own library, which changes with its version, \
-         and in JSON only that. It also prints a warning of that place where cpid is used without a command.",
+        "A failed assertion, and the warning about cpid without a command, name a place in the script. bpftrace names a place in its own library, which changes with its version; in JSON, it names only that place.",
     ),
     (
         "cgroup_path()",
@@ -110,30 +93,17 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "-l and -lv",
         "rbt lists the functions, raw tracepoints and iterators to which it can attach. bpftrace omits functions and raw tracepoints \
          with many arguments, and lists iterators over the elements of a map, to which it cannot attach. `begin:*`, `test:*` and \
-         `bench:*` do not list the names special::, test:: and benchmark::, which are no probes. With -p, a pattern of USDT probes \
+         `bench:*` do not list the names special::, test:: and benchmark::, because they are not probes. With -p, a pattern of USDT probes \
          matches those of the process, not those of other programs. With -v, rbt lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
-         structs and 64-bit enums. Types with the same name keep it; bpftrace numbers them, as in `console___2`. Variable \
-         arguments print as `...`, in bpftrace as `void`.",
+         structs and 64-bit enums. If several types share a name, rbt lists each with this name; bpftrace appends a number, as in `console___2`. rbt prints variable arguments as `...`, and bpftrace as `void`.",
     ),
     (
         "what rbt rejects",
-        "An empty command (-c '') and max_map_keys = 0 are errors. bpftrace runs without a command, and with maps that hold \
-         nothing. A second declaration of a map and `@a = @a` of a map without a type are errors; bpftrace takes the last declaration, and an \
-         integer. macaddr() of a literal is an error; bpftrace reads memory at that address. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
-         Stacks, symbols, addresses and times as text cannot be compared with == and !=; bpftrace compares where it keeps them, \
-         so that usym(x) == usym(x) is false.",
+        "An empty command (-c '') is an error; bpftrace runs without a command. max_map_keys = 0 is an error; in bpftrace, maps then hold nothing. A second declaration of a map is an error; bpftrace uses the last one. `@a = @a` is an error if nothing else determines the type of the map; bpftrace assumes an integer. macaddr() of a literal is an error; bpftrace reads memory at that address. fentry probes have no retval, because the function has not returned yet; bpftrace accepts it. \
+         Stacks, symbols, addresses and formatted times cannot be compared with == and !=; bpftrace compares the addresses of its copies, so usym(x) == usym(x) is false.",
     ),
     (
         "what rbt accepts",
-        "rbt accepts scripts that bpftrace rejects: conditions of `if` without parentheses, uppercase suffixes (1UL) and several \
-         digits before an exponent (12e3), macros that use the script's maps, aggregations in maps declared as hash or lruhash, \
-         ctx as a key of a map, ctx of perf events through a variable, constant expressions as sizes of maps, names of signals \
-         without SIG (STOP, SEGV), unwatch() (which does nothing), %f, %T and %B in printf(), which also takes more than \
-         127 arguments, and constants of the kernel's interface without a header (SIGKILL, O_CREAT, AF_INET, EPERM, \
-         TASK_RUNNING, INT_MAX, NULL), print(args) of a tracepoint, print(()), print(@h[k]) of a histogram, integers in printf() from a count(), \
-         and IPv4 addresses within IPv6 addresses in pton(). print(config) shows rbt's own settings as well. In C parts, it accepts typedefs, the language's own integer types, \
-         #define with parameters whose text is an expression, and headers that are not installed, unless the script uses a \
-         name that only they define. A variable that is read outside the block that assigns it belongs to the whole probe, with \
-         a warning, as before bpftrace 0.22. strstr() returns -1 if the string does not occur, as documented; bpftrace returns -2.",
+        "rbt accepts scripts that bpftrace rejects. In the syntax, these are `if` without parentheses, uppercase suffixes (1UL), and several digits before an exponent (12e3). Macros can use the script's maps, sizes of maps can be constant expressions, and maps declared as hash or lruhash can hold aggregations. ctx can be a key of a map, and the ctx of perf events can be read through a variable. Names of signals need no SIG (STOP, SEGV), and constants of the kernel's interface need no header (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING, INT_MAX, NULL). printf() accepts %f, %T and %B, integers from a count(), and more than 127 arguments. print() accepts args of a tracepoint, an empty tuple, and @h[k] of a histogram; print(config) also shows rbt's own settings. pton() accepts IPv4 addresses within IPv6 addresses, and unwatch() does nothing. C parts can contain typedefs, the language's own integer types, #define with parameters whose text is an expression, and headers that are not installed, unless the script uses a name that only they define. A variable that is read outside the block that assigns it belongs to the whole probe, with a warning, as before bpftrace 0.22. strstr() returns -1 if the string does not occur, as documented; bpftrace returns -2.",
     ),
 ];

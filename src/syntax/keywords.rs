@@ -65,16 +65,13 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "else",
         "if CONDITION { … } else { … }",
-        "Begins the block that runs if no condition before it is true.",
+        "Introduces the block that runs if none of the previous conditions is true.",
         "begin { if uid == 0 { print(\"root\"); } else { print(uid); } }",
     ),
     statement(
         "for",
         "for $i : FROM..TO { … }, for $kv : @map { … }",
-        "Loops over the integers from the first up to, but not including, the last; or over the elements of a map, in arbitrary \
-         order, where `$kv.0` is the key and `$kv.1` is the value. While a probe runs, its CPU does nothing else. So rbt ends a \
-         run of a probe, and reports it, if its loops take more than a second; `begin`, `end` and `self` may take longer, until \
-         Ctrl-C.",
+        "Loops over the integers from FROM up to, but not including, TO, or over the elements of a map in arbitrary order, where `$kv.0` is the key and `$kv.1` is the value. While a probe runs, its CPU does nothing else. Therefore, rbt ends and reports a run of a probe whose loops take more than a second; `begin`, `end` and `self` may take longer, and Ctrl-C ends them.",
         "begin { for $i : 0..3 { @square[$i] = $i * $i; } for $kv : @square { printf(\"%d: %d\\n\", $kv.0, $kv.1); } }",
     ),
     statement(
@@ -95,33 +92,31 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "continue",
         "continue;",
-        "Leaves the current iteration of the innermost loop, and continues with the next.",
+        "Ends the current iteration of the innermost loop and starts the next one.",
         "begin { for $i : 0..10 { if $i % 2 == 0 { continue; } print($i); } }",
     ),
     statement(
         "return",
         "return;, return VALUE;",
-        "Leaves the probe, or the function with its value.",
+        "Leaves the probe, or leaves a function and returns its value.",
         "fn larger($a: int64, $b: int64): int64 { if $a > $b { return $a; } return $b; } begin { print(larger(1, 2)); }",
     ),
     statement(
         "let",
         "let $x, let $x : TYPE = VALUE, let @map = KIND(N)",
-        "Declares a variable in the current block, optionally with its type; or, outside of probes, the type and size of a map: \
-         hash, lruhash, percpuhash or percpulruhash. Variables and maps need no declaration.",
+        "Declares a variable in the current block, optionally with its type. Outside of probes, it declares the type (hash, lruhash, percpuhash or percpulruhash) and the size of a map. Variables and maps need no declaration.",
         "let @recent = lruhash(100); begin { let $n : uint64 = 5; @recent[$n] = 1; }",
     ),
     statement(
         "fn",
         "fn NAME($a : TYPE, …) : TYPE { … }",
-        "Defines a function. Its parameters and its result have types, and it is compiled once, however often the script calls it.",
+        "Defines a function. Its parameters and its result have types. rbt compiles it once, however often the script calls it.",
         "fn add($a: int64, $b: int64): int64 { return $a + $b; } begin { print(add(1, 2)); }",
     ),
     statement(
         "macro",
         "macro NAME(a, $x, @m) { … }",
-        "Defines a macro, which is expanded where the script uses it. A plain parameter stands for an expression, $x for a \
-         variable and @m for a map, which the macro can change. Its value is that of the last expression.",
+        "Defines a macro, which rbt expands where the script uses it. A plain parameter stands for an expression, $x for a variable and @m for a map; the macro can change such variables and maps. The value of a macro is that of its last expression.",
         "macro larger(a, b) { a > b ? a : b } begin { print(larger(1, 2)); }",
     ),
     statement(
@@ -134,13 +129,13 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "config",
         "config = { SETTING = VALUE; … }",
-        "Changes settings for the script; it comes before the first probe. `rbt help SETTING` explains each setting.",
+        "Changes settings for the script. The block must precede the first probe. `rbt help SETTING` explains each setting.",
         "config = { max_map_keys = 100; } begin { @[pid] = 1; }",
     ),
     expression(
         "comptime",
         "comptime EXPRESSION, if comptime CONDITION { … }",
-        "Computes an expression when the script is compiled. The branch of an `if` that is not taken may use features that this \
+        "Makes rbt evaluate an expression or a condition when it compiles the script. The branch of an `if` that is not taken may use features that this \
          kernel lacks.",
         "begin { if comptime kfunc_exist(\"bpf_map_sum_elem_count\") { print(\"yes\"); } else { print(\"no\"); } }",
     ),
@@ -159,28 +154,27 @@ pub const KEYWORDS: &[Keyword] = &[
     expression(
         "typeof",
         "typeof(EXPRESSION)",
-        "The type of an expression, wherever a type may be.",
+        "The type of an expression; allowed in place of any type.",
         "begin { let $n : typeof(pid) = 5; print((typeof(pid))300); }",
     ),
     expression(
         "typeinfo",
         "typeinfo(EXPRESSION)",
-        "The type of an expression as a record of texts. It requires the setting unstable_typeinfo.",
+        "The type of an expression as a record of strings. It requires the setting unstable_typeinfo.",
         "config = { unstable_typeinfo = enable; } begin { print(typeinfo(pid)); }",
     ),
     expression("true", "true, false", "The values of the type bool.", "begin { @on = true; if @on { print(\"on\"); } }").also(&["false"]),
     expression(
         "$1",
         "$1, $2, …; $#",
-        "An argument of the script, as a number or within str() as a string; $# is the number of arguments. An argument that is \
-         missing is 0 or empty.",
+        "An argument of the script: a number, or a string within str(). $# is the number of arguments. A missing argument is 0 or an empty string.",
         "begin { printf(\"%d arguments, the first %d, %s\\n\", $#, $1, str($2)); }",
     )
     .also(&["$2", "$#", "$N"]),
     statement(
         "struct",
         "struct NAME { … };, (struct NAME *)ADDRESS",
-        "Declares a structure, a union or an enumeration as in C, or names one of the script, the kernel or the traced binary.",
+        "Declares a structure, a union or an enumeration as in C. In a cast, the name refers to a type of the script, the kernel or the traced binary.",
         "struct point { int x; int y; } begin { print(sizeof(struct point)); print(((struct task_struct *)curtask).comm); }",
     )
     .also(&["union", "enum"]),
@@ -192,12 +186,12 @@ pub const KEYWORDS: &[Keyword] = &[
     )
     .also(&["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
     .of(Role::Type),
-    expression("bool", "bool", "true or false: the type of comparisons.", "begin { let $on : bool = pid == 1; print($on); }")
+    expression("bool", "bool", "The type of comparisons: true or false.", "begin { let $on : bool = pid == 1; print($on); }")
         .of(Role::Type),
     expression(
         "string",
         "string, string[N]",
-        "Text of at most N bytes, including a final NUL. str() reads one from an address.",
+        "A string of at most N bytes, including a final NUL. str() reads a string from an address.",
         "begin { let $s : string = comm; print($s); }",
     )
     .of(Role::Type),
@@ -213,8 +207,7 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "hash",
         "let @map = hash(N); also lruhash, percpuhash, percpulruhash",
-        "The type of a map with at most N keys. lruhash and percpulruhash remove the least recently used key if they are full; \
-         percpuhash and percpulruhash are for aggregations.",
+        "The type of a map with at most N keys. When full, lruhash and percpulruhash remove the least recently used key; percpuhash and percpulruhash are for aggregations.",
         "let @last = lruhash(1000); begin { @last[pid] = nsecs; }",
     )
     .also(&["lruhash", "percpuhash", "percpulruhash"])
