@@ -669,7 +669,6 @@ pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
 
-/// The name of the builtin that [`is_followed`] recognizes.
 pub use process::FOLLOWED;
 
 /// Does it need the interpreters of processes?

@@ -24,7 +24,7 @@ const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init
 const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
-/// See [`is_followed`].
+/// The name of the builtin that tells whether the current process descends from the command.
 pub const FOLLOWED: &str = "followed";
 
 pub(super) fn is_thread_id(row: &Builtin) -> bool {

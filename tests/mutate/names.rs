@@ -1,10 +1,10 @@
 //! Names from traced processes in every format: whatever they are, none breaks out of its document, and none drives a terminal.
 
 use rbt::host::Reader;
-use rbt::output::Output;
+use rbt::output::{Output, ProblemKind};
 use rbt::render::{FORMATS, Format, RenderOptions, Rendered};
 use rbt::timeline::{Phase, Span, Thread, Track};
-use rbt::value::{Frame, HeatMap, Hist, MapView, Pos, Scale, ShowOptions, Stack, StackMode, Value};
+use rbt::value::{Frame, HeatMap, Hist, MapView, MapViewKind, Pos, Scale, ShowOptions, Stack, StackMode, Value};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -129,7 +129,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false).into(), frame(true).into()] });
     let map = |name: &str, keyed, entries| MapView {
         name: name.into(),
-        kind: "map",
+        kind: MapViewKind::Map,
         measures: false,
         keyed,
         set: true,
@@ -156,9 +156,9 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         Output::Map(map("@s", true, vec![(Value::Tuple(vec![word(), stack]), Value::Uint(5))])),
         Output::Map(map("@a", true, vec![(word(), word())])),
         Output::Map(map("@n", true, vec![(word(), Value::Uint(5))])),
-        Output::Map(MapView { kind: "heatmap", ..map("@heat", true, vec![(word(), Value::HeatMap(heat))]) }),
-        Output::Map(MapView { kind: "hist", ..map("@hist", true, vec![(word(), Value::Hist(hist))]) }),
-        Output::Problem { kind: "errorf", msg: text.clone(), helper: None, pos: Pos::default(), line: String::new() },
+        Output::Map(MapView { kind: MapViewKind::HeatMap, ..map("@heat", true, vec![(word(), Value::HeatMap(heat))]) }),
+        Output::Map(MapView { kind: MapViewKind::Hist, ..map("@hist", true, vec![(word(), Value::Hist(hist))]) }),
+        Output::Problem { kind: ProblemKind::Errorf, msg: text.clone(), helper: None, pos: Pos::default(), line: String::new() },
         Output::Span(span(Phase::Begin)),
         Output::Span(span(Phase::End)),
         Output::Span(Span { track: Track::Thread(7), ..span(Phase::Begin) }),
