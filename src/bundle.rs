@@ -162,8 +162,8 @@ impl std::fmt::Display for Incompatibility {
                 names.push(name);
             }
         }
-        if names.len() > MOST_SHOWN {
-            names.truncate(MOST_SHOWN);
+        if names.len() > MAX_SHOWN {
+            names.truncate(MAX_SHOWN);
             names.push("…".into());
         }
         write!(f, "this machine differs in {}", names.join(", "))
@@ -300,8 +300,8 @@ impl Bundle {
         if self.kernels.is_empty() || releases().chain([self.kernel.as_str()]).any(|known| known == release) {
             return None;
         }
-        let mut names: Vec<&str> = releases().take(MOST_SHOWN).collect();
-        names.extend((self.kernels.len() > MOST_SHOWN).then_some("…"));
+        let mut names: Vec<&str> = releases().take(MAX_SHOWN).collect();
+        names.extend((self.kernels.len() > MAX_SHOWN).then_some("…"));
         Some(format!("the bundle was not checked against this kernel, Linux {release}, but against {}", names.join(", ")))
     }
 
@@ -337,7 +337,7 @@ impl Bundle {
 }
 
 /// The number of differences that a message lists.
-const MOST_SHOWN: usize = 4;
+const MAX_SHOWN: usize = 4;
 
 /// Why bytes are not a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -128,7 +128,7 @@ pub struct PartialRead {
     /// The bytes that were read.
     pub bytes: Vec<u8>,
     /// The read ended before the end of the file and before the limit.
-    pub left: bool,
+    pub stopped_early: bool,
 }
 
 /// The first `most` bytes of a file, read for as long as `go_on` returns true. It is called repeatedly while the read
@@ -154,7 +154,7 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
     let mut buffer = [0; 64 << 10];
     while (bytes.len() as u64) < most {
         if !go_on() {
-            return Ok(PartialRead { bytes, left: true });
+            return Ok(PartialRead { bytes, stopped_early: true });
         }
         if !ready {
             ready = readable(file);
@@ -169,7 +169,7 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
             Err(e) => return Err(e),
         }
     }
-    Ok(PartialRead { bytes, left: false })
+    Ok(PartialRead { bytes, stopped_early: false })
 }
 
 /// Waits a moment for data.
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(read_from([1u8; 10].as_slice(), 10).unwrap().len(), 10);
         assert_eq!(read_from([1u8; 11].as_slice(), 10).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(read_while(zero, 100_000, &|| true).unwrap().bytes.len(), 100_000);
-        assert!(read_while(zero, u64::MAX, &|| false).unwrap().left);
+        assert!(read_while(zero, u64::MAX, &|| false).unwrap().stopped_early);
         assert!(too_large(TEXT).to_string().contains("16 megabytes") && too_large(IMAGE).to_string().contains("2 gigabytes"));
     }
 
@@ -212,10 +212,10 @@ mod tests {
         assert_eq!(open_regular(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
         let asked = std::cell::Cell::new(0);
         let part = read_while(&path, 10, &|| asked.replace(asked.get() + 1) < 3).unwrap();
-        assert_eq!((part, asked.get()), (PartialRead { bytes: Vec::new(), left: true }, 4));
+        assert_eq!((part, asked.get()), (PartialRead { bytes: Vec::new(), stopped_early: true }, 4));
         let to = path.clone();
         let writer = std::thread::spawn(move || OpenOptions::new().write(true).open(to).unwrap().write_all(b"some").unwrap());
-        assert_eq!(read_while(&path, 10, &|| true).unwrap(), PartialRead { bytes: b"some".to_vec(), left: false });
+        assert_eq!(read_while(&path, 10, &|| true).unwrap(), PartialRead { bytes: b"some".to_vec(), stopped_early: false });
         writer.join().unwrap();
         std::fs::remove_file(&path).unwrap();
     }

@@ -18,7 +18,8 @@
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; only the latter part |
 //! | bundle | a compiled script in a file, which `rbt-run` runs |
 //! | state | everything that a run has counted, in a form that can be added to that of other runs of the script |
-//! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
+//! | probe counters | per-CPU counters of a probe (`emit::shared::ProbeCounters`): records sent and lost, runs missed |
+//! | gate | a check at the start of a program, through which user space limits its runs or records |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
 //! | entry | one input at the prompt, which starts and ends separately |
 //! | verb, tool | a word that writes a program (`rbt count`); a script that is part of rbt (`rbt opensnoop`) |
@@ -98,7 +99,7 @@
 //!   their length. A `while` is a callback of the kernel's loop helper, so the verifier need not prove that it ends.
 //! - `print(@m); clear(@m);` acts on one moment of a map, which has two copies for this purpose (`codegen/double_buffer.rs`).
 //! - Programs on user-space probes stay on their task's stack, and on kernels whose JIT has per-CPU stacks they do not sleep:
-//!   see `Builder::keep_own_stack`.
+//!   see `Builder::avoid_private_stack`.
 //! - The tracepoint of a system call uses the mechanism that costs the machine least (`probes/syscall.rs`): a trampoline on the
 //!   call's own function, the perf event of the tracepoint, or the raw tracepoint that all calls share, whose program also runs
 //!   for untraced calls. Sites with equal bodies share one program, which distinguishes them by number or by the link's cookie.
@@ -114,7 +115,7 @@
 //!   the same mechanism, because a stack that is unwound in user space cannot be a key. The program reads the kernel's
 //!   tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that the program
 //!   finds, and of those that processes map, before the program finds them. Code without information gets rows if its
-//!   instructions set up frame pointers (`system/binary/instructions/frames.rs`).
+//!   instructions set up frame pointers (`frames.rs` in `system/machine/arch/instructions`).
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from

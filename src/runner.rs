@@ -109,7 +109,7 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
         artifact: &artifact,
         env: Env { sys: &sys, settings: &settings, invocation: &invocation },
         on_end: None,
-        loaded: &mut || (),
+        on_loaded: &mut || (),
     };
     let ended = launch::start(&launch, given, &mut { child });
     launch.finish();

@@ -7,9 +7,9 @@ use crate::diag::plural;
 use crate::value::Value;
 
 /// Maximum number of open spans. A script that never ends its spans gets no new ones beyond this, with a warning.
-const MOST_OPEN: usize = 1 << 20;
+const MAX_OPEN: usize = 1 << 20;
 /// Maximum number of threads whose names are remembered.
-const MOST_THREADS: usize = 1 << 16;
+const MAX_THREADS: usize = 1 << 16;
 
 /// The place where a span is shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,13 +93,13 @@ pub struct Span {
     /// Names and values: those of the begin, then those of the end.
     pub values: Vec<(String, Value)>,
     /// The number of values that belong to the begin.
-    pub begun_with: usize,
+    pub begin_values: usize,
 }
 
 impl Span {
     /// The values of the end.
     pub fn end_values(&self) -> &[(String, Value)] {
-        self.values.get(self.begun_with..).unwrap_or_default()
+        self.values.get(self.begin_values..).unwrap_or_default()
     }
 }
 
@@ -139,7 +139,7 @@ impl Spans {
             None => {
                 self.threads.insert(tid, Thread { pid, comm: comm.to_vec() });
                 self.order.push_back(tid);
-                if self.order.len() > MOST_THREADS
+                if self.order.len() > MAX_THREADS
                     && let Some(oldest) = self.order.pop_front()
                 {
                     self.threads.remove(&oldest);
@@ -162,7 +162,7 @@ impl Spans {
 
     /// Begins a span. None if there is no room for it.
     pub fn begin(&mut self, report: Report) -> Option<Span> {
-        if self.open >= MOST_OPEN {
+        if self.open >= MAX_OPEN {
             self.refused += 1;
             return None;
         }
@@ -173,7 +173,7 @@ impl Spans {
         let stack = self.tracks.entry(track.clone()).or_default();
         let depth = stack.len();
         let span =
-            Span { phase: Phase::Begin, track, thread, name, start_ns: at_ns, end_ns: at_ns, depth, begun_with: values.len(), values };
+            Span { phase: Phase::Begin, track, thread, name, start_ns: at_ns, end_ns: at_ns, depth, begin_values: values.len(), values };
         stack.push(span.clone());
         self.open += 1;
         Some(span)
@@ -236,7 +236,7 @@ impl Spans {
     /// Messages about spans that could not be shown.
     pub fn problems(&self) -> Vec<String> {
         let refused = plural(self.refused, "span was left out", "spans were left out");
-        let refused = format!("{refused}, because {MOST_OPEN} were open: end them with span_end()");
+        let refused = format!("{refused}, because {MAX_OPEN} were open: end them with span_end()");
         let unmatched = plural(self.unmatched, "end of a span was left out", "ends of spans were left out");
         let unmatched = format!("note: {unmatched}, because no span of the name was open");
         [(self.refused, refused), (self.unmatched, unmatched)].into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect()
@@ -304,14 +304,14 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut spans = Spans::default();
-        for at in 0..MOST_OPEN as i128 + 3 {
+        for at in 0..MAX_OPEN as i128 + 3 {
             spans.begin(Report { values: Vec::new(), ..report("a", at) });
         }
-        assert!(spans.open == MOST_OPEN && spans.problems()[0].starts_with("3 spans"));
-        for tid in 0..MOST_THREADS as u32 + 10 {
+        assert!(spans.open == MAX_OPEN && spans.problems()[0].starts_with("3 spans"));
+        for tid in 0..MAX_THREADS as u32 + 10 {
             spans.saw(tid, 1, b"x");
         }
-        assert!(spans.threads.len() == MOST_THREADS && !spans.knows(9) && spans.knows(10));
+        assert!(spans.threads.len() == MAX_THREADS && !spans.knows(9) && spans.knows(10));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
-            stops: true,
+            ends_probe: true,
             capture: None,
             prepare: |_| {
                 Ok(Box::new(|args, host| {

@@ -23,16 +23,16 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
-            saved: &StateCodec {
-                adds: true,
+            state_codec: &StateCodec {
+                is_additive: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |_, slots| AggregateState { count: Some(total(slots, 0)), ..AggregateState::default() },
                 load: |_, of| Ok(vec![of.count_word()?]),
             },
             kind: MapViewKind::Map,
             measures: false,
-            more: Monotonicity::Raises,
-            read: Some(&ADDED),
+            monotonicity: Monotonicity::Raises,
+            kernel_read: Some(&ADDED),
         },
         "Counts events.",
         "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
@@ -48,16 +48,16 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
-            saved: &StateCodec {
-                adds: true,
+            state_codec: &StateCodec {
+                is_additive: true,
                 size: |_, params| params.is_empty().then_some(8),
                 save: |agg, slots| AggregateState { sum: signed(agg, total(slots, 0)).number(), ..AggregateState::default() },
                 load: |agg, of| Ok(vec![of.sum_word(agg.signed)?]),
             },
             kind: MapViewKind::Map,
             measures: true,
-            more: Monotonicity::RaisesUnsigned,
-            read: Some(&ADDED),
+            monotonicity: Monotonicity::RaisesUnsigned,
+            kernel_read: Some(&ADDED),
         },
         "Keeps the sum of the values of its argument.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
@@ -70,16 +70,16 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
-            saved: &StateCodec {
-                adds: false,
+            state_codec: &StateCodec {
+                is_additive: false,
                 size: two_words,
                 save: |agg, slots| AggregateState { min: best(agg, slots, false), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.min, false),
             },
             kind: MapViewKind::Map,
             measures: true,
-            more: Monotonicity::Lowers,
-            read: Some(&KernelRead {
+            monotonicity: Monotonicity::Lowers,
+            kernel_read: Some(&KernelRead {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, false),
                 finish: |_, [value, _]| value,
@@ -97,16 +97,16 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
-            saved: &StateCodec {
-                adds: false,
+            state_codec: &StateCodec {
+                is_additive: false,
                 size: two_words,
                 save: |agg, slots| AggregateState { max: best(agg, slots, true), ..AggregateState::default() },
                 load: |agg, of| load_extreme(agg, of.max, true),
             },
             kind: MapViewKind::Map,
             measures: true,
-            more: Monotonicity::Raises,
-            read: Some(&KernelRead {
+            monotonicity: Monotonicity::Raises,
+            kernel_read: Some(&KernelRead {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, true),
                 finish: |_, [value, _]| value,
@@ -124,11 +124,11 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
-            saved: &SAVED_STATS,
+            state_codec: &SAVED_STATS,
             kind: MapViewKind::Stats,
             measures: true,
-            more: Monotonicity::Either,
-            read: Some(&KernelRead {
+            monotonicity: Monotonicity::Either,
+            kernel_read: Some(&KernelRead {
                 init: [0, 0],
                 // the second accumulator's highest bit marks a signed sum
                 step: |e, [sum, count], slot| {
@@ -157,11 +157,11 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
-            saved: &SAVED_STATS,
+            state_codec: &SAVED_STATS,
             kind: MapViewKind::Stats,
             measures: false,
-            more: Monotonicity::Either,
-            read: None,
+            monotonicity: Monotonicity::Either,
+            kernel_read: None,
         },
         "Keeps the count, average and total of its argument.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = stats(args.ret); }",
@@ -240,7 +240,7 @@ pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntVa
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);
     e.if_(better, |e| {
-        if !e.target.fetches {
+        if !e.target.atomic_fetch {
             return e.store(ptr, 0, 8, n);
         }
         let old = e.compare_exchange(ptr, now, n);
@@ -339,7 +339,7 @@ fn two_words(_: bool, params: &[i64]) -> Option<u32> {
 
 /// Sum and count.
 const SAVED_STATS: StateCodec = StateCodec {
-    adds: true,
+    is_additive: true,
     size: two_words,
     save: |agg, slots| {
         let of = stats_of(agg, slots);

@@ -25,11 +25,11 @@ const LONGEST: i64 = 24 * 3600 * SECOND;
 /// Default number of intervals: with logarithmic buckets, a slot fits into per-CPU memory.
 const USUAL_COUNT: i64 = 60;
 /// Maximum number of cells: the kernel allocates at most 4 MiB for an element (KMALLOC_MAX_SIZE).
-const MOST_CELLS: i64 = 500_000;
+const MAX_CELLS: i64 = 500_000;
 
 /// Number of bits of a cell for the count. The others are the lowest bits of the lap's number.
 const COUNT_BITS: u32 = 40;
-const MOST_COUNT: u64 = (1 << COUNT_BITS) - 1;
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 pub(super) const ROWS: &[Builtin] = &[row(
     "heatmap",
@@ -56,16 +56,16 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let columns = columns(agg, slots).into_iter().map(|(n, of)| (i128::from(n) * i128::from(interval), dense(of)));
             Value::HeatMap(HeatMap { interval, scale, columns: columns.collect() })
         },
-        saved: &StateCodec {
-            adds: false,
+        state_codec: &StateCodec {
+            is_additive: false,
             size: |_, params| form(params).map(|form| form.size()),
             save: |agg, slots| AggregateState { columns: Some(columns(agg, slots)), ..AggregateState::default() },
             load,
         },
         kind: MapViewKind::HeatMap,
         measures: false,
-        more: Monotonicity::Either,
-        read: None,
+        monotonicity: Monotonicity::Either,
+        kernel_read: None,
     },
     "Keeps a histogram for each of the last `count` intervals (60) of `interval` nanoseconds (1s). Intervals begin at multiples of their \
      length since 1970 (UTC). Buckets are those of `hist` with `k`, or those of `lhist` from `min` to `max`. The text output has a column for each interval and a row for each bucket; the shade of a cell shows the count.",
@@ -97,19 +97,19 @@ impl HeatMapParams {
 
 /// None if the parameters are invalid.
 fn form(params: &[i64]) -> Option<HeatMapParams> {
-    let [interval @ 1..=LONGEST, count @ 1..=MOST_CELLS, buckets @ ..] = params else { return None };
+    let [interval @ 1..=LONGEST, count @ 1..=MAX_CELLS, buckets @ ..] = params else { return None };
     let (buckets, scale) = match buckets {
         [k @ 0..=5] => (log2_buckets(*k as u32), Scale::Log2 { k: *k as u8 }),
         [min, max, step] => (linear_size(buckets).ok()? / 8, Scale::Linear { min: *min, max: *max, step: *step }),
         _ => return None,
     };
     let form = HeatMapParams { interval: *interval as u64, count: *count as u64, buckets, scale };
-    (form.cells() <= MOST_CELLS as u64).then_some(form)
+    (form.cells() <= MAX_CELLS as u64).then_some(form)
 }
 
 fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
     let interval = if f.args.len() > 1 { literal(f, 1, "interval", 1..=LONGEST)? } else { SECOND };
-    let count = if f.args.len() > 2 { literal(f, 2, "count", 1..=MOST_CELLS)? } else { USUAL_COUNT };
+    let count = if f.args.len() > 2 { literal(f, 2, "count", 1..=MAX_CELLS)? } else { USUAL_COUNT };
     let mut params = vec![interval, count];
     match f.args.len() {
         0..=3 => params.push(0),
@@ -123,7 +123,7 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
     match form(&params) {
         Some(form) => Ok(Agg { function: f.name.into(), signed: has_sign(f), size: form.size(), params }),
         None => {
-            let message = format!("{} can have at most {MOST_CELLS} cells: intervals times buckets", f.name);
+            let message = format!("{} can have at most {MAX_CELLS} cells: intervals times buckets", f.name);
             Err(Diagnostic::error("out-of-range", f.span, message).help("keep fewer intervals, or use fewer buckets"))
         }
     }
@@ -149,12 +149,12 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     let lap = e.div(number, e.int(form.count), false, false);
     let lap = e.shl(lap, e.int(COUNT_BITS.into()));
     let old = e.load_volatile(cell, U64);
-    let stale = e.cmp(Cmp::Ugt, e.xor(old, lap), e.int(MOST_COUNT));
+    let stale = e.cmp(Cmp::Ugt, e.xor(old, lap), e.int(MAX_COUNT));
     e.if_else(
         stale,
         |e| {
             let first = e.or(lap, e.int(1));
-            if !e.target.fetches {
+            if !e.target.atomic_fetch {
                 return e.store(cell, 0, 8, first);
             }
             let found = e.compare_exchange(cell, old, first);
@@ -180,9 +180,9 @@ fn columns(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, BTreeMap<u32, u64>> {
     for number in end.saturating_sub(form.count)..end {
         let (lap, first) = (number / form.count, (number % form.count) as usize * form.buckets as usize);
         for bucket in 0..form.buckets {
-            let of_lap = |cell: &u64| (cell ^ lap << COUNT_BITS) <= MOST_COUNT;
+            let of_lap = |cell: &u64| (cell ^ lap << COUNT_BITS) <= MAX_COUNT;
             let cells = slots.iter().map(|slot| super::word(slot, 1 + first + bucket as usize)).filter(of_lap);
-            let count = cells.fold(0u64, |n, cell| n.saturating_add(cell & MOST_COUNT));
+            let count = cells.fold(0u64, |n, cell| n.saturating_add(cell & MAX_COUNT));
             if count > 0 {
                 found.entry(number).or_default().insert(bucket, count);
             }
@@ -207,7 +207,7 @@ fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
         for (bucket, count) in buckets {
             let cell = words.get_mut(1 + first as usize + *bucket as usize).filter(|_| *bucket < form.buckets);
             *cell.ok_or_else(|| format!("there is no bucket {bucket}"))? = match count {
-                0..=MOST_COUNT => lap << COUNT_BITS | count,
+                0..=MAX_COUNT => lap << COUNT_BITS | count,
                 _ => return Err(format!("{count} does not fit into {COUNT_BITS} bits")),
             };
         }
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn parameters_are_bounded() {
-        assert!(form(&[1, MOST_CELLS, 0]).is_none() && form(&[0, 1, 0]).is_none() && form(&[1, 1, 6]).is_none());
+        assert!(form(&[1, MAX_CELLS, 0]).is_none() && form(&[0, 1, 0]).is_none() && form(&[1, 1, 6]).is_none());
         assert!(form(&[SECOND, USUAL_COUNT, 0]).is_some_and(|form| form.size() <= 32 << 10));
     }
 }

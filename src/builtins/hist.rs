@@ -9,7 +9,7 @@ use crate::types::Agg;
 use crate::value::{Hist, MapViewKind, Scale, Value};
 
 /// Maximum number of inner buckets of a linear histogram.
-const MOST_BUCKETS: i64 = 1000;
+const MAX_BUCKETS: i64 = 1000;
 
 pub(super) const ROWS: &[Builtin] = &[
     row(
@@ -27,8 +27,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
-            saved: &StateCodec {
-                adds: true,
+            state_codec: &StateCodec {
+                is_additive: true,
                 size: |_, params| match params {
                     [k @ 0..=5] => Some(log2_buckets(*k as u32) * 8),
                     _ => None,
@@ -42,8 +42,8 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             kind: MapViewKind::Hist,
             measures: false,
-            more: Monotonicity::Either,
-            read: None,
+            monotonicity: Monotonicity::Either,
+            kernel_read: None,
         },
         "Keeps a histogram with one bucket per power of two, or with 2^k buckets per power of two (k from 0 to 5).",
         "tracepoint:syscalls:sys_exit_read { @bytes = hist(args.ret); }",
@@ -68,15 +68,15 @@ pub(super) const ROWS: &[Builtin] = &[
                 bump(e, &slot, index);
             },
             sharing: Sharing::Always,
-            saved: &StateCodec { adds: true, size: |_, params| linear_size(params).ok(), save, load },
+            state_codec: &StateCodec { is_additive: true, size: |_, params| linear_size(params).ok(), save, load },
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
             },
             kind: MapViewKind::Hist,
             measures: false,
-            more: Monotonicity::Either,
-            read: None,
+            monotonicity: Monotonicity::Either,
+            kernel_read: None,
         },
         "Keeps a histogram with equal buckets from min to max, one bucket below min, and one from max upward.",
         "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
@@ -96,7 +96,7 @@ pub(super) fn linear(f: &CallInfo, first: usize) -> Result<([i64; 3], u32), Diag
         return Err(Diagnostic::error("out-of-range", f.span(first + 2), message));
     }
     linear_size(&[min, max, step]).map(|size| ([min, max, step], size)).map_err(|inner| {
-        let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
+        let message = format!("{} can have at most {MAX_BUCKETS} buckets, but these parameters make {inner}", f.name);
         Diagnostic::error("out-of-range", f.span, message).help("use a wider step")
     })
 }
@@ -109,7 +109,7 @@ fn bounds(agg: &Agg) -> [i64; 3] {
 pub(super) fn linear_size(params: &[i64]) -> Result<u32, i64> {
     let [min, max, step] = params else { return Err(0) };
     match max.checked_sub(*min).filter(|_| *min >= 0 && *step > 0).map_or(0, |range| range / step) {
-        inner @ 1..=MOST_BUCKETS => Ok((inner as u32 + 2) * 8),
+        inner @ 1..=MAX_BUCKETS => Ok((inner as u32 + 2) * 8),
         inner => Err(inner),
     }
 }

@@ -213,7 +213,7 @@ pub struct ArgInfo {
     pub made_by: Option<(&'static str, Option<String>)>,
     /// An argument of the probe, or a part of what it points to. The verifier knows the types of these, but not of
     /// values that were read from memory or stored.
-    pub handed: bool,
+    pub has_verifier_type: bool,
 }
 
 /// The information about a map while types are still being merged.
@@ -289,9 +289,9 @@ impl CallInfo<'_> {
         self.args.get(i).map_or(self.span, |a| a.span)
     }
 
-    /// Refuses argument `i` unless it is [`ArgInfo::handed`].
+    /// Refuses argument `i` unless it is [`ArgInfo::has_verifier_type`].
     pub fn require_probe_arg(&self, i: usize) -> Result<(), Diagnostic> {
-        if self.args.get(i).is_none_or(|a| a.handed) {
+        if self.args.get(i).is_none_or(|a| a.has_verifier_type) {
             return Ok(());
         }
         let message = format!("{} takes an argument of the probe, but this value comes from elsewhere", self.name);
@@ -384,7 +384,7 @@ pub enum Lower {
 /// literals stay in the manifest, and values are sent.
 pub struct Event {
     /// The probe ends immediately after it.
-    pub stops: bool,
+    pub ends_probe: bool,
     /// Converts the operands to those that are sent, if these are not the arguments themselves; the operands then
     /// determine the types.
     pub capture: Option<CaptureFn>,
@@ -500,7 +500,7 @@ pub struct StateCodec {
     /// The size of a slot with this sign and these parameters; none for invalid parameters.
     pub size: fn(bool, &[i64]) -> Option<u32>,
     /// Values from before and after the map was cleared can be added up.
-    pub adds: bool,
+    pub is_additive: bool,
     /// The combined state of the slots, each of `Agg::size` bytes.
     pub save: fn(&Agg, &[&[u8]]) -> AggregateState,
     /// The words of a slot with this state, or the reason why it does not fit.
@@ -514,7 +514,7 @@ pub struct StateCodec {
 pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<AggregateState, String> {
     let (_, row) = aggregate(&agg.function).ok_or("there is no such aggregation")?;
     let (one, other) = (slot(agg, row, a)?, slot(agg, row, b)?);
-    let sum = (row.saved.save)(agg, &[&one, &other]);
+    let sum = (row.state_codec.save)(agg, &[&one, &other]);
     if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
 }
 
@@ -523,7 +523,7 @@ pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<Aggregat
 /// # Errors
 /// As for [`StateCodec::load`].
 pub fn slot(agg: &Agg, row: &AggregateSide, counted: &AggregateState) -> Result<Vec<u8>, String> {
-    Ok((row.saved.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
+    Ok((row.state_codec.load)(agg, counted)?.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 
 /// An aggregation's layout and its uses.
@@ -537,15 +537,15 @@ pub struct Aggregate {
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// How it is saved, for adding it to that of other machines.
-    pub saved: &'static StateCodec,
+    pub state_codec: &'static StateCodec,
     /// The kind of such a map.
     pub kind: MapViewKind,
     /// Is its number made of the values of its argument? Otherwise it is a number of events.
     pub measures: bool,
     /// The effect of missed calls on the displayed number.
-    pub more: Monotonicity,
+    pub monotonicity: Monotonicity,
     /// How a script reads it as an integer, if it can.
-    pub read: Option<&'static KernelRead>,
+    pub kernel_read: Option<&'static KernelRead>,
 }
 
 /// The effect of another call on the displayed number of an aggregation.

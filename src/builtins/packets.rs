@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     needs: ContextFeatures::NONE,
     risky: false,
     lower: Lower::Event(&Event {
-        stops: false,
+        ends_probe: false,
         capture: Some(capture),
         prepare: |spec| {
             let path = String::from_utf8_lossy(spec.text(0).unwrap_or_default()).into_owned();

@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
-            stops: false,
+            ends_probe: false,
             capture: None,
             prepare: |spec| {
                 let mut text = formatter(spec, Reader::Output)?;
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Errorf) }),
+        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Errorf) }),
         doc: "Prints an error message, with its location in the script, to standard error.",
         example: "begin { if (ncpus == 0) { errorf(\"%d processors\", ncpus); } }",
     },
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Warnf) }),
+        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Warnf) }),
         doc: "Prints a warning, with its location in the script, to standard error. --no-warnings suppresses it.",
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
+        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: print }),
         doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers (0 leaves them unchanged). Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
@@ -140,7 +140,7 @@ pub(super) const WHOLE: &[(&str, MapAction)] = &[("print", MapAction::Shown)];
 pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check: sequence_format, emit: sequence_printf })];
 
 /// `MAX_BPRINTF_VARARGS` of include/linux/bpf.h.
-const MOST_IN_KERNEL: usize = 12;
+const MAX_IN_KERNEL: usize = 12;
 
 /// Checks that `bpf_seq_printf` supports the format: numbers and strings.
 fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
@@ -148,8 +148,8 @@ fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
         Err(Diagnostic::error("format", f.span(i), message)
             .help("in a pinned iterator, the kernel formats the output: it knows %d, %u, %x, %X, %p and %s, with a width"))
     };
-    if f.args.len() > MOST_IN_KERNEL + 1 {
-        return wrong(MOST_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MOST_IN_KERNEL} values", f.name));
+    if f.args.len() > MAX_IN_KERNEL + 1 {
+        return wrong(MAX_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MAX_IN_KERNEL} values", f.name));
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (i, spec) in format::specs(&pieces).enumerate() {

@@ -317,7 +317,7 @@ fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 /// Process ID << 32 | thread ID.
 fn both_ids<'c>(e: &mut Builder<'_, 'c>, u: &CallSite) -> IntValue<'c> {
-    if u.consts.is_empty() { e.ids_in(None) } else { e.own_ids() }
+    if u.consts.is_empty() { e.ids_in(None) } else { e.ns_pid_tgid() }
 }
 
 /// Group ID << 32 | user ID.

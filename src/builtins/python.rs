@@ -6,7 +6,7 @@ use super::python_frames::{self, STACK, placeholder};
 use super::stacks::{self, MODES, NOT_KEPT, USUAL_FRAMES, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Builder, MOST_PYTHON_FRAMES, Operand, ThreadPointer, python_words};
+use crate::emit::{Builder, MAX_PYTHON_FRAMES, Operand, ThreadPointer, python_words};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::system::{TargetInfo, member_offset};
@@ -34,7 +34,7 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         let what = format!("{} needs the kernel's description of its types (BTF)", f.name);
         Diagnostic::error("unsupported", f.span, what)
     })?;
-    f.keep(&[thread.offset.into(), thread.most_below as i64]);
+    f.keep(&[thread.offset.into(), thread.max_below as i64]);
     let word = f.word(0);
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
@@ -43,9 +43,9 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     }
     let limit = match f.int(at) {
         None => USUAL_FRAMES,
-        Some(n) if (1..=i64::from(MOST_PYTHON_FRAMES)).contains(&n) => n as u32,
+        Some(n) if (1..=i64::from(MAX_PYTHON_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
-            let message = format!("a Python stack's limit must be from 1 to {MOST_PYTHON_FRAMES} frames, but this is {n}");
+            let message = format!("a Python stack's limit must be from 1 to {MAX_PYTHON_FRAMES} frames, but this is {n}");
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };
@@ -57,14 +57,14 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
 /// None if the kernel does not describe its types.
 pub(super) fn thread_pointer(sys: &dyn TargetInfo) -> Option<ThreadPointer> {
     let register = &sys.arch().unwind.thread;
-    Some(ThreadPointer { offset: member_offset(sys, "task_struct", register.path)?, most_below: register.most_below })
+    Some(ThreadPointer { offset: member_offset(sys, "task_struct", register.path)?, max_below: register.max_below })
 }
 
 /// A stack does not change while a program runs, so it is recorded once.
 fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     let limit = limit_of(&u.ty);
     let known = format!("{STACK}_{limit}");
-    let thread = ThreadPointer { offset: u.kept(0) as u32, most_below: u.kept(1) as u64 };
+    let thread = ThreadPointer { offset: u.kept(0) as u32, max_below: u.kept(1) as u64 };
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, 8);
         let words = python_words(limit);

@@ -24,7 +24,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
 /// How long rbt waits for a file that has no data and no end, and for a command after the run has ended.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long rbt keeps starting pending commands after the run has ended.
 const LEFTOVERS: Duration = Duration::from_millis(100);
 
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
-            stops: false,
+            ends_probe: false,
             capture: None,
             prepare: |spec| {
                 let mut path = formatter(spec, Reader::Program)?;
@@ -50,8 +50,8 @@ pub(super) const ROWS: &[Builtin] = &[
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
                             host.say(Output::Text { kind: "cat", data: lines(&part.bytes, host), newline: false });
-                            if part.left {
-                                problem(host, &format!("it did not end within {} s; the rest is not read", PATIENCE.as_secs()));
+                            if part.stopped_early {
+                                problem(host, &format!("it did not end within {} s; the rest is not read", TIMEOUT.as_secs()));
                             }
                         }
                         Err(e) => problem(host, &reason(&e)),
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: true,
         lower: Lower::Event(&Event {
-            stops: false,
+            ends_probe: false,
             capture: None,
             prepare: |spec| {
                 let mut command = formatter(spec, Reader::Program)?;
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Builtin] = &[
                             if whole == input::TEXT {
                                 problem(host, "truncated the output of", "it has more than 16 megabytes");
                             }
-                            if part.left {
+                            if part.stopped_early {
                                 problem(host, "no longer waiting for", "the run is ending");
                             }
                             if let Some(status) = failed.filter(|_| whole < input::TEXT) {
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
-            stops: false,
+            ends_probe: false,
             capture: Some(capture_strings),
             prepare: |spec| {
                 let separator = spec.text(1).unwrap_or(b" ").to_vec();
@@ -211,7 +211,7 @@ fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
 /// The start of a file, or the available part of one without an end.
 fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<PartialRead> {
     let (since, before) = (Instant::now(), ending());
-    let go_on = || since.elapsed() < PATIENCE && ending() <= before;
+    let go_on = || since.elapsed() < TIMEOUT && ending() <= before;
     input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
 }
 
@@ -224,7 +224,7 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead
         if told.get().is_none() && ending() > before {
             told.set(Some(Instant::now()));
         }
-        told.get().is_none_or(|since| since.elapsed() < PATIENCE)
+        told.get().is_none_or(|since| since.elapsed() < TIMEOUT)
     };
     let (mut reader, writer) = std::io::pipe()?;
     let mut child = {
@@ -236,7 +236,7 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead
     };
     let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
     drop(reader);
-    if part.left {
+    if part.stopped_early {
         return Ok((part, None));
     }
     // one that has closed its output may still run
@@ -245,7 +245,7 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead
             return Ok((part, Some(status).filter(|s| !s.success())));
         }
         if !go_on() {
-            return Ok((PartialRead { left: true, ..part }, None));
+            return Ok((PartialRead { stopped_early: true, ..part }, None));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -268,7 +268,7 @@ mod tests {
         let never = || 0;
         assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))", &never).unwrap().0.bytes, b"out\nerr\n2");
         let endless = run(b"yes", &never).unwrap().0;
-        assert_eq!((endless.bytes.len() as u64, endless.left), (input::TEXT, false));
+        assert_eq!((endless.bytes.len() as u64, endless.stopped_early), (input::TEXT, false));
     }
 
     #[test]
@@ -276,9 +276,9 @@ mod tests {
         let asked = Cell::new(0);
         // called before it starts, and then whenever nothing arrives
         let part = run(b"echo one; exec sleep 30", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap().0;
-        assert_eq!(part, PartialRead { bytes: b"one\n".to_vec(), left: true });
+        assert_eq!(part, PartialRead { bytes: b"one\n".to_vec(), stopped_early: true });
         // in `end`, the end has been requested before
-        assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.left);
+        assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.stopped_early);
     }
 
     #[test]

@@ -15,27 +15,27 @@ use crate::value::Value;
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
 /// Maximum number of values in a call, so that they and their names fit into a line.
-const MOST_VALUES: usize = 8;
+const MAX_VALUES: usize = 8;
 
 pub(super) const ROWS: &[Builtin] = &[
     row(
         "span",
         &[Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
-        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind::BEGIN) },
+        &Event { ends_probe: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind::BEGIN) },
         "Begins a span on the timeline of the current thread. `span_end` with the same name ends it. Spans of a thread nest. The values are attributes of the span. The text output has a line for each span that has ended: start, duration, thread, name and values.",
         "tracepoint:syscalls:sys_enter_read { span(\"read\", args.fd); } tracepoint:syscalls:sys_exit_read { span_end(\"read\", args.ret); }",
     ),
     row(
         "span_end",
         &[Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
-        &Event { stops: false, capture: Some(end), prepare: |spec| prepare(spec, Kind::END) },
+        &Event { ends_probe: false, capture: Some(end), prepare: |spec| prepare(spec, Kind::END) },
         "Ends the innermost open span of this name on the timeline of the current thread, and adds values to it. Without a name, it ends all open spans of the thread, for example when a thread exits within a call: `tracepoint:sched:sched_process_exit { span_end(); }`. rbt shows these spans, and those that are open at the end of the run, as open.",
         "uprobe:libc:getaddrinfo { span(\"lookup\", str(arg0)); } uretprobe:libc:getaddrinfo { span_end(\"lookup\", retval); }",
     ),
     row(
         "span_on",
         &[Param::new("track", Accepts::Printable), Param::new("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
-        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::BEGIN }) },
+        &Event { ends_probe: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::BEGIN }) },
         "Begins a span on another track. `track` is a thread ID, or another value that names a track, such as a string or a tuple. A tuple of a thread ID and a string is a track below that of the thread. A tuple of a string and a number, such as `(\"CPU\", cpu)`, is one of a group of tracks, such as `CPU 0` among those of all CPUs.",
         "tracepoint:block:block_rq_issue { span_on((args.dev, args.sector), \"I/O\"); } tracepoint:block:block_rq_complete { span_end_on((args.dev, args.sector), \"I/O\"); }",
     ),
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
         "span_end_on",
         &[Param::new("track", Accepts::Printable), Param::optional("name", Accepts::Printable), Param::rest("values", Accepts::Printable)],
         // an end elsewhere has the name of the current thread, too: a thread may be seen for the first time when it ends
-        &Event { stops: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
+        &Event { ends_probe: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
         "Ends the span that `span_on` began with the same track and name. Without a name, it ends all spans of the track.",
         "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
     ),
@@ -51,9 +51,9 @@ pub(super) const ROWS: &[Builtin] = &[
 
 const fn row(name: &'static str, params: &'static [Param], event: &'static Event, doc: &'static str, example: &'static str) -> Builtin {
     let returns = Returns::By(|f| {
-        let first = f.args.len().saturating_sub(MOST_VALUES);
-        if f.args.len() > MOST_VALUES + 2 {
-            let message = format!("{} takes at most {MOST_VALUES} values", f.name);
+        let first = f.args.len().saturating_sub(MAX_VALUES);
+        if f.args.len() > MAX_VALUES + 2 {
+            let message = format!("{} takes at most {MAX_VALUES} values", f.name);
             return Err(crate::diag::Diagnostic::error("arity", f.span(first), message));
         }
         Ok(Type::Void)
@@ -90,7 +90,7 @@ fn end<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<O
 
 fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
     let now = e.call(Helper::KtimeGetBootNs, &[]);
-    let ids = e.own_ids();
+    let ids = e.ns_pid_tgid();
     vec![Operand::u64(now), Operand::u64(ids)]
 }
 

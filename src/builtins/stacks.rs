@@ -22,11 +22,11 @@ const USER_STACK: u64 = 1 << 8;
 /// Default number of frames (bpftrace's).
 pub(super) const USUAL_FRAMES: u32 = 127;
 /// The maximum of `/proc/sys/kernel/perf_event_max_stack`.
-const MOST_FRAMES: u32 = 1024;
+const MAX_FRAMES: u32 = 1024;
 /// Size of a stack table in bytes, and number of stacks in it, if the setting leaves it open. The memory is preallocated,
 /// which takes 0.12 ms per MB, because on-demand allocation of such large elements often fails.
 const TABLE_BYTES: u64 = 16 << 20;
-const MOST_STACKS: u64 = 65536;
+const MAX_STACKS: u64 = 65536;
 /// The overhead of a hash map's element, including the key.
 const ELEMENT_HEAD: u64 = 56;
 /// The bits of an ID that hold the number of frames. The others are a hash of the frames.
@@ -107,9 +107,9 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     }
     let limit = match f.int(at) {
         None => USUAL_FRAMES,
-        Some(n) if (0..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,
+        Some(n) if (0..=i64::from(MAX_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
-            let message = format!("a stack's limit must be from 0 to {MOST_FRAMES} frames, but this is {n}");
+            let message = format!("a stack's limit must be from 0 to {MAX_FRAMES} frames, but this is {n}");
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };
@@ -132,7 +132,7 @@ fn mode_of(ty: &Type) -> StackMode {
 /// The map of stacks with this many frames; not 0.
 pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
     let most = match cx.options.max_stacks {
-        0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
+        0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MAX_STACKS),
         set => set,
     };
     let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
@@ -190,7 +190,7 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Op
         let id = if limit == 0 { e.int(0) } else { e.stack_id(limit, flags, interpreted) };
         e.store(at, 0, 8, id);
         if size > 8 {
-            let both = e.own_ids();
+            let both = e.ns_pid_tgid();
             let pid = e.shr(both, e.int(32), false);
             e.store(at, 8, 8, pid);
         }
@@ -377,7 +377,7 @@ impl<'c> Builder<'_, 'c> {
         let frames = match of_kernel {
             true if raw => self.without_template(room),
             // kernels that jump are newer than such maps
-            true if self.knows_function() && self.target.allocates => self.with_function(room),
+            true if self.knows_function() && self.target.allocates_in_any_context => self.with_function(room),
             false if self.program.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };
@@ -396,7 +396,7 @@ impl<'c> Builder<'_, 'c> {
         const FULL: i64 = -7;
         // unless the loop is in a function that the verifier checks once, each try costs it as many iterations as a
         // stack has frames
-        let tries = if self.target.fetches && !self.scope.deep { TRIES } else { 2 };
+        let tries = if self.target.atomic_fetch && !self.scope.at_max_call_depth { TRIES } else { 2 };
         let done = self.scalar_home();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);
@@ -412,7 +412,7 @@ impl<'c> Builder<'_, 'c> {
                 e.store(done, 0, 8, yes);
                 e.break_();
             });
-            let same = if e.target.fetches || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
+            let same = if e.target.atomic_fetch || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
             e.if_(same, |e| {
                 e.store(done, 0, 8, yes);
                 e.break_();

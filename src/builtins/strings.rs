@@ -167,7 +167,7 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
     e.cut(over);
     let length = e.at_most(length, most);
     let to = e.alloc(cap + 1);
-    if e.scope.pad {
+    if e.scope.pads_strings {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
     } else {
         let nul = e.int(0);
@@ -250,7 +250,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     // room for the text and its NUL
     let room = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(asked, cap.into()) };
     let to = e.alloc(cap + 1);
-    if e.scope.pad {
+    if e.scope.pads_strings {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
     } else {
         // a length of 0 reads nothing
@@ -314,7 +314,7 @@ fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     let (addr, space) = text.map_or_else(|| e.address(data), |(addr, _)| (addr, Space::User));
     let to = e.alloc(cap + 4);
     let whole = text.is_none() && (matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none());
-    if e.scope.pad && !whole {
+    if e.scope.pads_strings && !whole {
         e.zero(to, (cap + 4).next_multiple_of(8), 8);
     }
     e.store(to, 0, 4, len);

@@ -91,7 +91,7 @@ pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Op
     let at = e.alloc(ty.size());
     e.store(at, 0, 8, addr);
     if ty.size() > 8 {
-        let both = e.own_ids();
+        let both = e.ns_pid_tgid();
         let pid = e.shr(both, e.int(32), false);
         e.store(at, 8, 8, pid);
     }

@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
-            stops: false,
+            ends_probe: false,
             capture: None,
             prepare: |spec| {
                 let format = String::from_utf8_lossy(spec.text(0).unwrap_or(b"%H:%M:%S\n")).into_owned();

@@ -26,7 +26,7 @@ pub struct UserSide {
 #[derive(Clone, Copy)]
 pub struct EventSide {
     /// The probe ends immediately after it.
-    pub stops: bool,
+    pub ends_probe: bool,
     /// Called once per call site before the run; the returned handler is called for each record.
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
@@ -39,13 +39,13 @@ pub struct AggregateSide {
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// How it is saved, for adding it to that of other machines.
-    pub saved: &'static StateCodec,
+    pub state_codec: &'static StateCodec,
     /// The `type` of such a map in JSON.
     pub kind: MapViewKind,
     /// Is its number made of the values of its argument?
     pub measures: bool,
     /// The effect of missed calls on the displayed number.
-    pub more: Monotonicity,
+    pub monotonicity: Monotonicity,
 }
 
 static USER_SIDES: [UserSide; COUNT] = user_sides();
@@ -77,10 +77,17 @@ const fn user_sides() -> [UserSide; COUNT] {
 const fn user_side_of(row: &Builtin) -> UserSide {
     let (mut event, mut aggregate) = (None, None);
     match &row.lower {
-        Lower::Event(both) => event = Some(EventSide { stops: both.stops, prepare: both.prepare }),
+        Lower::Event(both) => event = Some(EventSide { ends_probe: both.ends_probe, prepare: both.prepare }),
         Lower::Aggregate(both) => {
-            let Aggregate { sharing, merge, saved, kind, measures, more, .. } = both;
-            aggregate = Some(AggregateSide { sharing: *sharing, merge: *merge, saved, kind: *kind, measures: *measures, more: *more });
+            let Aggregate { sharing, merge, state_codec, kind, measures, monotonicity, .. } = both;
+            aggregate = Some(AggregateSide {
+                sharing: *sharing,
+                merge: *merge,
+                state_codec,
+                kind: *kind,
+                measures: *measures,
+                monotonicity: *monotonicity,
+            });
         }
         Lower::Fold(_)
         | Lower::Context(_)

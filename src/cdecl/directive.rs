@@ -134,7 +134,7 @@ impl Preprocessor<'_> {
         let sym = self.names.sym(&format!("#once {}", place.file));
         let define = Define { params: None, variadic: false, body: Vec::new(), place: None };
         self.set_macro(sym, Some(Rc::new(define)));
-        if let Some(known) = self.files.get(place.file as usize).and_then(|f| self.known.get_mut(&f.path)) {
+        if let Some(known) = self.files.get(place.file as usize).and_then(|f| self.files_by_path.get_mut(&f.path)) {
             known.1 = Some(sym);
         }
     }
@@ -202,7 +202,7 @@ impl Preprocessor<'_> {
 
     fn begin_if(&mut self, holds: bool, place: LexPosition) {
         if let Some(open) = self.open.last_mut() {
-            open.ifs.push(If { taken: holds, last: false, place });
+            open.ifs.push(If { taken: holds, has_else: false, place });
         }
         if !holds {
             self.skip(false);
@@ -247,7 +247,7 @@ impl Preprocessor<'_> {
                     if open.ifs.len() == 1 {
                         open.guard = Guard::No;
                     }
-                    let Some((taken, last)) = open.ifs.last().map(|i| (i.taken, i.last)) else { return };
+                    let Some((taken, last)) = open.ifs.last().map(|i| (i.taken, i.has_else)) else { return };
                     if last {
                         self.fault(place, format!("`#{name}` after `#else`"));
                     }
@@ -259,7 +259,7 @@ impl Preprocessor<'_> {
                             other => line.first().is_some_and(|t| self.macro_of(t.sym).is_some() == (other == "elifdef")),
                         };
                     if let Some(i) = self.open.last_mut().and_then(|o| o.ifs.last_mut()) {
-                        i.last |= name == "else";
+                        i.has_else |= name == "else";
                         i.taken |= holds;
                     }
                     if holds {

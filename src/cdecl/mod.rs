@@ -154,7 +154,7 @@ impl<'a> Unit<'a> {
     /// The errors in the script itself, or those that prevent its headers from being read.
     fn diagnostics(&self, btf: bool) -> Vec<Diagnostic> {
         let mut all = Vec::new();
-        for absent in self.pre.absent.iter().filter(|a| a.place.file == 0) {
+        for absent in self.pre.missing_headers.iter().filter(|a| a.place.file == 0) {
             // BTF has the declarations of the kernel's own headers.
             if btf && absent.angled && is_kernels(&absent.name) {
                 continue;
@@ -308,7 +308,7 @@ impl<'a> Declarations<'a> {
     /// Missing and deferred headers, and declarations that were not understood, for verbose output.
     pub fn notes(&self) -> Vec<(Span, String)> {
         let unit = self.unit.borrow();
-        let absent = unit.pre.absent.iter();
+        let absent = unit.pre.missing_headers.iter();
         let mut all: Vec<(Span, String)> =
             absent.map(|a| (unit.span(a.place), format!("<{}> is missing: the kernel's BTF replaces it", a.name))).collect();
         let deferred = unit.pre.deferred.iter();

@@ -158,7 +158,7 @@ impl TargetInfo for Declarations<'_> {
         if let Some(fault) = broken {
             return Some(format!("{}: {}", unit.shown(fault.place), fault.message));
         }
-        let mut absent: Vec<&str> = unit.pre.absent.iter().filter(|a| a.place.file == 0).map(|a| a.name.as_str()).collect();
+        let mut absent: Vec<&str> = unit.pre.missing_headers.iter().filter(|a| a.place.file == 0).map(|a| a.name.as_str()).collect();
         absent.dedup();
         if absent.is_empty() {
             return self.sys.why_unknown(name);

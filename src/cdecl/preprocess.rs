@@ -62,7 +62,7 @@ pub struct If {
     /// A branch was taken.
     pub taken: bool,
     /// `#else` was seen.
-    pub last: bool,
+    pub has_else: bool,
     /// The place of the `#if`.
     pub place: LexPosition,
 }
@@ -96,14 +96,14 @@ pub struct Preprocessor<'a> {
     /// Errors so far.
     pub faults: Vec<Fault>,
     /// Headers that do not exist.
-    pub absent: Vec<MissingHeader>,
+    pub missing_headers: Vec<MissingHeader>,
     /// Kernel headers that were skipped.
     pub deferred: Vec<(String, LexPosition)>,
     pub(super) search: Search<'a>,
     macros: Vec<Option<Rc<Define>>>,
     busy: Vec<bool>,
     pub(super) open: Vec<Open>,
-    pub(super) known: BTreeMap<PathBuf, (u16, Option<Sym>)>,
+    pub(super) files_by_path: BTreeMap<PathBuf, (u16, Option<Sym>)>,
     pub(super) out: Vec<Token>,
     pub(super) budget: usize,
     opened: usize,
@@ -128,13 +128,13 @@ impl<'a> Preprocessor<'a> {
             names: Interner::default(),
             files: Vec::new(),
             faults: Vec::new(),
-            absent: Vec::new(),
+            missing_headers: Vec::new(),
             deferred: Vec::new(),
             search,
             macros: Vec::new(),
             busy: Vec::new(),
             open: Vec::new(),
-            known: BTreeMap::new(),
+            files_by_path: BTreeMap::new(),
             out: Vec::new(),
             budget: TOKENS,
             opened: 0,
@@ -160,7 +160,7 @@ impl<'a> Preprocessor<'a> {
                 }
                 HeaderLookup::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
                 HeaderLookup::NotFound => {
-                    self.absent.push(MissingHeader { name: name.clone(), angled: false, place: LexPosition::default() })
+                    self.missing_headers.push(MissingHeader { name: name.clone(), angled: false, place: LexPosition::default() })
                 }
             }
         }
@@ -234,11 +234,11 @@ impl<'a> Preprocessor<'a> {
     fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<LexPosition>, folder: usize) {
         self.opened += 1;
         self.bytes = self.bytes.saturating_add(text.len());
-        let known = self.known.get(&path).map(|(file, _)| *file);
+        let known = self.files_by_path.get(&path).map(|(file, _)| *file);
         let file = known.unwrap_or_else(|| {
             let file = self.files.len() as u16;
             self.files.push(File { path: path.clone(), text: text.clone(), from, folder });
-            self.known.insert(path, (file, None));
+            self.files_by_path.insert(path, (file, None));
             file
         });
         self.open.push(Open { lexer: Lexer::new(text, file), file, ifs: Vec::new(), guard: Guard::Unknown });
@@ -257,7 +257,7 @@ impl<'a> Preprocessor<'a> {
         let beside = if angled || next { None } else { beside };
         match self.search.find(name, beside.as_deref(), from) {
             HeaderLookup::File { path, folder } => {
-                if let Some((_, Some(guard))) = self.known.get(&path)
+                if let Some((_, Some(guard))) = self.files_by_path.get(&path)
                     && self.macro_of(*guard).is_some()
                 {
                     return;
@@ -271,7 +271,7 @@ impl<'a> Preprocessor<'a> {
                 }
             }
             HeaderLookup::Deferred => self.deferred.push((name.to_owned(), place)),
-            HeaderLookup::NotFound => self.absent.push(MissingHeader { name: name.to_owned(), angled, place }),
+            HeaderLookup::NotFound => self.missing_headers.push(MissingHeader { name: name.to_owned(), angled, place }),
         }
     }
 
@@ -282,7 +282,7 @@ impl<'a> Preprocessor<'a> {
             self.fault(last.place, "this `#if` has no `#endif`");
         }
         if let Guard::Closed(name) = open.guard
-            && let Some(known) = self.files.get(open.file as usize).and_then(|f| self.known.get_mut(&f.path))
+            && let Some(known) = self.files.get(open.file as usize).and_then(|f| self.files_by_path.get_mut(&f.path))
         {
             known.1 = Some(name);
         }

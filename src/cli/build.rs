@@ -18,7 +18,7 @@ pub struct Build {
     /// `--exe`: with the runner in front.
     pub exe: bool,
     /// `--this-kernel`: for kernels with the features of this one.
-    pub here: bool,
+    pub this_kernel: bool,
     /// `--against`: snapshots, and directories of them.
     pub against: Vec<PathBuf>,
 }
@@ -114,7 +114,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
     };
-    Ok(Command::Subcommand(Box::new(Build { run, to, exe, here, against })))
+    Ok(Command::Subcommand(Box::new(Build { run, to, exe, this_kernel: here, against })))
 }
 
 /// Takes an option with its values out of the arguments.

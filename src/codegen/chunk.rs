@@ -18,7 +18,7 @@ const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
 const PIECE: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
-const MOST_PIECES: u64 = 128;
+const MAX_PIECES: u64 = 128;
 
 /// Maximum nesting of chunks: a chunk that contains a long block is split again.
 const DEEPEST: u32 = 2;
@@ -67,7 +67,7 @@ impl<'c> Gen<'_, 'c> {
         if !is_long(&probe.body) {
             return;
         }
-        let piece = PIECE.max(weight(&probe.body) / MOST_PIECES);
+        let piece = PIECE.max(weight(&probe.body) / MAX_PIECES);
         let deepest = DEEPEST.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None });
         self.e.spare_stack(STACK);

@@ -11,13 +11,13 @@ use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PrintAndEmpty {
     /// The statement that prints the map: the first of the two.
-    pub shows: usize,
+    pub print_stmt: usize,
     /// The statement that clears it, which then does nothing.
-    pub ends: usize,
+    pub clear_stmt: usize,
     /// Which map.
     pub map: MapId,
     /// Keys stay, with zeros.
-    pub keys: bool,
+    pub keeps_keys: bool,
 }
 
 /// The maps that are printed and cleared in one step somewhere.
@@ -38,8 +38,8 @@ pub(super) fn pairs(stmts: &[Stmt]) -> Vec<PrintAndEmpty> {
         let Some((map, how @ (MapAction::Cleared | MapAction::Zeroed))) = map_action(s) else { continue };
         let Some(shows) = stmts.iter().take(ends).rposition(|s| map_action(s) == Some((map, MapAction::Shown))) else { continue };
         let between = stmts.get(shows + 1..ends).unwrap_or_default();
-        if passes(between, map) && found.iter().all(|t| t.shows != shows) {
-            found.push(PrintAndEmpty { shows, ends, map, keys: how == MapAction::Zeroed });
+        if passes(between, map) && found.iter().all(|t| t.print_stmt != shows) {
+            found.push(PrintAndEmpty { print_stmt: shows, clear_stmt: ends, map, keeps_keys: how == MapAction::Zeroed });
         }
     }
     found
@@ -63,7 +63,7 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
             Node::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) => {
                 let Lower::Event(event) = &row.lower else { return };
                 let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
-                !event.stops && !args.iter().any(tells)
+                !event.ends_probe && !args.iter().any(tells)
             }
             // Functions of the script are not analyzed.
             Node::Expr(Expr { kind: ExprKind::CallFn(..), .. }) => false,

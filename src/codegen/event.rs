@@ -53,8 +53,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                             }
                         }
                         CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
-                        CallArg::Map(m) => layout.args.push(match self.taking {
-                            Some(t) if t.map == *m => EventArg::TakenMap { map: *m, keys: t.keys },
+                        CallArg::Map(m) => layout.args.push(match self.print_and_empty {
+                            Some(t) if t.map == *m => EventArg::TakenMap { map: *m, keys: t.keeps_keys },
                             _ => EventArg::Map(*m),
                         }),
                         CallArg::Element(m, key) => {
@@ -71,7 +71,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let index = self.e.new_event();
         self.e.record(index, layout.size, &layout.fields);
-        if event.stops {
+        if event.ends_probe {
             // the first argument of a builtin that ends the run is its status
             let status = match (layout.args.first(), layout.fields.first()) {
                 (Some(EventArg::Int(n)), _) => self.e.int(*n as u64),
@@ -86,7 +86,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };
         let sites = if self.e.options.origins { self.e.site_names().to_vec() } else { Vec::new() };
         self.events.push((index, Event { builtin, pos, line, literals, labels, args: layout.args, sites }));
-        if event.stops {
+        if event.ends_probe {
             self.stop();
         }
     }
@@ -106,7 +106,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Only the bytes before the NUL of a string matter, so those after it need not be zero.
     fn traveling(&mut self, e: &Expr) -> Operand<'c> {
         let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
-        self.scoped(|s| s.pad = !direct, |g| g.expr(e))
+        self.scoped(|s| s.pads_strings = !direct, |g| g.expr(e))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Expressions.
 
 use super::Gen;
-use super::function::MOST_FRAMES;
+use super::function::MAX_FRAMES;
 use super::stmt::insert;
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
@@ -26,7 +26,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let span = if e.span.start < e.span.end { e.span } else { self.e.scope.span };
         // only the call uses its arguments; other users also read the bytes after the NUL
         let pads = !matches!(e.kind, ExprKind::Call(_));
-        self.scoped(|s| (s.span, s.pad) = (span, s.pad || pads), |g| g.expr_here(e))
+        self.scoped(|s| (s.span, s.pads_strings) = (span, s.pads_strings || pads), |g| g.expr_here(e))
     }
 
     fn expr_here(&mut self, e: &Expr) -> Operand<'c> {
@@ -494,7 +494,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
         let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
         let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
-        let Some(read) = row.read else { crate::bug!("{} cannot be read", agg.function) };
+        let Some(read) = row.kernel_read else { crate::bug!("{} cannot be read", agg.function) };
         let handle = self.e.script_map(map);
         let homes: [PointerValue<'c>; 2] = [self.e.scalar_home(), self.e.scalar_home()];
         for (home, first) in homes.iter().zip(read.init) {
@@ -579,11 +579,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         match &call.row.lower {
             Lower::Code(emit) | Lower::Effect(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
                 let args = self.scoped(
-                    |s| s.trusts = call.row.needs.intersects(ContextFeatures::TRUSTED.union(ContextFeatures::SOCKETS)),
+                    |s| s.keeps_pointer_types = call.row.needs.intersects(ContextFeatures::TRUSTED.union(ContextFeatures::SOCKETS)),
                     |g| g.args(call),
                 );
-                let deep = self.frames() + 2 > MOST_FRAMES;
-                self.e.scoped(|s| s.deep = deep, |e| emit(e, &call.to_use(None), &args))
+                let deep = self.frames() + 2 > MAX_FRAMES;
+                self.e.scoped(|s| s.at_max_call_depth = deep, |e| emit(e, &call.to_use(None), &args))
             }
             Lower::Event(event) => {
                 self.event(call, event);
@@ -603,7 +603,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 CallArg::Value(e) => self.expr(e),
                 CallArg::Element(map, key) => {
                     let ty = self.cx.script.maps[*map].key.clone();
-                    let op = self.scoped(|s| s.pad = true, |g| g.expr(key));
+                    let op = self.scoped(|s| s.pads_strings = true, |g| g.expr(key));
                     let ptr = self.e.key(Some(&op), ty.as_ref());
                     Operand::mem(ty.unwrap_or(Type::Void), ptr)
                 }

@@ -10,19 +10,19 @@ use crate::types::{Struct, Type};
 impl ScriptCx<'_, '_> {
     /// The programs that follow processes and their interpreters, each with its raw tracepoint, if the script needs them.
     pub(super) fn followers(&self) -> Vec<(String, String)> {
-        if !self.cx.asks_followed() && !self.cx.asks_python() {
+        if !self.cx.uses_followed_map() && !self.cx.uses_python() {
             return Vec::new();
         }
         let Some(of) = offsets(self.env.sys) else { return Vec::new() };
         let named = |what: &str, tracepoint: &str| (format!("{what}_{tracepoint}"), tracepoint.to_owned());
         let mut made = Vec::new();
-        if self.cx.asks_followed() {
+        if self.cx.uses_followed_map() {
             let (fork, exit) = (named("follow", "sched_process_fork"), named("follow", "sched_process_exit"));
             self.cx.follow_fork(&fork.0, of);
             self.cx.follow_exit(&exit.0, of);
             made.extend([fork, exit]);
         }
-        if self.cx.asks_python() {
+        if self.cx.uses_python() {
             let (fork, exit) = (named("python", "sched_process_fork"), named("python", "sched_process_exit"));
             self.cx.python_fork(&fork.0, of);
             self.cx.python_exit(&exit.0, of);

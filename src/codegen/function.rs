@@ -32,7 +32,7 @@ pub(super) struct CurrentFunction {
 }
 
 /// The depth of calls that the kernel allows in a program: `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h.
-pub(super) const MOST_FRAMES: u32 = 8;
+pub(super) const MAX_FRAMES: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {
     /// The maximum depth of the function under construction. The callers of functions and pieces are unknown, so this
@@ -42,16 +42,16 @@ impl<'a, 'c> Gen<'a, 'c> {
         if self.body.function.is_none() && pieces == 0 {
             return 1 + self.body.depth;
         }
-        1 + pieces + self.most_frames
+        1 + pieces + self.max_frames
     }
 
     pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
         let Some(f) = self.functions.get(id) else { crate::bug!("a function that is called is there") };
-        let made = match self.made.get(id) {
+        let made = match self.compiled_functions.get(id) {
             Some(Some(made)) => made.clone(),
             _ => {
                 let made = self.make(id, f);
-                if let Some(place) = self.made.get_mut(id) {
+                if let Some(place) = self.compiled_functions.get_mut(id) {
                     *place = Some(made.clone());
                 }
                 made

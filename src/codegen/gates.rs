@@ -70,7 +70,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
 /// Does it belong to the run itself, or does the user choose its rate?
 fn exempt(attach: &Attach) -> bool {
     let properties = attach.properties();
-    properties.rare || properties.runs_after || matches!(attach, Attach::Iter { .. } | Attach::Test { .. })
+    properties.is_rare || properties.may_run_after_end || matches!(attach, Attach::Iter { .. } | Attach::Test { .. })
 }
 
 /// The calls whose returns (or entries) are the sites of a probe.

@@ -6,7 +6,7 @@ use super::Compiled;
 use super::artifact::{Artifact, Manifest};
 use crate::diag::{Diagnostic, Span};
 use crate::sema::hir::{self, Node, Stmt, StmtKind};
-use crate::system::kernel::object_limits::{LimitedProgram, MOST_FRAMES, MOST_FUNCTIONS, MOST_MAPS, MOST_STACK, StackRule, limited};
+use crate::system::kernel::object_limits::{LimitedProgram, MAX_FRAMES, MAX_FUNCTIONS, MAX_MAPS, MAX_STACK, StackRule, limited};
 use crate::system::{Feature, TargetInfo};
 
 /// Minimum number of a program's maps besides those of the script: constants, the state of the run, counters, and the
@@ -37,7 +37,7 @@ pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedP
         Err(e) => crate::bug!("our own object cannot be read: {e}"),
     };
     let strictly = by(StackRule::OLD);
-    if strictly.iter().all(|p| p.stack <= MOST_STACK) { strictly } else { by(stack_rule(sys)) }
+    if strictly.iter().all(|p| p.stack <= MAX_STACK) { strictly } else { by(stack_rule(sys)) }
 }
 
 /// Probes that need more stack, or deeper calls, than the kernel allows.
@@ -45,13 +45,13 @@ pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn Targ
     let mut told: Vec<Diagnostic> = Vec::new();
     for program in analyze(&compiled.artifact, sys) {
         let span = probe_of(&program, &compiled.artifact.manifest, script).map_or_else(Span::default, |p| p.span);
-        let said = if program.stack > MOST_STACK {
-            let message = format!("this probe needs {} bytes of the BPF stack; the kernel allows {MOST_STACK}", program.stack);
+        let said = if program.stack > MAX_STACK {
+            let message = format!("this probe needs {} bytes of the BPF stack; the kernel allows {MAX_STACK}", program.stack);
             let help = "use fewer values at a time, nest loops and functions less, or store values in maps";
             Diagnostic::error("too-much-stack", span, message).help(help)
-        } else if program.frames > MOST_FRAMES {
+        } else if program.frames > MAX_FRAMES {
             let message =
-                format!("this probe needs {} BPF functions that call one another; the kernel allows {MOST_FRAMES}", program.frames);
+                format!("this probe needs {} BPF functions that call one another; the kernel allows {MAX_FRAMES}", program.frames);
             Diagnostic::error("too-deep", span, message).help("nest loops and functions less: each is a BPF function")
         } else {
             continue;
@@ -79,13 +79,13 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
                 told.push(said);
             }
         };
-        if program.maps.len() > MOST_MAPS {
+        if program.maps.len() > MAX_MAPS {
             let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
-            report(maps_in_excess(span, own, MOST_MAPS - (program.maps.len() - own)));
+            report(maps_in_excess(span, own, MAX_MAPS - (program.maps.len() - own)));
         }
-        if program.functions > MOST_FUNCTIONS {
+        if program.functions > MAX_FUNCTIONS {
             let message = format!(
-                "this probe compiles to {} functions; the kernel allows {MOST_FUNCTIONS} in a program, and each loop is one",
+                "this probe compiles to {} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop is one",
                 program.functions
             );
             let help = "put the loops that are alike into a function of the script (`fn`), or split the work among several probes";
@@ -107,8 +107,8 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
             }
         };
         bodies.for_each(|body| hir::visit(body, &mut see));
-        if maps.len() > MOST_MAPS {
-            told.push(maps_in_excess(probe.span, maps.len(), MOST_MAPS - OWN_MAPS));
+        if maps.len() > MAX_MAPS {
+            told.push(maps_in_excess(probe.span, maps.len(), MAX_MAPS - OWN_MAPS));
         }
     }
     told

@@ -26,10 +26,10 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     }
     let after_entry = latency_pairs::exits(&script, env.invocation);
     let all: Vec<BodyNeeds> =
-        script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
+        script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { only_after_entry: after_entry.contains(&i), ..needs(p) }).collect();
     let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();
-    follow_raw_company(&script, &all, &mut choices, env);
-    stay_outside_of_locks(&script, &mut choices);
+    share_raw_tracepoints(&script, &all, &mut choices, env);
+    keep_kprobes_near_locks(&script, &mut choices);
     if choices.iter().all(|c| c.lowered.is_none() && c.attaches.is_empty()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
         return script;
@@ -66,7 +66,7 @@ fn choice(probe: &hir::Probe, needs: &BodyNeeds, env: &Env) -> Lowering {
 
 /// If a kprobe of the script runs where a map may hold a lock, the others stay kprobes: the kernel runs no kprobe within
 /// another, but does within a trampoline.
-fn stay_outside_of_locks(script: &hir::Script, choices: &mut [Lowering]) {
+fn keep_kprobes_near_locks(script: &hir::Script, choices: &mut [Lowering]) {
     let is_locked = |attach: &Attach| match attach {
         Attach::Kprobe { function, ret, .. } => trampolines::refused(function, *ret) == Some(Refusal::Locked),
         _ => false,
@@ -79,7 +79,7 @@ fn stay_outside_of_locks(script: &hir::Script, choices: &mut [Lowering]) {
 }
 
 /// Reconsiders probes that share an event with one served by a raw program, because that one may have no alternative.
-fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lowering], env: &Env) {
+fn share_raw_tracepoints(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lowering], env: &Env) {
     let is_raw = |choice: &Lowering| choice.lowered == Some(Mechanism::RawSyscalls);
     let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| place(&s.attach)).collect::<Vec<_>>();
     if choices.iter().all(|c| is_raw(c) == choices.first().is_some_and(is_raw)) {
@@ -91,7 +91,7 @@ fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lo
         let mut changed = false;
         for ((probe, needs), choice) in script.probes.iter().zip(all).zip(choices.iter_mut()) {
             if !is_raw(choice) && places(probe).iter().any(|place| raw.contains(place)) {
-                *choice = self::choice(probe, &BodyNeeds { company_is_raw: true, ..needs.clone() }, env);
+                *choice = self::choice(probe, &BodyNeeds { shares_raw_tracepoint: true, ..needs.clone() }, env);
                 changed |= is_raw(choice);
             }
         }

@@ -37,7 +37,7 @@ use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::Feature;
-use crate::system::kernel::object_limits::{MOST_FRAMES, MOST_STACK};
+use crate::system::kernel::object_limits::{MAX_FRAMES, MAX_STACK};
 use crate::types::Type;
 use crate::value::{MacroUse, Pos};
 pub use lower::lower;
@@ -89,7 +89,7 @@ struct ScriptCx<'a, 'c> {
 /// Bytes that record which probes were hit.
 struct HitBytes {
     /// By probe: its first byte, and the number of its sites, each of which has one. None if hits are not recorded.
-    of: Vec<Option<(u32, Option<u32>)>>,
+    by_probe: Vec<Option<(u32, Option<u32>)>>,
     /// Their total number.
     total: u32,
 }
@@ -112,15 +112,15 @@ struct Gen<'a, 'c> {
     /// Number of the program.
     program: usize,
     /// Number of BPF functions that its loops and script functions become.
-    most_frames: u32,
+    max_frames: u32,
     site: &'a ProbeSite,
     /// The return value of the program if the script does not set one.
-    default: u64,
+    default_return: u64,
     /// The copy of a double-buffered map that the current statement uses.
-    taking: Option<double_buffer::PrintAndEmpty>,
+    print_and_empty: Option<double_buffer::PrintAndEmpty>,
     /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
-    made: Vec<Option<function::CompiledFunction<'c>>>,
+    compiled_functions: Vec<Option<function::CompiledFunction<'c>>>,
     body: Body<'c>,
 }
 
@@ -145,10 +145,10 @@ struct Body<'c> {
 
 /// The memory budgets of a script's programs: the first that suffices for all of them is used.
 const STACK_LIMITS: [StackLimits; 4] = [
-    StackLimits { temporaries: 256, lean: false },
-    StackLimits { temporaries: 64, lean: false },
-    StackLimits { temporaries: 128, lean: true },
-    StackLimits { temporaries: 0, lean: true },
+    StackLimits { max_temporary_bytes: 256, avoid_value_reuse: false },
+    StackLimits { max_temporary_bytes: 64, avoid_value_reuse: false },
+    StackLimits { max_temporary_bytes: 128, avoid_value_reuse: true },
+    StackLimits { max_temporary_bytes: 0, avoid_value_reuse: true },
 ];
 
 /// Compiles a script. It fails only if LLVM finds an error that the checker should have found.
@@ -170,7 +170,7 @@ fn compile_within_limits(script: &hir::Script, env: &Env, sources: &[Source], du
     let by_tables = || unwind::target(script, env.sys, env.settings, Unwinding::Tables).is_some();
     let mut refused = None;
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
-        let compiled = compile_in_rooms(how, script, env, sources, dumps);
+        let compiled = compile_with_stack_limits(how, script, env, sources, dumps);
         let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
@@ -191,13 +191,19 @@ fn compile_within_limits(script: &hir::Script, env: &Env, sources: &[Source], du
 fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
     match compiled {
         Err(e) if e.diagnostics.iter().any(|d| d.code == "too-many-maps") => Some(Limit::Maps),
-        Ok(compiled) if compiled.stack > MOST_STACK => Some(Limit::Stack),
-        Ok(compiled) if compiled.frames > MOST_FRAMES => Some(Limit::Frames),
+        Ok(compiled) if compiled.stack > MAX_STACK => Some(Limit::Stack),
+        Ok(compiled) if compiled.frames > MAX_FRAMES => Some(Limit::Frames),
         Ok(_) | Err(_) => None,
     }
 }
 
-fn compile_in_rooms(how: Unwinding, script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
+fn compile_with_stack_limits(
+    how: Unwinding,
+    script: &hir::Script,
+    env: &Env,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, room) in (1..).zip(STACK_LIMITS) {
@@ -212,7 +218,7 @@ fn compile_in_rooms(how: Unwinding, script: &hir::Script, env: &Env, sources: &[
                 let stack = programs.iter().map(|p| p.stack).max().unwrap_or(0);
                 compiled.stack = stack;
                 compiled.frames = programs.iter().map(|p| p.frames).max().unwrap_or(0);
-                if stack <= MOST_STACK {
+                if stack <= MAX_STACK {
                     return Ok(compiled);
                 }
                 if best.as_ref().is_none_or(|(least, _)| stack < *least) {
@@ -294,11 +300,11 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
     TargetFeatures {
         arch: sys.arch(),
         v4: sys.has(Feature::CpuV4),
-        fetches: sys.has(Feature::Fetch),
+        atomic_fetch: sys.has(Feature::Fetch),
         checks_recursion: !sys.has(Feature::RecursionCheck),
-        lacks: NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
-        allocates: sys.has(Feature::AllocatesAnywhere),
-        loops: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
+        missing_helpers: NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
+        allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
+        loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
         unwind: unwind::target(script, sys, settings, how),
@@ -312,12 +318,12 @@ fn codegen_options(room: StackLimits, script: &hir::Script, env: &Env) -> Codege
         license: settings.license.clone(),
         namespace: env.sys.pid_namespace(),
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
-        room,
+        stack_limits: room,
         warning_level: settings.warning_level,
         counts_unread: env.invocation.counts_unread,
-        stamps: env.invocation.stamps,
+        timestamps: env.invocation.stamps,
         origins: env.invocation.sends_origin,
-        follows: settings.follows(env.invocation),
+        follows_processes: settings.follows(env.invocation),
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
     }

@@ -15,7 +15,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum system call number; those of x86-64 end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
 /// Maximum depth of a cgroup, if the depth is unknown.
-const MOST_CGROUPS: u32 = 16;
+const MAX_CGROUPS: u32 = 16;
 
 impl ScriptCx<'_, '_> {
     /// `part`: a function of a program, not a program itself.
@@ -34,12 +34,12 @@ impl ScriptCx<'_, '_> {
             e,
             events: Vec::new(),
             program: index,
-            most_frames: super::function::most_frames(probe),
+            max_frames: super::function::most_frames(probe),
             site: first,
-            default: ty.row().returns,
-            taking: None,
+            default_return: ty.row().default_return,
+            print_and_empty: None,
             functions: &probe.functions,
-            made: (0..probe.functions.len()).map(|_| None).collect(),
+            compiled_functions: (0..probe.functions.len()).map(|_| None).collect(),
             body: Body::default(),
         };
         g.at(first.span);
@@ -51,7 +51,7 @@ impl ScriptCx<'_, '_> {
         g.e.allow_scratch_here();
         g.body(probe);
         let Gen { e, events, .. } = g;
-        e.end_program(ty.row().returns);
+        e.end_program(ty.row().default_return);
         let sites = probe.sites.iter().map(|s| AttachSite {
             name: s.name.clone(),
             attach: s.attach.clone(),
@@ -70,7 +70,7 @@ impl ScriptCx<'_, '_> {
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
-            long: super::chunk::shares_code(&probe.body),
+            is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             ..ProgramCx::default()
@@ -81,7 +81,7 @@ impl ScriptCx<'_, '_> {
     /// asks for descendants.
     fn only_command(&self, probe: &hir::Probe) -> bool {
         let (settings, invocation) = (self.env.settings, self.env.invocation);
-        let can = probe.sites.iter().all(|s| s.attach.properties().of_command);
+        let can = probe.sites.iter().all(|s| s.attach.properties().attaches_to_process);
         if !can || !invocation.has_child || settings.follow || settings.pid.is_some() {
             return false;
         }
@@ -182,7 +182,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Records the hit, if the end of the run may report probes without hits.
     fn note_hit(&mut self, probe: &hir::Probe) -> Option<Hits> {
-        let (first, sites) = self.cx.hits.of.get(self.program).copied().flatten()?;
+        let (first, sites) = self.cx.hits.by_probe.get(self.program).copied().flatten()?;
         self.e.hit(self.cx.hits.total, first, sites);
         Some(Hits { program: self.program, first, each: sites.is_some(), sites: (0, probe.sites.len()) })
     }
@@ -197,7 +197,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             None if of_command => self.e.start(std::mem::offset_of!(Start, child)),
             None => return,
         };
-        let both = self.e.own_ids();
+        let both = self.e.ns_pid_tgid();
         let tgid = self.e.shr(both, self.e.int(32), false);
         let other = self.e.cmp(Cmp::Ne, tgid, pid);
         self.e.if_(other, |e| e.ret(None));
@@ -205,17 +205,17 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if self.cx.env.settings.follow && attach.properties().task {
+        if self.cx.env.settings.follow && attach.properties().is_of_current_task {
             let followed = self.e.followed();
             let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
             self.e.if_(other, |e| e.ret(None));
         }
     }
 
-    /// Events of rbt itself: see [`crate::probes::AttachProperties::own`].
+    /// Events of rbt itself: see [`crate::probes::AttachProperties::excludes_rbt`].
     fn not_own(&mut self, attach: &Attach) {
         let settings = self.cx.env.settings;
-        if attach.properties().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
+        if attach.properties().excludes_rbt && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
             self.e.return_if_own_process();
         }
     }
@@ -224,7 +224,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// task, not the task that reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
         let Some(within) = &self.cx.env.invocation.cgroup else { return };
-        if !attach.properties().task {
+        if !attach.properties().is_of_current_task {
             return;
         }
         // all these program types have the helper since Linux 5.14
@@ -234,7 +234,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 return;
             }
         }
-        let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
+        let levels = within.level.map_or(0..MAX_CGROUPS, |level| level..level + 1);
         let mut inside = self.e.int(0);
         for level in levels {
             let level = self.e.int(level.into());
@@ -248,7 +248,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A program stays attached for a moment after the end of the run. rbt itself runs `begin` and `end`.
     fn only_during_the_run(&mut self, attach: &Attach) {
-        if !attach.properties().runs_after {
+        if !attach.properties().may_run_after_end {
             self.e.return_if_stopped();
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn number_hits(probes: &[hir::Probe], verbose: bool) -> HitBytes {
         of.push(wanted.then_some((total, sites)));
         total += if wanted { sites.unwrap_or(1) } else { 0 };
     }
-    HitBytes { of, total }
+    HitBytes { by_probe: of, total }
 }
 
 impl ScriptCx<'_, '_> {

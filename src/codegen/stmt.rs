@@ -6,7 +6,7 @@ use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
 use crate::emit::{
-    BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, LoopLimit, MOST_WALKED_ITERATIONS, Operand, PointerValue,
+    BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, LoopLimit, MAX_WALKED_ITERATIONS, Operand, PointerValue,
 };
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
@@ -40,7 +40,7 @@ const DEEPEST: u32 = 8;
 /// memory.
 const IN_REGISTERS: u32 = 10;
 /// `BPF_MAX_LOOPS` of include/linux/bpf.h, minus one.
-const MOST_TURNS: u64 = (8 << 20) - 1;
+const MAX_TURNS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
@@ -117,8 +117,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         while at < stmts.len() {
             let rest = stmts.get(at..).unwrap_or_default();
             let mut n = self.piece(rest).clamp(1, rest.len());
-            if let Some(pair) = pairs.iter().find(|p| p.shows < at + n && at + n <= p.ends) {
-                n = (pair.ends + 1).saturating_sub(at);
+            if let Some(pair) = pairs.iter().find(|p| p.print_stmt < at + n && at + n <= p.clear_stmt) {
+                n = (pair.clear_stmt + 1).saturating_sub(at);
             }
             if n > 1 {
                 self.statements(stmts.get(from..at).unwrap_or_default());
@@ -133,11 +133,11 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn statements(&mut self, stmts: &[Stmt]) {
         let taken = double_buffer::pairs(stmts);
         for (i, s) in stmts.iter().enumerate() {
-            let part = taken.iter().find(|t| (t.shows == i || t.ends == i) && self.e.double(t.map).is_some());
-            if part.is_some_and(|t| t.ends == i) {
+            let part = taken.iter().find(|t| (t.print_stmt == i || t.clear_stmt == i) && self.e.double(t.map).is_some());
+            if part.is_some_and(|t| t.clear_stmt == i) {
                 continue;
             }
-            self.taking = part.copied();
+            self.print_and_empty = part.copied();
             self.temporarily(|g| {
                 g.at(s.span);
                 g.stmt(s);
@@ -223,7 +223,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let at = l.at;
                 let one = self.e.int(1);
                 self.e.store(at, RETURNED, 8, one);
-                let default = if self.body.function.is_none() { self.default } else { 0 };
+                let default = if self.body.function.is_none() { self.default_return } else { 0 };
                 let value = value.unwrap_or(self.e.int(default));
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
@@ -233,7 +233,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// `for $v : first..end`. The kernel rejects more than [`MOST_TURNS`] iterations; the loop then stops after these, which
+    /// `for $v : first..end`. The kernel rejects more than [`MAX_TURNS`] iterations; the loop then stops after these, which
     /// is reported.
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
         let number = FIRST_NUMBERS + 8 * self.body.depth.min(DEEPEST - 1);
@@ -243,10 +243,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
         let times = self.e.select(some, times, self.e.int(0));
-        let most = self.e.int(MOST_TURNS + 1);
+        let most = self.e.int(MAX_TURNS + 1);
         let beyond = self.e.cmp(Cmp::Ugt, times, most);
         let times = self.e.select(beyond, most, times);
-        let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, params| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
                 let at = g.loop_context();
                 let first = g.e.load(at, number, I64);
@@ -258,7 +258,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         });
         // for a number of iterations that is visibly zero, the kernel drops the callback and then misses it, so the
         // number is hidden from it (unless the verifier follows the iterations, which requires the number)
-        let times = match self.e.target.loops {
+        let times = match self.e.target.loop_helper {
             true => {
                 let offset = self.e.alloc_scratch(8);
                 let kept = self.e.scratch_at(offset);
@@ -270,10 +270,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         };
         let r = self.e.bpf_loop(times, callback, at);
         self.at(span);
-        if self.e.target.loops {
+        if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
             self.e.if_(beyond, |e| {
-                let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
+                let all = e.cmp(Cmp::Eq, r, e.int(MAX_TURNS + 1));
                 e.if_(all, |e| e.problem("`for` stopped after 8388608 iterations"));
             });
         } else {
@@ -283,19 +283,19 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// `while`: the kernel counts the iterations, so the verifier need not find the end. An endless loop stops after
-    /// [`MOST_TURNS`], at any nesting depth, which is reported.
+    /// [`MAX_TURNS`], at any nesting depth, which is reported.
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.loop_context();
-        let callback = self.loop_function(&name, &[true, false], self.e.target.loops, |g, _| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, _| {
             let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
             let counter = g.e.scratch_at(iterations);
             let turn = g.e.load(counter, 0, I64);
             let turn = g.e.add(turn, g.e.int(1));
             g.e.store(counter, 0, 8, turn);
-            let endless = g.e.cmp(Cmp::Sgt, turn, g.e.int(MOST_TURNS));
+            let endless = g.e.cmp(Cmp::Sgt, turn, g.e.int(MAX_TURNS));
             g.e.if_(endless, |e| {
-                let first = e.cmp(Cmp::Eq, turn, e.int(MOST_TURNS + 1));
+                let first = e.cmp(Cmp::Eq, turn, e.int(MAX_TURNS + 1));
                 e.if_(first, |e| e.problem("`while` stopped after 8388607 iterations"));
                 let stop = e.int(1);
                 e.ret(Some(stop));
@@ -309,9 +309,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.block(body);
         });
         // one more than allowed, so that exceeding the limit is noticed
-        let most = self.e.int(MOST_TURNS + 1);
+        let most = self.e.int(MAX_TURNS + 1);
         let r = self.e.bpf_loop(most, callback, at);
-        if self.e.target.loops {
+        if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
         } else {
             self.left_early(r, most, "while");
@@ -321,12 +321,12 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Reports a loop that stopped at the iteration limit of this kernel before it was finished.
     fn left_early(&mut self, made: IntValue<'c>, wanted: IntValue<'c>, word: &str) {
-        let all = self.e.cmp(Cmp::Eq, made, self.e.int(MOST_WALKED_ITERATIONS));
+        let all = self.e.cmp(Cmp::Eq, made, self.e.int(MAX_WALKED_ITERATIONS));
         self.e.if_(all, |e| {
-            let more = e.cmp(Cmp::Ugt, wanted, e.int(MOST_WALKED_ITERATIONS));
+            let more = e.cmp(Cmp::Ugt, wanted, e.int(MAX_WALKED_ITERATIONS));
             e.if_(more, |e| {
                 e.problem(&format!(
-                    "`{word}` stopped after {MOST_WALKED_ITERATIONS} iterations, the limit of this kernel; Linux 5.17 allows more"
+                    "`{word}` stopped after {MAX_WALKED_ITERATIONS} iterations, the limit of this kernel; Linux 5.17 allows more"
                 ))
             });
         });
@@ -430,7 +430,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.if_else(interrupted, |g| g.stop(), |_| ());
         let Some(offset) = self.body.loop_state else { crate::bug!("loops were counted") };
         let attach = &self.site.attach;
-        let ours = attach.properties().runs_after || attach.objects().is_some();
+        let ours = attach.properties().may_run_after_end || attach.objects().is_some();
         let limit = if ours { LoopLimit::Signals(super::follow::signal_offsets(self.cx.env.sys)) } else { LoopLimit::Clock };
         let over = self.e.loop_limit_reached(offset, limit);
         self.if_else(

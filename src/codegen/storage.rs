@@ -55,16 +55,16 @@ pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) 
     };
     let entries = m.max_entries.max(1);
     let sizes = Sizes {
-        head: ELEMENT_HEAD + u64::from(key.size()).next_multiple_of(8),
+        header_bytes: ELEMENT_HEAD + u64::from(key.size()).next_multiple_of(8),
         value: value_size,
         entries: entries.into(),
-        sized: m.sized,
+        has_declared_size: m.sized,
         cpus: sys.possible_cpus().max(1),
     };
     let form = match separate {
-        None if m.lru => Form { kind: MapKind::LruHash, slots: None, beforehand: true },
-        None => Form { kind: MapKind::Hash, slots: None, beforehand: sizes.fit_in_all(value_size.into()) },
-        Some(_) if m.lru => Form { kind: MapKind::LruPercpuHash, slots: None, beforehand: true },
+        None if m.lru => Form { kind: MapKind::LruHash, slots: None, preallocated: true },
+        None => Form { kind: MapKind::Hash, slots: None, preallocated: sizes.fit_in_all(value_size.into()) },
+        Some(_) if m.lru => Form { kind: MapKind::LruPercpuHash, slots: None, preallocated: true },
         Some(agg) => {
             let shared = builtins::aggregate(&agg.function).is_some_and(|(_, row)| match row.sharing {
                 Sharing::Always => true,
@@ -74,7 +74,7 @@ pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) 
             aggregated(&sizes, shared)
         }
     };
-    let flags = if form.beforehand || !sys.has(Feature::AllocatesAnywhere) { 0 } else { NO_PREALLOC };
+    let flags = if form.preallocated || !sys.has(Feature::AllocatesAnywhere) { 0 } else { NO_PREALLOC };
     let value_size = form.slots.map_or(value_size, |s| s.size);
     (MapDef { kind: form.kind, key_size: key.size().max(1), value_size, max_entries: entries, flags }, form.slots)
 }
@@ -82,20 +82,20 @@ pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) 
 /// The inputs of the choice.
 struct Sizes {
     /// Bytes of an element besides its value.
-    head: u64,
+    header_bytes: u64,
     /// Bytes of one processor's value.
     value: u32,
     entries: u64,
     /// The script declares the number of elements.
-    sized: bool,
+    has_declared_size: bool,
     cpus: u32,
 }
 
 impl Sizes {
     /// Is there enough memory to preallocate all elements with values of this size?
     fn fit(&self, value: u64) -> bool {
-        let element = self.head + value;
-        let limit = match (self.sized, element > SMALL_ELEMENT) {
+        let element = self.header_bytes + value;
+        let limit = match (self.has_declared_size, element > SMALL_ELEMENT) {
             (true, _) => SIZED_PREALLOC_LIMIT,
             (false, true) => LARGE_PREALLOC_LIMIT,
             (false, false) => PREALLOC_LIMIT,
@@ -105,8 +105,8 @@ impl Sizes {
 
     /// The same for the smallest form of the elements.
     fn fit_in_all(&self, value: u64) -> bool {
-        let element = self.head + value;
-        let many = (self.sized || self.entries > DEFAULT_MAP_KEYS) && element <= SMALL_ELEMENT;
+        let element = self.header_bytes + value;
+        let many = (self.has_declared_size || self.entries > DEFAULT_MAP_KEYS) && element <= SMALL_ELEMENT;
         self.fit(value) || many && self.entries.saturating_mul(element) <= MANY_KEYS_PREALLOC_LIMIT
     }
 }
@@ -116,7 +116,7 @@ impl Sizes {
 struct Form {
     kind: MapKind,
     slots: Option<Slots>,
-    beforehand: bool,
+    preallocated: bool,
 }
 
 /// `shared`: processors may share a slot.
@@ -125,19 +125,20 @@ fn aggregated(sizes: &Sizes, shared: bool) -> Form {
     let all = sizes.cpus.next_power_of_two();
     let spread = Slots { first: GAP, stride: sizes.value + GAP, count: all, size: GAP + all * (sizes.value + GAP) };
     let dense = |count: u32| Slots { first: 0, stride: sizes.value, count, size: count * sizes.value };
-    let hash = |slots: Slots, beforehand: bool| Form { kind: MapKind::Hash, slots: Some(slots), beforehand };
+    let hash = |slots: Slots, beforehand: bool| Form { kind: MapKind::Hash, slots: Some(slots), preallocated: beforehand };
     if u64::from(spread.size) <= SLOTS_LIMIT && sizes.fit(spread.size.into()) {
         return hash(spread, true);
     }
-    let per_cpu = Form { kind: MapKind::PercpuHash, slots: None, beforehand: true };
+    let per_cpu = Form { kind: MapKind::PercpuHash, slots: None, preallocated: true };
     if sizes.entries <= PER_CPU_KEYS && sizes.fit(u64::from(sizes.value) * u64::from(sizes.cpus)) {
         return per_cpu;
     }
     let counts = || std::iter::successors(Some(all), |n| (*n > 1 && shared).then_some(*n / 2)).map(dense);
-    let small = counts().find(|s| sizes.head + u64::from(s.size) <= SMALL_ELEMENT).map(|s| hash(s, sizes.fit_in_all(s.size.into())));
+    let small =
+        counts().find(|s| sizes.header_bytes + u64::from(s.size) <= SMALL_ELEMENT).map(|s| hash(s, sizes.fit_in_all(s.size.into())));
     let roomy = || counts().find(|s| sizes.fit(s.size.into())).map(|s| hash(s, true));
     let large = || counts().last().filter(|s| u64::from(s.size) <= SLOTS_LIMIT).map(|s| hash(s, false));
-    small.or_else(roomy).or_else(large).unwrap_or(Form { beforehand: false, ..per_cpu })
+    small.or_else(roomy).or_else(large).unwrap_or(Form { preallocated: false, ..per_cpu })
 }
 
 #[cfg(test)]
@@ -145,8 +146,8 @@ mod tests {
     use super::*;
 
     fn form(value: u32, entries: u64, cpus: u32, adds: bool) -> (MapKind, Option<(u32, u32)>, bool) {
-        let f = aggregated(&Sizes { head: 56, value, entries, sized: false, cpus }, adds);
-        (f.kind, f.slots.map(|s| (s.count, s.stride)), f.beforehand)
+        let f = aggregated(&Sizes { header_bytes: 56, value, entries, has_declared_size: false, cpus }, adds);
+        (f.kind, f.slots.map(|s| (s.count, s.stride)), f.preallocated)
     }
 
     #[test]
@@ -175,7 +176,7 @@ mod tests {
     fn slots_lie_within_the_value() {
         for (value, cpus) in [(8, 1), (8, 2), (16, 3), (528, 64), (7832, 4)] {
             for entries in [1, 4096, 1_000_000] {
-                let f = aggregated(&Sizes { head: 56, value, entries, sized: false, cpus }, true);
+                let f = aggregated(&Sizes { header_bytes: 56, value, entries, has_declared_size: false, cpus }, true);
                 if let Some(s) = f.slots {
                     assert!(s.count.is_power_of_two() && s.first + (s.count - 1) * s.stride + value <= s.size, "{s:?}");
                 }

@@ -7,7 +7,7 @@ use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::codes::{DependsOn, depends_on};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
-use crate::emit::{Dumps, MOST_WALKED_ITERATIONS};
+use crate::emit::{Dumps, MAX_WALKED_ITERATIONS};
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
@@ -39,13 +39,13 @@ pub struct KernelContext<'a> {
     /// The scripts for which the kernel was described; none if the description is complete.
     pub scripts: Option<&'a BTreeSet<u64>>,
     /// Is it known which functions BPF programs can call?
-    pub tells_callable: bool,
+    pub knows_callable: bool,
     /// It is the running kernel, whose verifier is used.
-    pub load: bool,
+    pub is_running: bool,
 }
 
 /// Maximum rate of samples where the machine's is unknown: `DEFAULT_MAX_SAMPLE_RATE` of kernel/events/core.c.
-const DEFAULT_MOST_SAMPLES: u64 = 100_000;
+const DEFAULT_MAX_SAMPLES: u64 = 100_000;
 
 /// Takes a script through all stages.
 pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
@@ -57,17 +57,17 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
         Ok(program) => match read::read(&program) {
             Ok(source) => {
                 let exceptions = seen.exceptions.clone();
-                let mut work = Examiner { ground, program, sources: vec![source.clone()], seen, tells_missing: false };
+                let mut work = Examiner { kernel: ground, program, sources: vec![source.clone()], result: seen, reports_missing: false };
                 work.all();
                 // what seems wrong may follow from an ignored probe that the description lacks
                 if !work.is_described() && work.seems_wrong() {
-                    work.seen = ScriptCheck { exceptions, ..ScriptCheck::new() };
+                    work.result = ScriptCheck { exceptions, ..ScriptCheck::new() };
                     work.sources = vec![source];
-                    work.tells_missing = true;
+                    work.reports_missing = true;
                     work.all();
                 }
                 work.not_described();
-                seen = work.seen;
+                seen = work.result;
             }
             // the file is readable, but not a script
             Err(failure) if failure.code == "not-text" => seen.findings.push(Finding {
@@ -86,24 +86,24 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
 }
 
 struct Examiner<'a> {
-    ground: &'a KernelContext<'a>,
+    kernel: &'a KernelContext<'a>,
     program: Program,
     sources: Vec<Source>,
-    seen: ScriptCheck,
+    result: ScriptCheck,
     /// Missing probes are reported, even if the script ignores them.
-    tells_missing: bool,
+    reports_missing: bool,
 }
 
 impl Examiner<'_> {
     fn all(&mut self) {
         let Some(source) = self.sources.first().cloned() else { return };
         let (exceptions, wrong) = Exceptions::of_comments(&source);
-        self.seen.exceptions.add(exceptions);
+        self.result.exceptions.add(exceptions);
         for (span, (message, help)) in wrong {
             self.find(Diagnostic::error("bad-comment", span, message).help(help));
         }
-        if let Some(why) = self.seen.exceptions.skips(self.ground.release) {
-            self.seen.state = State::Skipped(why);
+        if let Some(why) = self.result.exceptions.skips(self.kernel.release) {
+            self.result.state = State::Skipped(why);
             return;
         }
         let (mut tree, settings, invocation) = match self.parsed(&source) {
@@ -113,14 +113,14 @@ impl Examiner<'_> {
         if let Some(checked) = self.checked(&mut tree, settings.clone(), &invocation) {
             self.conditions(&checked.script, settings.missing_probes);
             self.loops(&checked.script);
-            self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
-            return self.compiled(checked, self.ground.load);
+            self.result.uses = uses::uses(&checked.script, self.kernel.sys, &self.sources);
+            return self.compiled(checked, self.kernel.is_running);
         }
         // an error in one probe does not hide changes that affect the others
         let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }, &invocation) else { return };
-        self.seen.uses = uses::uses(&rest.script, self.ground.sys, &self.sources);
+        self.result.uses = uses::uses(&rest.script, self.kernel.sys, &self.sources);
         self.compiled(rest, false);
-        self.seen.facts.clear();
+        self.result.facts.clear();
     }
 
     /// The script with its imports, and its settings.
@@ -135,7 +135,7 @@ impl Examiner<'_> {
         }
         let said = configure(&tree, &mut settings)?;
         self.find_all(said);
-        if settings.missing_probes == MissingProbes::Ignore && self.tells_missing {
+        if settings.missing_probes == MissingProbes::Ignore && self.reports_missing {
             settings.missing_probes = MissingProbes::Warn;
         }
         // --test runs a file of tests only, and --bench one of benchmarks
@@ -160,17 +160,17 @@ impl Examiner<'_> {
         };
         let message = format!("the script has only {what}");
         let help = Some(format!("`{flag}` runs them"));
-        self.seen.findings.push(Finding { rule: "only-tests", level: Level::Note, message, place: None, related: Vec::new(), help });
+        self.result.findings.push(Finding { rule: "only-tests", level: Level::Note, message, place: None, related: Vec::new(), help });
     }
 
     /// Does the description of the kernel contain everything that this script needs?
     fn is_described(&self) -> bool {
-        self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources)))
+        self.kernel.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources)))
     }
 
     /// Are there findings other than notes?
     fn seems_wrong(&self) -> bool {
-        self.seen.findings.iter().any(|f| f.level > Level::Note)
+        self.result.findings.iter().any(|f| f.level > Level::Note)
     }
 
     /// If the kernel was described for other scripts, a missing fact is unknown.
@@ -188,12 +188,12 @@ impl Examiner<'_> {
         // a note reports a probe that may be missing; without it, the rest of the script may seem wrong
         let least = if self.seems_wrong() { Level::Note } else { Level::Warning };
         let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
-        let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
-        self.seen.findings = told;
+        let (open, told) = std::mem::take(&mut self.result.findings).into_iter().partition(absent);
+        self.result.findings = told;
         let open: Vec<Finding> = open;
-        if let (Some(first), State::Checked) = (open.first(), &self.seen.state) {
+        if let (Some(first), State::Checked) = (open.first(), &self.result.state) {
             let at = first.place.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
-            self.seen.state = State::Unknown(format!(
+            self.result.state = State::Unknown(format!(
                 "the snapshot was made for other scripts or an older version of this one, and lacks something: {at}{}; \
                  create it again for this script: `rbt snapshot --for SCRIPTS`",
                 first.message
@@ -204,16 +204,16 @@ impl Examiner<'_> {
     /// The checked script, without those missing attach points that may be missing.
     fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings, invocation: &Invocation) -> Option<Checked> {
         match from_environment(&mut settings) {
-            Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
+            Ok(said) => self.result.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
             Err(failure) => {
-                self.seen.state = State::Unknown(failure.message);
+                self.result.state = State::Unknown(failure.message);
                 return None;
             }
         }
         let has_options = matches!(self.program, Program::Tool(_)) || !sema::options(tree).is_empty();
         loop {
             let (checked, mut diags) =
-                match frontend::check(tree, self.ground.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
+                match frontend::check(tree, self.kernel.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
                     Ok(checked) => {
                         let warnings = checked.warnings.clone();
                         (Some(checked), warnings)
@@ -231,7 +231,7 @@ impl Examiner<'_> {
                 for d in diags.0 {
                     let help = Some("run it with --unsafe; its first line may say so: #!/usr/bin/env -S rbt --unsafe".into());
                     let note = Finding { level: Level::Note, help, ..self.finding(d) };
-                    self.seen.findings.push(note);
+                    self.result.findings.push(note);
                 }
                 settings.allow_unsafe = true;
                 continue;
@@ -250,7 +250,7 @@ impl Examiner<'_> {
 
     /// Records a loop that may have more iterations than a kernel without `bpf_loop` follows.
     fn loops(&mut self, script: &hir::Script) {
-        if self.ground.sys.has(Feature::Loop) {
+        if self.kernel.sys.has(Feature::Loop) {
             return;
         }
         let mut first = None;
@@ -258,16 +258,16 @@ impl Examiner<'_> {
             hir::visit(&probe.body, &mut |node| {
                 if let hir::Node::Stmt(stmt) = node
                     && is_loop(stmt)
-                    && iterations(stmt).is_none_or(|n| n > MOST_WALKED_ITERATIONS)
+                    && iterations(stmt).is_none_or(|n| n > MAX_WALKED_ITERATIONS)
                 {
                     first = first.or(Some(stmt.span));
                 }
             });
         }
         if let Some(span) = first {
-            let message = format!("on this kernel, a loop stops after {MOST_WALKED_ITERATIONS} iterations, or is too complex to load");
+            let message = format!("on this kernel, a loop stops after {MAX_WALKED_ITERATIONS} iterations, or is too complex to load");
             let (place, help) = (place(span, &self.sources), remedy("loop-limit").map(str::to_owned));
-            self.seen.findings.push(Finding { rule: "loop-limit", level: Level::Note, message, place, related: Vec::new(), help });
+            self.result.findings.push(Finding { rule: "loop-limit", level: Level::Note, message, place, related: Vec::new(), help });
         }
     }
 
@@ -287,14 +287,14 @@ impl Examiner<'_> {
                 related: Vec::new(),
                 help,
             };
-            let (sys, name) = (self.ground.sys, &site.name);
+            let (sys, name) = (self.kernel.sys, &site.name);
             let finding = if let Some((rule, message, help)) = unknown_condition(&site.attach, sys) {
                 finding(rule, Level::Note, message, Some(help.into()))
             } else if let Attach::Perf { ty, config, period, .. } = &site.attach {
                 let counted = sys.counts(*ty, *config);
                 let (most, of) = match sys.most_samples() {
                     Some(most) => (most, "this machine's limit"),
-                    None => (DEFAULT_MOST_SAMPLES, "the kernel's default limit"),
+                    None => (DEFAULT_MAX_SAMPLES, "the kernel's default limit"),
                 };
                 match (*period, counted) {
                     (_, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
@@ -311,8 +311,8 @@ impl Examiner<'_> {
             } else {
                 continue;
             };
-            if !self.seen.findings.iter().any(|f| (f.rule, &f.place) == (finding.rule, &finding.place)) {
-                self.seen.findings.push(finding);
+            if !self.result.findings.iter().any(|f| (f.rule, &f.place) == (finding.rule, &finding.place)) {
+                self.result.findings.push(finding);
             }
         }
     }
@@ -320,7 +320,7 @@ impl Examiner<'_> {
     /// The script without invalid probes; none if no probe remains, or if the error is not in a probe.
     fn rest(&self, mut tree: ast::Script, settings: &Settings, invocation: &Invocation) -> Option<Checked> {
         loop {
-            let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
+            let diags = match frontend::check(&tree, self.kernel.sys, settings.clone(), invocation.clone(), Diagnostics::default()) {
                 Ok(checked) => return Some(checked),
                 Err(diags) => diags,
             };
@@ -350,7 +350,7 @@ impl Examiner<'_> {
         let mut kept = Vec::new();
         for d in std::mem::take(&mut diags.0) {
             let point = points.iter().find(|(span, _)| is_inside(d.span, *span));
-            let optional = |text: &str| self.seen.exceptions.may_lack(text);
+            let optional = |text: &str| self.result.exceptions.may_lack(text);
             match point.filter(|(_, text)| optional(text) || of_parameters(text)) {
                 // an attach point that depends on the arguments of a run
                 Some((span, text)) if !optional(text) => {
@@ -363,7 +363,7 @@ impl Examiner<'_> {
                         help: Some("use `getopt` with a default, which is checked".into()),
                         ..self.finding(d)
                     };
-                    self.seen.findings.push(note);
+                    self.result.findings.push(note);
                 }
                 Some((span, _)) => {
                     if d.severity == Severity::Error {
@@ -372,7 +372,7 @@ impl Examiner<'_> {
                     let mut finding = self.finding(d);
                     finding.level = Level::Note;
                     finding.message += "; the probe is optional";
-                    self.seen.findings.push(finding);
+                    self.result.findings.push(finding);
                 }
                 None => kept.push(d),
             }
@@ -384,7 +384,7 @@ impl Examiner<'_> {
     /// Compiles the script, and examines the object.
     fn compiled(&mut self, checked: Checked, load: bool) {
         let mut checked = checked;
-        let sys = self.ground.sys;
+        let sys = self.kernel.sys;
         if !sys.has(Feature::Trampoline) {
             checked.settings.no_features.push(Mechanism::Fentry);
         }
@@ -409,7 +409,7 @@ impl Examiner<'_> {
                 self.compare_needs(&compiled, script, settings);
                 return self.refused(&e);
             } else if load {
-                self.seen.facts.push(("verifier".into(), "loads".into()));
+                self.result.facts.push(("verifier".into(), "loads".into()));
             }
             return self.compare_needs(&compiled, script, settings);
         }
@@ -425,19 +425,19 @@ impl Examiner<'_> {
             ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)
         } else {
             // a known missing feature is a sufficient reason
-            if self.seen.findings.iter().all(|f| f.level < Level::Error) {
-                self.seen.state = State::Unknown(format!("{error:#}"));
+            if self.result.findings.iter().all(|f| f.level < Level::Error) {
+                self.result.state = State::Unknown(format!("{error:#}"));
             }
             return;
         };
         let span = pos.map(|pos| explain::place(&pos, &self.sources));
         let place = span.and_then(|span| place(span, &self.sources));
-        self.seen.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
+        self.result.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
     }
 
     /// Compares the needs of the object with the kernel.
     fn compare_needs(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
-        let needs::Unmet { lacks, facts } = needs::unmet_needs(&compiled.artifact, settings, self.ground.sys);
+        let needs::Unmet { lacks, facts } = needs::unmet_needs(&compiled.artifact, settings, self.kernel.sys);
         for lack in lacks {
             let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
             let sites = || script.probes.iter().flat_map(|p| &p.sites);
@@ -445,9 +445,9 @@ impl Examiner<'_> {
             let place = site.and_then(|s| place(s.span, &self.sources));
             let help = lack.help.or_else(|| remedy(lack.rule).map(str::to_owned));
             let message = lack.message;
-            self.seen.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
+            self.result.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
         }
-        self.seen.facts.extend(facts);
+        self.result.facts.extend(facts);
     }
 
     fn find_all(&mut self, diags: Diagnostics) {
@@ -455,14 +455,14 @@ impl Examiner<'_> {
             // what the kernel's description does not contain is not the script's fault; a missing binary is
             if d.code == "unavailable" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
-                self.seen.state = State::Unknown(without_os_error(&why));
-            } else if depends_on(d.code) == DependsOn::CallableFunctions && !self.ground.tells_callable {
+                self.result.state = State::Unknown(without_os_error(&why));
+            } else if depends_on(d.code) == DependsOn::CallableFunctions && !self.kernel.knows_callable {
                 let mut note = Finding { level: Level::Note, ..self.finding(d) };
                 note.message += "; only a running kernel can tell";
-                self.seen.findings.push(note);
+                self.result.findings.push(note);
             } else if depends_on(d.code) == DependsOn::Machine {
                 let note = Finding { level: Level::Note, ..self.finding(d) };
-                self.seen.findings.push(note);
+                self.result.findings.push(note);
             } else {
                 self.find(d);
             }
@@ -471,8 +471,8 @@ impl Examiner<'_> {
 
     fn find(&mut self, d: Diagnostic) {
         let finding = self.finding(d);
-        if !self.seen.findings.contains(&finding) {
-            self.seen.findings.push(finding);
+        if !self.result.findings.contains(&finding) {
+            self.result.findings.push(finding);
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Kernel {
     /// The scripts for which it was described, by their digests; none if the description is complete.
     pub scripts: Option<BTreeSet<u64>>,
     /// Is it known which functions BPF programs can call?
-    pub tells_callable: bool,
+    pub knows_callable: bool,
 }
 
 /// All of them.
@@ -97,14 +97,14 @@ fn kernel(place: KernelSource) -> Kernel {
     match place {
         KernelSource::Here => {
             let release = line("/proc/sys/kernel/osrelease").unwrap_or_default();
-            Kernel { name: HERE.into(), place: KernelSource::Here, release, scripts: None, tells_callable: true }
+            Kernel { name: HERE.into(), place: KernelSource::Here, release, scripts: None, knows_callable: true }
         }
         KernelSource::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // its faults are reported when it is queried
             let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
             let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
-            Kernel { name, release, scripts, tells_callable, place: KernelSource::File(path) }
+            Kernel { name, release, scripts, knows_callable: tells_callable, place: KernelSource::File(path) }
         }
     }
 }

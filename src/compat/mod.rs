@@ -78,7 +78,7 @@ fn check(asked: &Check) -> Result<u8, Failure> {
         }
         require_privileges().map_err(|f| f.status(ENVIRONMENT))?;
     }
-    let run = Examination { asked, config: &config, progress: &progress };
+    let run = Examination { options: asked, config: &config, progress: &progress };
     let outcomes = outcomes(&run, &subjects, &kernels);
     drop(progress);
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
@@ -111,7 +111,7 @@ pub fn unmet_need(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo
 /// The common data of all scripts and kernels.
 #[derive(Clone, Copy)]
 struct Examination<'a> {
-    asked: &'a Check,
+    options: &'a Check,
     config: &'a Config,
     progress: &'a Progress,
 }
@@ -134,7 +134,7 @@ fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels)
         let at = at.min(seen.len() / subjects.len().max(1));
         seen.splice(at * subjects.len()..at * subjects.len(), of_baseline);
     }
-    if run.asked.baseline.is_none() {
+    if run.options.baseline.is_none() {
         passing_alternative(run, subjects, kernels, &mut seen);
     }
     let mut seen: Vec<Option<ScriptCheck>> = seen.into_iter().map(Some).collect();
@@ -194,13 +194,13 @@ struct Job<'a> {
 
 /// Number of started examinations, for the progress.
 struct Count {
-    begun: AtomicUsize,
-    of: usize,
+    started: AtomicUsize,
+    total: usize,
 }
 
 impl Count {
     fn next(&self) -> usize {
-        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+        self.started.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -217,7 +217,7 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
         .collect();
     let results: Vec<Mutex<Vec<ScriptCheck>>> = parts.iter().map(|_| Mutex::default()).collect();
     let next = AtomicUsize::new(0);
-    let count = Count { begun: AtomicUsize::new(0), of: subjects.len() * kernels.len() };
+    let count = Count { started: AtomicUsize::new(0), total: subjects.len() * kernels.len() };
     let work = || {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +245,7 @@ fn one_part(
     baseline: Option<(&str, &[ScriptCheck])>,
     count: &Count,
 ) -> Vec<ScriptCheck> {
-    let Examination { asked, config, progress } = *run;
+    let Examination { options: asked, config, progress } = *run;
     let numbers = part.from..part.to;
     let sys = match part.kernel.open(asked) {
         Ok(sys) => sys,
@@ -255,11 +255,11 @@ fn one_part(
         }
     };
     let load = asked.load && part.kernel.place == kernels::KernelSource::Here;
-    let Kernel { release, scripts, tells_callable, .. } = part.kernel;
-    let ground = KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
+    let Kernel { release, scripts, knows_callable: tells_callable, .. } = part.kernel;
+    let ground = KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), knows_callable: *tells_callable, is_running: load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
-        progress.at(&format!("checking {} of {}: {}", count.next(), count.of, subject.name));
+        progress.at(&format!("checking {} of {}: {}", count.next(), count.total, subject.name));
         let mut seen = examine::examine(subject, &ground, config);
         if let Some((name, earlier)) = baseline.and_then(|(name, all)| Some((name, all.get(i)?))) {
             compare::compare(&mut seen, earlier, name, &*sys);
@@ -272,8 +272,14 @@ fn one_part(
 
 /// Writes the report to its destination; the text goes to standard output unless it is the report's format.
 fn write_report(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
-    let style =
-        Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host: verdict::host(), root: verdict::repository() };
+    let style = Style {
+        color: asked.color,
+        quiet: asked.quiet,
+        verbose: asked.verbose,
+        started_ns: began,
+        host: verdict::host(),
+        root: verdict::repository(),
+    };
     let Some(format) = verdict::find(&asked.format) else {
         return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
     };

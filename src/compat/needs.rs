@@ -29,7 +29,7 @@ pub struct Unmet {
 }
 
 /// Maximum number of instructions of a program: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
-const MOST_INSTRUCTIONS: usize = 1_000_000;
+const MAX_INSTRUCTIONS: usize = 1_000_000;
 /// Maps larger than this many bytes are reported.
 const MUCH_MEMORY: u64 = 1 << 30;
 const LARGE_MAPS_REMEDY: &str = "lower max_map_keys, or declare the size of a map: `let @map = hash(N)`";
@@ -49,7 +49,7 @@ const SINCE: &[(&str, &str, &str)] = &[
 /// A helper that a kernel may have but reject in all programs.
 const OVERRIDE: &str = "override_return";
 /// Maximum number of sites that a message names.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Compares a compiled script with a kernel.
 pub fn unmet_needs(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Unmet {
@@ -150,8 +150,8 @@ fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) 
 
 fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
     let programs = &artifact.manifest.programs;
-    for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
-        let message = format!("a program has {n} instructions; kernels accept {MOST_INSTRUCTIONS}");
+    for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MAX_INSTRUCTIONS) {
+        let message = format!("a program has {n} instructions; kernels accept {MAX_INSTRUCTIONS}");
         let help = Some("do less in one probe".into());
         unmet.lacks.push(UnmetNeed { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
@@ -199,7 +199,7 @@ fn mechanism(program: &Program) -> Option<(String, String)> {
         return None;
     }
     let by = first.attach.mechanism(program.ty);
-    let named: Vec<&str> = program.sites.iter().take(MOST_NAMED).map(|s| s.name.as_str()).collect();
+    let named: Vec<&str> = program.sites.iter().take(MAX_NAMED).map(|s| s.name.as_str()).collect();
     let more = program.sites.len() - named.len();
     let name = if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") };
     let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };

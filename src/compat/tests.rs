@@ -37,7 +37,8 @@ fn config() -> Config {
 
 fn seen_on(script: &str, sys: &Fake, release: &str) -> ScriptCheck {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
-    let mut seen = examine::examine(&subject, &KernelContext { sys, release, scripts: None, tells_callable: true, load: false }, &config());
+    let mut seen =
+        examine::examine(&subject, &KernelContext { sys, release, scripts: None, knows_callable: true, is_running: false }, &config());
     seen.apply_exceptions();
     seen
 }
@@ -179,7 +180,7 @@ fn described_for_certain_scripts() {
         let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
         examine::examine(
             &subject,
-            &KernelContext { sys: &sys, release: "6.1.0", scripts: Some(&scripts), tells_callable: true, load: false },
+            &KernelContext { sys: &sys, release: "6.1.0", scripts: Some(&scripts), knows_callable: true, is_running: false },
             &config(),
         )
     };
@@ -213,7 +214,7 @@ fn what_programs_may_call_may_not_be_known() {
     let sys = kernel(KERNEL);
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text("kprobe:helper { print(comm(1)); }".into())) };
     let level = |tells_callable| {
-        let ground = KernelContext { sys: &sys, release: "6.12.0", scripts: None, tells_callable, load: false };
+        let ground = KernelContext { sys: &sys, release: "6.12.0", scripts: None, knows_callable: tells_callable, is_running: false };
         let seen = examine::examine(&subject, &ground, &config());
         seen.findings.iter().map(|f| (f.rule, f.level)).collect::<Vec<_>>()
     };

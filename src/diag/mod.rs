@@ -177,7 +177,7 @@ impl Diagnostic {
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 /// Maximum number of diagnostics with one code that are shown. One cause may produce hundreds of similar ones.
-const MOST_ALIKE: usize = 20;
+const MAX_ALIKE: usize = 20;
 
 impl Diagnostics {
     /// The first ones of each code. The last one has the number of omitted ones.
@@ -196,11 +196,11 @@ impl Diagnostics {
         for d in &self.0 {
             let n = number(&mut told, d);
             let all = alike.get(&(d.severity == Severity::Error, d.code)).copied().unwrap_or(n);
-            if n > MOST_ALIKE {
+            if n > MAX_ALIKE {
                 continue;
             }
             let mut d = d.clone();
-            if n == MOST_ALIKE && all > n {
+            if n == MAX_ALIKE && all > n {
                 d.message = format!("{} (and {} more like it)", d.message.trim_end(), all - n);
             }
             brief.push(d);
@@ -244,7 +244,7 @@ macro_rules! bug {
 
 #[cfg(test)]
 mod tests {
-    use super::{Diagnostic, Diagnostics, Lines, MOST_ALIKE, Source, Span, nearest, short_names};
+    use super::{Diagnostic, Diagnostics, Lines, MAX_ALIKE, Source, Span, nearest, short_names};
 
     #[test]
     fn lines_are_found_again() {
@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn what_is_alike_is_told_in_brief() {
         let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i, ..Span::default() }, "x");
-        let mut all: Vec<Diagnostic> = (0..MOST_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
-        all.extend((0..MOST_ALIKE as u32).map(|i| error("b", i)));
+        let mut all: Vec<Diagnostic> = (0..MAX_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
+        all.extend((0..MAX_ALIKE as u32).map(|i| error("b", i)));
         let brief = Diagnostics(all.clone()).brief().0;
-        assert_eq!(brief.len(), 2 * MOST_ALIKE);
-        assert_eq!(brief[MOST_ALIKE - 1].message, "x (and 3 more like it)");
-        assert_eq!(brief[MOST_ALIKE..], all[MOST_ALIKE + 3..]);
+        assert_eq!(brief.len(), 2 * MAX_ALIKE);
+        assert_eq!(brief[MAX_ALIKE - 1].message, "x (and 3 more like it)");
+        assert_eq!(brief[MAX_ALIKE..], all[MAX_ALIKE + 3..]);
     }
 
     #[test]

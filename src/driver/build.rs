@@ -95,9 +95,9 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     let cpus = if knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
     let machines: Vec<Machine> =
         namespaces.iter().flat_map(|namespace| cpus.iter().map(|cpus| Machine { namespace: *namespace, cpus: *cpus })).collect();
-    let kinds = if asked.here || variants.is_empty() { Vec::new() } else { kinds(sys) };
+    let kinds = if asked.this_kernel || variants.is_empty() { Vec::new() } else { kinds(sys) };
     for (kind, machine) in kinds.iter().flat_map(|kind| machines.iter().map(move |machine| (kind, *machine))) {
-        if kind.lacks.is_empty() && machine == own {
+        if kind.missing_features.is_empty() && machine == own {
             continue;
         }
         let made = quietly(front, tree, sys, kind, machine, &mut fixed);
@@ -177,19 +177,19 @@ const MANY_CPUS: u32 = 1024;
 /// A kind of kernel.
 struct Kind {
     name: String,
-    lacks: BTreeSet<Feature>,
+    missing_features: BTreeSet<Feature>,
     /// Mechanisms that are not used, because they differ between kernels.
     without: &'static [Mechanism],
 }
 
 /// Kinds of kernels, the best one first.
 fn kinds(sys: &dyn TargetInfo) -> Vec<Kind> {
-    let mut kinds = vec![Kind { name: this_kernel(), lacks: BTreeSet::new(), without: &[] }];
+    let mut kinds = vec![Kind { name: this_kernel(), missing_features: BTreeSet::new(), without: &[] }];
     for old in OLD_KERNELS {
         let lacks: BTreeSet<Feature> = old.lacks.iter().flat_map(|features| features.iter().copied()).collect();
         // they differ if this machine has one of those
         if lacks.iter().any(|feature| sys.has(*feature) != feature.is_limit()) {
-            kinds.push(Kind { name: format!("kernels like {}", old.version), lacks, without: old.without });
+            kinds.push(Kind { name: format!("kernels like {}", old.version), missing_features: lacks, without: old.without });
         }
     }
     kinds
@@ -233,7 +233,7 @@ fn compiled(
 
 /// Compiles for another kind of kernel; none if the script does not run there.
 fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
-    let target = VariedTarget::without(sys, kind.lacks.clone(), machine);
+    let target = VariedTarget::without(sys, kind.missing_features.clone(), machine);
     let recorder = Recorder::new(&target);
     let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
     let asked = recorder.portable().ok()?;

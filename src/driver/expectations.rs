@@ -268,7 +268,8 @@ impl Budget {
         self.fence = None;
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;
-        let style = Style { color: false, quiet: false, verbose: true, began, host: verdict::host(), root: verdict::repository() };
+        let style =
+            Style { color: false, quiet: false, verbose: true, started_ns: began, host: verdict::host(), root: verdict::repository() };
         let at_hand = self.reports.iter().any(|to| to.file.is_none());
         if !at_hand && let Some(text) = verdict::FORMATS.first() {
             to_stderr(&(text.render)(&report, &Style { color: run.color, ..style.clone() }));

@@ -21,7 +21,7 @@ use crate::streams::{not_written, report};
 use crate::value::Value;
 
 /// Number of messages about one input; further ones are only counted.
-const MOST_MESSAGES: usize = 20;
+const MAX_MESSAGES: usize = 20;
 
 impl Action for Merge {
     fn color(&self) -> bool {
@@ -191,7 +191,7 @@ impl Problems {
 
     fn report(&mut self, failure: Failure) {
         self.messages += 1;
-        if self.messages <= MOST_MESSAGES {
+        if self.messages <= MAX_MESSAGES {
             report(&failure.code("not-merged"), self.color);
         }
     }
@@ -201,9 +201,9 @@ impl Problems {
     }
 
     fn finish(&self) {
-        if self.messages > MOST_MESSAGES {
+        if self.messages > MAX_MESSAGES {
             report(
-                &Failure::new(plural(self.messages - MOST_MESSAGES, "more input is not merged", "more inputs are not merged"))
+                &Failure::new(plural(self.messages - MAX_MESSAGES, "more input is not merged", "more inputs are not merged"))
                     .code("not-merged"),
                 self.color,
             );

@@ -50,13 +50,13 @@ type Compiled = (Artifact, Vec<u32>);
 struct TrialCompiler<'a> {
     compile: &'a Compile<'a>,
     sys: &'a dyn TargetInfo,
-    asked: Vec<RecordedAnswer>,
-    plain: &'a Artifact,
+    recorded_answers: Vec<RecordedAnswer>,
+    baseline: &'a Artifact,
     /// The first places of structs, by ID.
-    places: HashMap<u32, (usize, Part)>,
+    first_positions: HashMap<u32, (usize, Part)>,
     fixed: RefCell<&'a mut FixedParts>,
     /// The numbers and the objects of the latest samples.
-    latest: RefCell<(Vec<Number>, Vec<Compiled>)>,
+    last_samples: RefCell<(Vec<Number>, Vec<Compiled>)>,
 }
 
 /// A template of a script that was compiled to `plain` for `sys`, with these queries. `mentions` says which names occur
@@ -71,7 +71,15 @@ pub(super) fn template(
 ) -> Template {
     let asked: Vec<RecordedAnswer> = asked.into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
     let fixed = RefCell::new(fixed);
-    let mut trial = TrialCompiler { compile, sys, asked, plain, places: HashMap::new(), fixed, latest: RefCell::default() };
+    let mut trial = TrialCompiler {
+        compile,
+        sys,
+        recorded_answers: asked,
+        baseline: plain,
+        first_positions: HashMap::new(),
+        fixed,
+        last_samples: RefCell::default(),
+    };
     let numbers = trial.numbers();
     let mut free = trial.without_effect(mentions);
     let numbers: Vec<Number> =
@@ -94,7 +102,7 @@ pub(super) fn template(
     let (artifact, relocations) = found.unwrap_or_else(|| (plain.clone(), Vec::new()));
     free.extend(moved.iter().flat_map(|number| trial.parts_of(number)));
     let first: Vec<(usize, Part)> = moved.iter().filter_map(|number| trial.first_part(number)).collect();
-    let requirements = Requirements::new(&trial.asked, &free, &first);
+    let requirements = Requirements::new(&trial.recorded_answers, &free, &first);
     Template { artifact, relocations, requirements }
 }
 
@@ -114,20 +122,20 @@ fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
 
 impl TrialCompiler<'_> {
     fn compiled(&self, by: &Variation) -> Option<Artifact> {
-        (self.compile)(&VariedTarget::new(self.sys, &self.asked, by))
+        (self.compile)(&VariedTarget::new(self.sys, &self.recorded_answers, by))
     }
 
     /// Offsets and sizes.
     fn numbers(&mut self) -> Vec<Number> {
         let mut numbers = Vec::new();
-        for (index, one) in self.asked.iter().enumerate() {
+        for (index, one) in self.recorded_answers.iter().enumerate() {
             for (part, _) in one.parts() {
                 match &part {
                     Part::Offset => numbers.push(Number::Part(index, part)),
                     Part::FieldOffset(_) if !one.is_fixed() => numbers.push(Number::Part(index, part)),
                     Part::Size(place) => {
                         let Some(of) = one.structure(place) else { continue };
-                        if self.places.insert(of.id, (index, part)).is_none() {
+                        if self.first_positions.insert(of.id, (index, part)).is_none() {
                             numbers.push(Number::Size(of.id));
                         }
                     }
@@ -153,13 +161,13 @@ impl TrialCompiler<'_> {
                 one.parts().into_iter().filter(|(part, _)| is_it(one, part)).map(|(part, _)| (index, part)).collect();
             of_it
         };
-        self.asked.iter().enumerate().flat_map(parts).collect()
+        self.recorded_answers.iter().enumerate().flat_map(parts).collect()
     }
 
     fn first_part(&self, number: &Number) -> Option<(usize, Part)> {
         match number {
             Number::Part(index, part) => Some((*index, part.clone())),
-            Number::Size(id) => self.places.get(id).cloned(),
+            Number::Size(id) => self.first_positions.get(id).cloned(),
         }
     }
 
@@ -167,7 +175,7 @@ impl TrialCompiler<'_> {
     fn without_effect(&self, mentions: &dyn Fn(&str) -> bool) -> BTreeSet<(usize, Part)> {
         // sets of parts that are likely to matter, or not to matter, together
         let mut sets: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
-        for (index, one) in self.asked.iter().enumerate() {
+        for (index, one) in self.recorded_answers.iter().enumerate() {
             for (part, _) in one.parts() {
                 let set = match (&part, one.feature()) {
                     (Part::Feature, Some(Feature::CpuV4)) => 0,
@@ -193,12 +201,12 @@ impl TrialCompiler<'_> {
     }
 
     fn is_fixed(&self, index: usize, part: &Part) -> bool {
-        let name = self.asked.get(index).map(RecordedAnswer::name).unwrap_or_default();
+        let name = self.recorded_answers.get(index).map(RecordedAnswer::name).unwrap_or_default();
         self.fixed.borrow().0.contains(&(name, part.clone()))
     }
 
     fn fix(&self, index: usize, part: &Part) {
-        let name = self.asked.get(index).map(RecordedAnswer::name).unwrap_or_default();
+        let name = self.recorded_answers.get(index).map(RecordedAnswer::name).unwrap_or_default();
         self.fixed.borrow_mut().0.insert((name, part.clone()));
     }
 
@@ -206,11 +214,11 @@ impl TrialCompiler<'_> {
     fn most_cpus(&self) -> Option<(usize, Part)> {
         let of =
             |(index, one): (usize, &RecordedAnswer)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
-        let (index, cpus) = self.asked.iter().enumerate().find_map(of)?;
+        let (index, cpus) = self.recorded_answers.iter().enumerate().find_map(of)?;
         let most = cpus?.checked_next_power_of_two()?;
         let with = |n: u32| self.compiled(&Variation { parts: [((index, Part::Cpus), Change::To(n))].into(), ..Variation::default() });
         let alike = |a: u32, b: u32| matches!((with(a), with(b)), (Some(a), Some(b)) if same(&a, &b));
-        let as_here = |n: u32| with(n).is_some_and(|other| same(&other, self.plain));
+        let as_here = |n: u32| with(n).is_some_and(|other| same(&other, self.baseline));
         let coarse = as_here(most / 2 + 1) && as_here(most) && alike(most + 1, 2 * most) && alike(2 * most + 1, 4 * most);
         coarse.then_some((index, Part::AtMost(most)))
     }
@@ -250,7 +258,7 @@ impl TrialCompiler<'_> {
                 Part::Feature | Part::Field(_) | Part::Offset | Part::FieldOffset(_) | Part::Size(_) | Part::AtMost(_) => Change::Omit,
             };
             let parts = parts.iter().map(|(index, part)| ((*index, part.clone()), change(part))).collect();
-            self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| same(&other, self.plain))
+            self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| same(&other, self.baseline))
         };
         let counts = parts.iter().any(|(_, part)| *part == Part::Cpus);
         let names = parts.iter().any(|(_, part)| *part == Part::Namespace);
@@ -265,7 +273,7 @@ impl TrialCompiler<'_> {
             let any = splitmix(&mut state);
             match number {
                 Number::Part(index, part) => {
-                    let align = self.asked.get(*index).map_or(8, |one| one.align(part)).max(1);
+                    let align = self.recorded_answers.get(*index).map_or(8, |one| one.align(part)).max(1);
                     // loads have room for the sum of three offsets
                     let value = 64 + (any % (8192 / u64::from(align))) as u32 * align;
                     by.parts.insert((*index, part.clone()), Change::To(value));
@@ -321,18 +329,18 @@ impl TrialCompiler<'_> {
             }
             samples.push((artifact, values));
         }
-        self.latest.replace((numbers.to_vec(), samples));
+        self.last_samples.replace((numbers.to_vec(), samples));
         true
     }
 
     fn relocations(&self, moved: &[Number]) -> Option<(Artifact, Vec<Relocation>)> {
-        let (numbers, known) = self.latest.take();
+        let (numbers, known) = self.last_samples.take();
         let mut samples = if numbers == moved { known } else { Vec::new() };
         for seed in samples.len() as u64 + 1..=SAMPLES {
             let (by, values) = self.variation(moved, seed);
             samples.push((self.compiled(&by)?, values));
         }
-        let (first, _) = samples.first().filter(|(artifact, _)| same_manifest(artifact, self.plain)).cloned()?;
+        let (first, _) = samples.first().filter(|(artifact, _)| same_manifest(artifact, self.baseline)).cloned()?;
         let samples: Vec<Sample> = samples.into_iter().map(|(artifact, numbers)| Sample { elf: artifact.elf, numbers }).collect();
         let relocations = derive(&samples).ok()?;
         Some((first, relocations))

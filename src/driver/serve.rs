@@ -38,7 +38,7 @@ const SAID: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
 /// The ending of a script's name.
 const ENDING: &str = "bt";
 /// How long a run may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two checks for a signal while a script starts.
 const NAP: Duration = Duration::from_millis(100);
 /// The interval between two checks for the last state of a run.
@@ -67,7 +67,7 @@ fn serve(asked: &Serve) -> Result<u8, Failure> {
     let board = Arc::new(ScriptRegistry::default());
     let listen = Listen { address: asked.address, token: asked.token.as_deref(), said: &SAID, quiet: asked.run.quiet };
     let token = serve::start(&listen, board.clone())?;
-    let mut folder = Folder { asked, board, running: BTreeMap::new(), reported: BTreeMap::new() };
+    let mut folder = Folder { options: asked, registry: board, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));
@@ -111,8 +111,8 @@ fn name_of(file: &OsStr) -> String {
 }
 
 struct Folder<'a> {
-    asked: &'a Serve,
-    board: Arc<ScriptRegistry>,
+    options: &'a Serve,
+    registry: Arc<ScriptRegistry>,
     running: BTreeMap<String, Arc<Running>>,
     /// The last report about each script that could not be started.
     reported: BTreeMap<String, String>,
@@ -126,25 +126,25 @@ struct Running {
     headers: Headers,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
-    over: EndFlag,
+    ended: EndFlag,
 }
 
 /// Is it over?
 #[derive(Default)]
 struct EndFlag {
-    is: Mutex<bool>,
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
 impl EndFlag {
     fn set(&self) {
-        *self.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
     /// Waits this long at most, and returns true if it is over.
     fn wait(&self, longest: Duration) -> bool {
-        let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
+        let is = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
         let (is, _) = self.changed.wait_timeout_while(is, longest, |is| !*is).unwrap_or_else(PoisonError::into_inner);
         *is
     }
@@ -154,13 +154,13 @@ impl Running {
     /// Ends the run, and returns its counts if it ends in time.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
-        self.last(Instant::now() + PATIENCE)
+        self.last(Instant::now() + TIMEOUT)
     }
 
     /// Waits for the final counts of a run whose end was requested.
     fn last(&self, until: Instant) -> Option<Box<State>> {
         // after its last state it counts nothing; what follows, such as the last export, may take longer
-        while self.scrapes.last().is_none() && !self.over.wait(LOOK) && Instant::now() < until {}
+        while self.scrapes.last().is_none() && !self.ended.wait(LOOK) && Instant::now() < until {}
         self.scrapes.last()
     }
 }
@@ -182,21 +182,21 @@ struct Starting {
     remote: Arc<Remote>,
     /// Does it replace another run?
     replaces: bool,
-    said: Receiver<Outcome>,
+    outcome_receiver: Receiver<Outcome>,
 }
 
 impl Folder<'_> {
     /// Starts new and changed scripts, and ends removed ones.
     fn load(&mut self, signals: &ProcessSignals) {
-        let found = match scripts(&self.asked.folder) {
+        let found = match scripts(&self.options.folder) {
             Ok(found) => found,
             // running scripts continue
-            Err(failure) => return report(&failure, self.asked.run.color),
+            Err(failure) => return report(&failure, self.options.run.color),
         };
         let gone: Vec<String> = self.running.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
         let gone: Vec<_> = gone.into_iter().filter_map(|name| self.running.remove(&name).map(|running| (name, running))).collect();
         gone.iter().for_each(|(_, running)| running.remote.end());
-        self.board.retain(|name| found.contains_key(name));
+        self.registry.retain(|name| found.contains_key(name));
         self.reported.retain(|name, _| found.contains_key(name));
         let mut replacing = Vec::new();
         for (name, path) in found {
@@ -212,7 +212,7 @@ impl Folder<'_> {
         for starting in replacing {
             self.wait(signals, starting);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         for (name, running) in gone {
             let ended = running.last(until).is_some();
             self.say(&name, if ended { "ended: its file is gone" } else { "its file is gone, and it has not ended yet" });
@@ -229,13 +229,13 @@ impl Folder<'_> {
         };
         let (say, said) = mpsc::channel();
         let before = self.running.get(&name).cloned();
-        let mut run = (*self.asked.run).clone();
+        let mut run = (*self.options.run).clone();
         run.program = Program::File(path);
         run.quiet = true;
-        run.serve = Some(self.asked.address);
+        run.serve = Some(self.options.address);
         run.settings.print_maps_on_exit = false;
-        let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), said };
-        let script = Script { name: name.clone(), run, before, remote, board: self.board.clone(), say };
+        let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), outcome_receiver: said };
+        let script = Script { name: name.clone(), run, predecessor: before, remote, registry: self.registry.clone(), outcome_sender: say };
         let thread = std::thread::Builder::new().name("rbt".into()).stack_size(STACK);
         if let Err(e) = thread.spawn(move || script.run()) {
             self.failed(&name, reason(&e), String::new());
@@ -247,7 +247,7 @@ impl Folder<'_> {
     /// Waits until a script is attached, or only waits for the run that it replaces; in the latter case, returns it.
     fn wait(&mut self, signals: &ProcessSignals, starting: Starting) -> Option<Starting> {
         let outcome = loop {
-            match starting.said.recv_timeout(NAP) {
+            match starting.outcome_receiver.recv_timeout(NAP) {
                 Ok(outcome) => break outcome,
                 Err(RecvTimeoutError::Disconnected) => break Outcome::Failed("it ended before it was attached".into(), String::new()),
                 Err(RecvTimeoutError::Timeout) if signals.ended() => {
@@ -265,7 +265,7 @@ impl Folder<'_> {
                 self.reported.remove(name);
                 self.running.insert(name.clone(), running);
             }
-            Outcome::Unchanged => self.board.unchanged(name),
+            Outcome::Unchanged => self.registry.unchanged(name),
             Outcome::Failed(why, report) => self.failed(name, why, report),
         }
         None
@@ -275,7 +275,7 @@ impl Folder<'_> {
     fn failed(&mut self, name: &str, why: String, report: String) {
         let report = if report.is_empty() { why.clone() } else { report };
         let told = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
-        let goes_on = self.board.refused(name, why.clone());
+        let goes_on = self.registry.refused(name, why.clone());
         if !told {
             to_stderr(&if report == why { format!("{}: {}\n", plain(name), plain(&why)) } else { report });
             self.say(name, if goes_on { "not replaced: the previous run continues" } else { "not started" });
@@ -290,7 +290,7 @@ impl Folder<'_> {
     }
 
     fn say(&self, name: &str, text: &str) {
-        if !self.asked.run.quiet {
+        if !self.options.run.quiet {
             to_stderr(&format!("{}: {text}\n", plain(name)));
         }
     }
@@ -298,9 +298,9 @@ impl Folder<'_> {
     /// Ends all runs.
     fn end(self) {
         self.running.values().for_each(|running| running.remote.end());
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         self.running.values().for_each(|running| {
-            running.over.wait(until.saturating_duration_since(Instant::now()));
+            running.ended.wait(until.saturating_duration_since(Instant::now()));
         });
     }
 }
@@ -310,10 +310,10 @@ struct Script {
     name: String,
     run: Run,
     /// The run that it replaces.
-    before: Option<Arc<Running>>,
+    predecessor: Option<Arc<Running>>,
     remote: Arc<Remote>,
-    board: Arc<ScriptRegistry>,
-    say: Sender<Outcome>,
+    registry: Arc<ScriptRegistry>,
+    outcome_sender: Sender<Outcome>,
 }
 
 impl Script {
@@ -335,16 +335,16 @@ impl Script {
                 to_stderr(&said);
                 // if it was ended from outside, its status is that of another run
                 if !self.remote.ended() {
-                    self.board.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
+                    self.registry.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
                 }
                 running.scrapes.close();
-                running.over.set();
+                running.ended.set();
             }
             (None, Ok(_)) => {
-                let _ = self.say.send(Outcome::Unchanged);
+                let _ = self.outcome_sender.send(Outcome::Unchanged);
             }
             (None, Err(failure)) => {
-                let _ = self.say.send(Outcome::Failed(why(&failure), said));
+                let _ = self.outcome_sender.send(Outcome::Failed(why(&failure), said));
             }
         }
     }
@@ -359,7 +359,7 @@ impl Script {
         let digest = start::digest(&front, None);
         // a failed script is tried again
         let same = |before: &Arc<Running>| before.digest == digest && before.headers.are_unchanged();
-        if self.before.as_ref().is_some_and(same) && !self.board.has_failed(&self.name) {
+        if self.predecessor.as_ref().is_some_and(same) && !self.registry.has_failed(&self.name) {
             return Ok(0);
         }
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
@@ -369,7 +369,8 @@ impl Script {
         described.name.clone_from(&self.name);
         let scrapes = described.scrapes()?;
         let replaces = {
-            let (before, board, say, attached) = (self.before.clone(), self.board.clone(), self.say.clone(), attached.clone());
+            let (before, board, say, attached) =
+                (self.predecessor.clone(), self.registry.clone(), self.outcome_sender.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
             let (names, most) = (described.metrics.clone(), checked.settings.max_series);
             let (headers, messages, warns) = (sys.headers(), messages.clone(), run.warnings);
@@ -382,21 +383,21 @@ impl Script {
                     if earlier.is_none() {
                         board.reset(&name);
                         if warns {
-                            let why = if before.over.wait(Duration::ZERO) { "ended without its counts" } else { "does not end" };
+                            let why = if before.ended.wait(Duration::ZERO) { "ended without its counts" } else { "does not end" };
                             to_stderr(&format!("{}: the previous run {why}: all series start again\n", plain(&name)));
                         }
                     }
                     earlier
                 });
                 let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
-                let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), over });
+                let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), ended: over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
                 board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), most), scrapes: scrapes.clone() });
                 let _ = say.send(Outcome::Attached(running));
                 earlier
             }
         };
-        let managed = ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, replaces: Rc::new(replaces) };
+        let managed = ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, predecessor: Rc::new(replaces) };
         let launch = Launch::managed(run, &described, &checked.settings, managed)?;
         launch_script(launch, checked, compiled, None, &sys, &mut front, None)
     }

@@ -44,7 +44,7 @@ pub(super) fn start(
         artifact: &compiled.artifact,
         env: checked.env(sys),
         on_end: budget.map(Budget::on_end),
-        loaded: &mut || front.clock.stage("load"),
+        on_loaded: &mut || front.clock.stage("load"),
     };
     let ended = launch::start(launch, given, child);
     let ended = ended.map_err(|stopped| match stopped {
@@ -124,12 +124,12 @@ fn working_maps(script: &hir::Script) -> Vec<String> {
 }
 
 /// Maximum length of a script's text that documents show as its name.
-const MOST_OF_NAME: usize = 60;
+const MAX_OF_NAME: usize = 60;
 
 /// The name of a script without a file.
 fn first_words(script: &str) -> String {
     let text = script.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.char_indices().nth(MOST_OF_NAME) {
+    match text.char_indices().nth(MAX_OF_NAME) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

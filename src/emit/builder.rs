@@ -48,7 +48,7 @@ pub struct ProgramCx {
     /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.
     pub test_run: bool,
     /// It is long, so code that occurs in many places is put into a function.
-    pub long: bool,
+    pub is_long: bool,
     /// Nothing reads its reports.
     pub quiet: bool,
     /// Its type, which the builder sets; `None` for a part of a program.
@@ -61,13 +61,13 @@ pub struct Scope {
     /// The source of the code, as byte offsets in the script.
     pub span: Span,
     /// Strings are padded with zeros after their NUL, as keys and comparisons require. Records contain only the bytes.
-    pub pad: bool,
+    pub pads_strings: bool,
     /// Pointers keep the type that the verifier knows, instead of becoming numbers for arithmetic.
-    pub trusts: bool,
+    pub keeps_pointer_types: bool,
     /// Calls are nested so deeply that one more function must not call another: the kernel allows eight.
-    pub deep: bool,
+    pub at_max_call_depth: bool,
     /// LLVM must not merge equal calls of helpers.
-    pub(super) apart: bool,
+    pub(super) keeps_calls_separate: bool,
     /// Within [`Builder::outlined`].
     pub(super) outlining: bool,
 }
@@ -75,7 +75,14 @@ pub struct Scope {
 impl Scope {
     /// The properties at the start of a function.
     pub fn starting_at(span: Span) -> Self {
-        Self { span, pad: true, trusts: false, deep: false, apart: false, outlining: false }
+        Self {
+            span,
+            pads_strings: true,
+            keeps_pointer_types: false,
+            at_max_call_depth: false,
+            keeps_calls_separate: false,
+            outlining: false,
+        }
     }
 }
 
@@ -90,12 +97,12 @@ pub(super) struct FunctionCx<'c> {
     pub exit: BasicBlock<'c>,
     pub result: PointerValue<'c>,
     /// The place where the function claims its scratch slot if it needs one: an empty block, and the block after it.
-    pub acquire: (BasicBlock<'c>, BasicBlock<'c>),
+    pub scratch_claim: (BasicBlock<'c>, BasicBlock<'c>),
     /// The slot's address, or null.
     pub slot: PointerValue<'c>,
     pub temporaries: Temporaries<'c>,
     /// Values already computed, by scope.
-    pub once: Vec<HashMap<String, BasicValueEnum<'c>>>,
+    pub cached_values: Vec<HashMap<String, BasicValueEnum<'c>>>,
     pub loops: Vec<flow::Loop<'c>>,
     /// The names of the program's sites, and the register with the index of the one that fired.
     pub sites: Rc<[String]>,
@@ -116,7 +123,7 @@ pub(super) struct FunctionCx<'c> {
 impl<'c> FunctionCx<'c> {
     /// Creates a function with these blocks.
     pub fn new(function: FunctionValue<'c>, scope: DISubprogram<'c>, blocks: Blocks<'c>, temporaries: Temporaries<'c>) -> Self {
-        let Blocks { entry, exit, result, slot, acquire } = blocks;
+        let Blocks { entry, exit, result, slot, scratch_claim: acquire } = blocks;
         Self {
             function,
             scope,
@@ -124,10 +131,10 @@ impl<'c> FunctionCx<'c> {
             entry,
             exit,
             result,
-            acquire,
+            scratch_claim: acquire,
             slot,
             temporaries,
-            once: vec![HashMap::new()],
+            cached_values: vec![HashMap::new()],
             loops: Vec::new(),
             sites: Rc::default(),
             site: None,
@@ -147,7 +154,7 @@ pub(super) struct Blocks<'c> {
     pub exit: BasicBlock<'c>,
     pub result: PointerValue<'c>,
     pub slot: PointerValue<'c>,
-    pub acquire: (BasicBlock<'c>, BasicBlock<'c>),
+    pub scratch_claim: (BasicBlock<'c>, BasicBlock<'c>),
 }
 
 impl<'c> CodegenCx<'c> {
@@ -180,7 +187,7 @@ impl<'c> CodegenCx<'c> {
         let result = ok(b.build_alloca(self.i64t(), "result"));
         let slot = ok(b.build_alloca(self.ptrt(), "slot"));
         b.position_at_end(body);
-        let blocks = Blocks { entry, exit, result, slot, acquire: (acquire, body) };
+        let blocks = Blocks { entry, exit, result, slot, scratch_claim: (acquire, body) };
         let program = ProgramCx { ty: section.as_ref().map(|s| s.ty), ..program };
         let fun = FunctionCx {
             sites: sites.into(),
@@ -192,7 +199,7 @@ impl<'c> CodegenCx<'c> {
         let mut e = Builder { cx: self, b, program, fun, scope: Scope::starting_at(Span::default()) };
         e.at(0, 1, 1);
         if program.row().is_some_and(|row| row.in_user_space) && self.target.shared_stacks {
-            e.keep_own_stack();
+            e.avoid_private_stack();
         }
         e
     }
@@ -206,7 +213,7 @@ impl ProgramCx {
     /// Can it start on a CPU on which a previous run has not ended, because that run's task was preempted? For other programs,
     /// the kernel skips such a run and counts it (`recursion_misses`).
     pub(super) fn overlaps(&self) -> bool {
-        self.row().is_some_and(|row| row.overlaps)
+        self.row().is_some_and(|row| row.may_overlap)
     }
 
     /// Can it sleep on such a kernel? See `double_buffer.rs`.
@@ -236,10 +243,10 @@ impl<'c> Builder<'_, 'c> {
     /// twice on a CPU at a time. A program on a uprobe does, if its task sleeps or is preempted and another task hits the
     /// probe: the two overwrite each other's stack, and the kernel crashes. Programs with a tail call are exempt, so this adds
     /// one that never happens.
-    fn keep_own_stack(&mut self) {
-        let never = self.start(std::mem::offset_of!(shared::Start, never));
+    fn avoid_private_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, opaque_zero));
         // Programs that share such a map must be attached in the same way.
-        let name = if self.row().is_some_and(|row| row.multi) { "none_multi" } else { "none" };
+        let name = if self.row().is_some_and(|row| row.many_sites_per_link) { "none_multi" } else { "none" };
         let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
         self.if_(never, |e| {
             let (ctx, first) = (e.ctx(), e.int(0));
@@ -253,7 +260,7 @@ impl<'c> Builder<'_, 'c> {
             return;
         }
         // The old place becomes empty.
-        let (old, after) = self.fun.acquire;
+        let (old, after) = self.fun.scratch_claim;
         let here = self.current_block();
         let acquire = self.new_block("acquire");
         let next = self.new_block("work");
@@ -261,7 +268,7 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_unconditional_branch(after));
         self.b.position_at_end(here);
         ok(self.b.build_unconditional_branch(acquire));
-        self.fun.acquire = (acquire, next);
+        self.fun.scratch_claim = (acquire, next);
         self.b.position_at_end(next);
     }
 
@@ -271,7 +278,7 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_unconditional_branch(exit));
         let f = &self.fun;
         let (entry, result, slot, used) = (f.entry, f.result, f.slot, f.temporaries.scratch_used);
-        let (acquire, after) = f.acquire;
+        let (acquire, after) = f.scratch_claim;
         self.b.position_at_end(entry);
         let zero = self.int(default);
         ok(self.b.build_store(result, zero));

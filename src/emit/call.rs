@@ -43,7 +43,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let (of, f) = (&self.fun, &mut inner.fun);
         (f.sites, f.own_frames, f.context) = (of.sites.clone(), of.own_frames, Some(*ctx));
         f.temporaries.start_above(FRAME_HEAD);
-        f.temporaries.set_stack_used(self.options.room.temporaries.saturating_sub(STACK));
+        f.temporaries.set_stack_used(self.options.stack_limits.max_temporary_bytes.saturating_sub(STACK));
         if of.sites.len() > 1 {
             let at = inner.scratch_at(0);
             let site = inner.load(at, 8, U64);
@@ -148,7 +148,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             None => {
                 let types = args.map(|(_, size)| self.debug.bytes_at(size));
                 // The kernel accepts pointers in such functions since Linux 5.12, which also brought atomics that fetch.
-                let kind = if self.target.fetches { SubprogramKind::GlobalWithMemory(types) } else { SubprogramKind::Static };
+                let kind = if self.target.atomic_fetch { SubprogramKind::GlobalWithMemory(types) } else { SubprogramKind::Static };
                 let mut inner = self.begin_inner(name, &[false, false], kind);
                 let params = inner.fun.function.get_params();
                 let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {
@@ -240,7 +240,7 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Should code that occurs in many places be put into a function?
     pub(super) fn shares_code(&self) -> bool {
-        self.program.long && !self.scope.deep && !self.scope.outlining
+        self.program.is_long && !self.scope.at_max_call_depth && !self.scope.outlining
     }
 
     /// Computes a number from another, in a long program by a function that the verifier checks once.

@@ -11,7 +11,7 @@ use super::temporaries::Temporaries;
 use super::{Builder, Cmp, Helper, ok};
 
 /// Maximum number of iterations of a loop if the kernel lacks `bpf_loop` (Linux 5.17): the verifier follows each.
-pub const MOST_WALKED_ITERATIONS: u64 = 512;
+pub const MAX_WALKED_ITERATIONS: u64 = 512;
 
 /// Bytes of the arguments that [`Builder::save_program_state`] writes for a callback.
 pub const CALLBACK_ARGUMENTS: u32 = 24;
@@ -63,12 +63,12 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it returns 1, as `bpf_loop` does. The result
     /// is the number of calls.
     pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
-        if self.target.loops {
+        if self.target.loop_helper {
             let none = self.int(0);
             return self.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
-        let most = self.int(MOST_WALKED_ITERATIONS);
+        let most = self.int(MAX_WALKED_ITERATIONS);
         let beyond = self.cmp(Cmp::Ugt, times, most);
         let times = self.select(beyond, most, times);
         // Hidden from LLVM, which would otherwise compare for inequality, and the verifier could not prove that the loop ends.
@@ -133,8 +133,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         ok(b.build_store(result, self.int(0)));
         let slot = ok(b.build_alloca(self.ptrt(), "slot"));
         b.position_at_end(start);
-        let blocks = Blocks { entry, exit, result, slot, acquire: (entry, start) };
-        let temporaries = Temporaries::new(self.options.room.temporaries);
+        let blocks = Blocks { entry, exit, result, slot, scratch_claim: (entry, start) };
+        let temporaries = Temporaries::new(self.options.stack_limits.max_temporary_bytes);
         let fun = FunctionCx::new(function, scope, blocks, temporaries);
         let mut inner = Builder { cx: self.cx, b, program: self.program, fun, scope: self.scope };
         inner.at(0, 1, 1);
@@ -154,7 +154,7 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Ends the function. With `one_bit`, its result is masked to the lowest bit, hidden from LLVM.
     pub(super) fn end_inner(mut self, value: IntValue<'c>, one_bit: bool) -> FinishedFunction<'c> {
-        let FunctionCx { function, entry, exit, result, acquire: (_, start), .. } = self.fun;
+        let FunctionCx { function, entry, exit, result, scratch_claim: (_, start), .. } = self.fun;
         self.ret(Some(value));
         ok(self.b.build_unconditional_branch(exit)); // the block after a return needs an end, too
         self.b.position_at_end(entry);

@@ -81,7 +81,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Builds the search for the slot, before the body.
     fn find_slot(&mut self) {
         let here = self.current_block();
-        let FunctionCx { entry, exit, result, slot: home, acquire: (_, start), .. } = self.fun;
+        let FunctionCx { entry, exit, result, slot: home, scratch_claim: (_, start), .. } = self.fun;
         let find = self.new_block("find");
         let Some(BasicValueEnum::IntValue(number)) = self.fun.function.get_nth_param(1) else { bug!("a piece gets a slot") };
         let key = self.entry_alloca();
@@ -95,7 +95,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.b.position_at_end(entry);
         ok(self.b.build_store(result, self.int(0)));
         self.b.position_at_end(here);
-        self.fun.acquire.1 = find;
+        self.fun.scratch_claim.1 = find;
     }
 
     pub(super) fn call_function(&mut self, function: FunctionValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {

@@ -21,7 +21,7 @@ use crate::bug;
 use crate::diag::{Source, short_names};
 
 /// For a longer script, the object contains only the line numbers, not the text.
-const MOST_LINES: usize = 3000;
+const MAX_LINES: usize = 3000;
 
 /// The file of the debug information, with the text of the script: otherwise LLVM opens a file of that name to print source
 /// lines. The C API of LLVM 19 cannot do this, but its IR can.
@@ -37,7 +37,7 @@ fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFil
         out
     };
     // LLVM searches its string table from the start for each line (BTFStringTable::addString).
-    let text = if source.text.lines().nth(MOST_LINES).is_some() { "\n" } else { source.text.as_str() };
+    let text = if source.text.lines().nth(MAX_LINES).is_some() { "\n" } else { source.text.as_str() };
     let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
     let mut bytes = ir.into_bytes();
     bytes.push(0);

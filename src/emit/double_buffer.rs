@@ -23,18 +23,18 @@ struct ElementUpdate<'c> {
 impl CodegenCx<'_> {
     /// Declares the second copy of the script's map with this number; false if the maximum is reached.
     pub fn double_script_map(&self, id: usize, def: MapDef) -> bool {
-        let n = self.doubles.borrow().len();
+        let n = self.double_buffered.borrow().len();
         if n >= MOMENTS {
             return false;
         }
         self.declare_map(&second(id), def);
-        self.doubles.borrow_mut().insert(id, n as u32);
+        self.double_buffered.borrow_mut().insert(id, n as u32);
         true
     }
 
     /// The index of the bit of a map that has two copies.
     pub fn double(&self, id: usize) -> Option<u32> {
-        self.doubles.borrow().get(&id).copied()
+        self.double_buffered.borrow().get(&id).copied()
     }
 }
 
@@ -100,7 +100,7 @@ impl<'c> Builder<'_, 'c> {
                 self.else_(&branch);
             }
             let map = self.map(name);
-            let r = self.scoped(|s| s.apart = true, |e| call(e, map));
+            let r = self.scoped(|s| s.keeps_calls_separate = true, |e| call(e, map));
             self.store(home, 0, 8, r);
         }
         self.end_if(branch);
@@ -145,7 +145,7 @@ impl<'c> Builder<'_, 'c> {
     /// Adds to a counter, as a full memory barrier.
     fn ordered_add(&mut self, counter: PointerValue<'c>, more: u64) {
         let more = self.int(more);
-        if !self.target.fetches {
+        if !self.target.atomic_fetch {
             self.atomic_add(counter, more);
             return;
         }

@@ -62,21 +62,21 @@ impl<'c> Builder<'_, 'c> {
         let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
         self.branch(cond, yes, no);
         self.b.position_at_end(yes);
-        self.fun.once.push(HashMap::new());
+        self.fun.cached_values.push(HashMap::new());
         IfBlocks { no, end, yes_value: std::cell::Cell::new(None) }
     }
 
     /// Starts the other branch.
     pub fn else_(&mut self, branch: &IfBlocks<'c>) {
-        self.fun.once.pop();
+        self.fun.cached_values.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.no);
-        self.fun.once.push(HashMap::new());
+        self.fun.cached_values.push(HashMap::new());
     }
 
     /// Ends both branches.
     pub fn end_if(&mut self, branch: IfBlocks<'c>) {
-        self.fun.once.pop();
+        self.fun.cached_values.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.end);
     }
@@ -177,7 +177,7 @@ impl<'c> Builder<'_, 'c> {
         };
         self.go(turn.head);
         self.b.position_at_end(turn.head);
-        self.fun.once.push(HashMap::new());
+        self.fun.cached_values.push(HashMap::new());
         turn
     }
 
@@ -187,13 +187,13 @@ impl<'c> Builder<'_, 'c> {
         self.b.position_at_end(turn.work);
         let f = &mut self.fun;
         f.loops.push(Loop { next: turn.next, done: turn.done });
-        f.once.push(HashMap::new());
+        f.cached_values.push(HashMap::new());
     }
 
     /// Ends the body; the step to the next iteration follows.
     pub fn loop_step(&mut self, turn: &LoopBlocks<'c>) {
         let f = &mut self.fun;
-        f.once.pop();
+        f.cached_values.pop();
         f.loops.pop();
         self.go(turn.next);
         self.b.position_at_end(turn.next);
@@ -202,7 +202,7 @@ impl<'c> Builder<'_, 'c> {
     /// Ends the loop.
     pub fn end_loop(&mut self, turn: LoopBlocks<'c>) {
         self.go(turn.head);
-        self.fun.once.pop();
+        self.fun.cached_values.pop();
         self.b.position_at_end(turn.done);
     }
 
@@ -216,13 +216,13 @@ impl<'c> Builder<'_, 'c> {
         let next = self.new_block("next");
         let f = &mut self.fun;
         f.loops.push(Loop { next, done: copies.done });
-        f.once.push(HashMap::new());
+        f.cached_values.push(HashMap::new());
     }
 
     /// Ends the copy.
     pub fn end_copy(&mut self) {
         let f = &mut self.fun;
-        f.once.pop();
+        f.cached_values.pop();
         if let Some(l) = f.loops.pop() {
             self.go(l.next);
             self.b.position_at_end(l.next);
@@ -332,11 +332,11 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn known(&self, name: &str) -> Option<BasicValueEnum<'c>> {
-        self.fun.once.iter().rev().find_map(|scope| scope.get(name).copied())
+        self.fun.cached_values.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
     fn keep(&mut self, name: &str, value: BasicValueEnum<'c>) {
-        if let Some(scope) = self.fun.once.last_mut() {
+        if let Some(scope) = self.fun.cached_values.last_mut() {
             scope.insert(name.into(), value);
         }
     }

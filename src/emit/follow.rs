@@ -4,7 +4,7 @@
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FOLLOWED, MOST_FOLLOWED, OF_NAMESPACE, Start};
+use super::shared::{FOLLOWED, MAX_FOLLOWED, OF_NAMESPACE, Start};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 
@@ -24,7 +24,7 @@ pub struct TaskOffsets {
 
 impl<'c> CodegenCx<'c> {
     /// Does a program look up followed processes?
-    pub fn asks_followed(&self) -> bool {
+    pub fn uses_followed_map(&self) -> bool {
         self.maps.borrow().contains_key(FOLLOWED)
     }
 
@@ -67,7 +67,7 @@ impl<'c> CodegenCx<'c> {
         let key = e.alloc(8);
         e.store(key, 0, 4, tgid);
         e.delete(map, key);
-        if let Some(id) = e.id_of_there() {
+        if let Some(id) = e.namespace_key() {
             e.store(key, 0, 4, id);
             e.delete(map, key);
         }
@@ -75,8 +75,8 @@ impl<'c> CodegenCx<'c> {
     }
 
     fn followed_map(&self) -> PointerValue<'c> {
-        let flags = if self.target.allocates { NO_PREALLOC } else { 0 };
-        self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MOST_FOLLOWED, flags })
+        let flags = if self.target.allocates_in_any_context { NO_PREALLOC } else { 0 };
+        self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MAX_FOLLOWED, flags })
     }
 }
 
@@ -89,7 +89,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Returns if the current process is this process of rbt.
     pub fn return_if_own_process(&mut self) {
-        let own = self.start(std::mem::offset_of!(Start, own));
+        let own = self.start(std::mem::offset_of!(Start, rbt_pid));
         let tgid = self.tgid();
         let ours = self.cmp(Cmp::Eq, tgid, own);
         self.if_(ours, |e| e.ret(None));
@@ -97,7 +97,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Is the current process followed? If none is, all are.
     pub fn followed(&mut self) -> IntValue<'c> {
-        if !self.options.follows {
+        if !self.options.follows_processes {
             return self.int(1);
         }
         self.once("followed", |e| {
@@ -124,15 +124,15 @@ impl<'c> Builder<'_, 'c> {
 
     /// Also true for the first followed processes. In a PID namespace, only their numbers in that namespace are known.
     fn or_initially_followed(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
-        let Some(id) = self.id_of_there() else { return followed };
+        let Some(id) = self.namespace_key() else { return followed };
         // LLVM would merge the pointers of two lookups whose results are combined.
         self.choose(followed, |e| e.int(1), |e| e.is_followed(id))
     }
 
     /// In a PID namespace, the key of the current process by its number in that namespace.
-    pub(super) fn id_of_there(&mut self) -> Option<IntValue<'c>> {
+    pub(super) fn namespace_key(&mut self) -> Option<IntValue<'c>> {
         self.options.namespace?;
-        let ids = self.own_ids();
+        let ids = self.ns_pid_tgid();
         let tgid = self.shr(ids, self.int(32), false);
         Some(self.or(tgid, self.int(OF_NAMESPACE.into())))
     }

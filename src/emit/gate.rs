@@ -9,7 +9,7 @@ use super::{Builder, Cmp, Helper, PointerValue};
 
 /// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
 /// map.
-const MOST_MARKS: u32 = 16384;
+const MAX_MARKS: u32 = 16384;
 /// A random number is below this.
 const RANDOM: u64 = 1 << 32;
 
@@ -91,9 +91,9 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn call_mark(&mut self, gate: u32) -> (PointerValue<'c>, PointerValue<'c>) {
-        let def = MapDef { kind: MapKind::LruHash, key_size: 8, value_size: 8, max_entries: MOST_MARKS, flags: 0 };
+        let def = MapDef { kind: MapKind::LruHash, key_size: 8, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
         let map = self.declare_map(CALL_MARKS, def);
-        let both = self.own_ids();
+        let both = self.ns_pid_tgid();
         let tid = self.and(both, self.int(u32::MAX.into()));
         let word = self.or(tid, self.int(u64::from(gate) << 32));
         let key = self.alloc(8);

@@ -97,7 +97,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The number of the current CPU.
     pub fn cpu(&mut self) -> IntValue<'c> {
-        if !self.program.long || self.scope.outlining {
+        if !self.program.is_long || self.scope.outlining {
             return self.call(Helper::GetSmpProcessorId, &[]);
         }
         // see `Builder::lookup`
@@ -105,16 +105,16 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
-        if let Some((_, help)) = self.target.lacks.iter().find(|(h, _)| *h == helper) {
+        if let Some((_, help)) = self.target.missing_helpers.iter().find(|(h, _)| *h == helper) {
             let message = format!("this needs the helper `bpf_{}`, which this kernel lacks", helper.name());
-            self.lacking.borrow_mut().push(Diagnostic::error("no-helper", self.scope.span, message).help(*help));
+            self.missing_helper_errors.borrow_mut().push(Diagnostic::error("no-helper", self.scope.span, message).help(*help));
         }
         let types: Vec<BasicMetadataTypeEnum> =
             args.iter().map(|a| if a.is_pointer_value() { self.ptrt().into() } else { self.i64t().into() }).collect();
         let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };
         let target = self.i64t().const_int(helper as u64, false).const_to_pointer(self.ptrt());
         let call = ok(self.b.build_indirect_call(ty, target, args, ""));
-        if self.scope.apart {
+        if self.scope.keeps_calls_separate {
             let kind = Attribute::get_named_enum_kind_id("nomerge");
             call.add_attribute(AttributeLoc::Function, self.llcx.create_enum_attribute(kind, 0));
         }

@@ -13,7 +13,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 const ITERATIONS: u64 = 1 << 12;
 /// Time limit in nanoseconds, from the first check, for the loops of a program that interrupts other code. While it
 /// runs, its CPU does nothing else. Without interrupts, other CPUs wait as soon as they need that CPU.
-const MOST_NS: u64 = 1_000_000_000;
+const MAX_NS: u64 = 1_000_000_000;
 /// Bytes of memory for the iterations so far, and for the time at which they must end.
 const SIZE: u32 = 16;
 const END: u32 = 8;
@@ -96,7 +96,7 @@ impl<'c> Builder<'_, 'c> {
     fn overdue(&mut self, at: PointerValue<'c>) -> IntValue<'c> {
         let now = self.call(Helper::KtimeGetNs, &[]);
         let end = self.load(at, END, U64);
-        let later = self.add(now, self.int(MOST_NS));
+        let later = self.add(now, self.int(MAX_NS));
         self.choose(
             end,
             |e| e.cmp(Cmp::Ugt, now, end),

@@ -166,7 +166,7 @@ impl<'c> Builder<'_, 'c> {
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
         // The position of the call determines which of the two copies it uses.
-        if !self.program.long || self.scope.outlining || !map.is_const() {
+        if !self.program.is_long || self.scope.outlining || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }
         // The kernel replaces each such call by several instructions and moves everything after it (bpf_patch_insn_data), so

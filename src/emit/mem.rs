@@ -4,7 +4,7 @@ use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
 use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
 
-use super::shared::{BUSY_SECTION, MOST_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use super::shared::{BUSY_SECTION, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
 use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
@@ -28,7 +28,7 @@ impl<'c> Builder<'_, 'c> {
             if let Some(at) = self.fun.temporaries.reuse(class) {
                 return at;
             }
-            if self.fun.temporaries.fits(class, self.options.room.temporaries) {
+            if self.fun.temporaries.fits(class, self.options.stack_limits.max_temporary_bytes) {
                 let ptr = self.in_entry(|e| {
                     let ty = e.i64t().array_type(class / 8);
                     ok(e.b.build_alloca(ty, ""))
@@ -101,7 +101,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Limits the stack for temporaries allocated after this, because called functions need some, too.
     pub fn spare_stack(&mut self, bytes: u32) {
-        let budget = self.options.room.temporaries;
+        let budget = self.options.stack_limits.max_temporary_bytes;
         self.fun.temporaries.use_stack_up_to(budget.saturating_sub(bytes));
     }
 
@@ -152,7 +152,7 @@ impl<'c> Builder<'_, 'c> {
             self.b.position_at_end(there);
             // The number of the slot, from 1, marks it as claimed: see [`Builder::slot_number`].
             let taken = self.add(index, self.int(1));
-            if self.target.fetches {
+            if self.target.atomic_fetch {
                 let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
                 let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
                 ok(self.b.build_conditional_branch(free, got, next));
@@ -179,11 +179,11 @@ impl<'c> Builder<'_, 'c> {
     /// Such kernels run these programs with preemption disabled, so only an interrupt can come in between, and it clears the
     /// mark before it returns.
     pub(super) fn enter_alone(&mut self) -> PointerValue<'c> {
-        let marks = self.data_global("busy", BUSY_SECTION, MOST_CPUS * 8);
+        let marks = self.data_global("busy", BUSY_SECTION, MAX_CPUS * 8);
         // This helper cannot have a trampoline: see `system/kernel/trampolines.rs`.
         let cpu = self.cpu();
         let cpu = self.opaque(cpu);
-        let cpu = self.and(cpu, self.int(u64::from(MOST_CPUS) - 1));
+        let cpu = self.and(cpu, self.int(u64::from(MAX_CPUS) - 1));
         let mark = self.offset_by(marks, self.mul(cpu, self.int(8)));
         let now = self.load_volatile(mark, U64);
         let busy = self.cmp(Cmp::Ne, now, self.int(0));
@@ -317,12 +317,12 @@ impl<'c> Builder<'_, 'c> {
     /// `*ptr += value`, atomically.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
         // For a constant 0, LLVM uses another operation, which kernels support only together with fetching atomics.
-        let value = if self.target.fetches { value } else { self.opaque(value) };
+        let value = if self.target.atomic_fetch { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 
     /// Atomically replaces `old` by `new` and returns the previous value. Only for kernels with
-    /// [`TargetFeatures::fetches`](super::TargetFeatures).
+    /// [`TargetFeatures::atomic_fetch`](super::TargetFeatures).
     pub fn compare_exchange(&self, ptr: PointerValue<'c>, old: IntValue<'c>, new: IntValue<'c>) -> IntValue<'c> {
         let order = AtomicOrdering::SequentiallyConsistent;
         let both = ok(self.b.build_cmpxchg(ptr, old, new, order, order));
@@ -467,7 +467,7 @@ impl<'c> Builder<'_, 'c> {
     /// Reads a string at `addr` into memory of `cap` bytes and one for the NUL. The rest is zeroed, so it can be a key.
     pub fn read_string(&mut self, space: Space, addr: IntValue<'c>, cap: u32) -> Operand<'c> {
         let to = self.alloc(cap + 1);
-        if self.scope.pad {
+        if self.scope.pads_strings {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
         }
         let len = self.read_str(space, to, cap + 1, addr);
@@ -513,7 +513,7 @@ impl<'c> Builder<'_, 'c> {
     /// Reads the text in an array into memory with one more byte for a NUL. The rest is zeroed, so it can be a key.
     pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, asked: Option<IntValue<'c>>) -> Operand<'c> {
         let to = self.alloc(cap + 1);
-        if self.scope.pad {
+        if self.scope.pads_strings {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
         } else {
             // A length of 0 means that nothing is read.

@@ -57,7 +57,7 @@ pub mod unwind;
 
 pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};
-pub use callback::{CALLBACK_ARGUMENTS, MOST_WALKED_ITERATIONS};
+pub use callback::{CALLBACK_ARGUMENTS, MAX_WALKED_ITERATIONS};
 pub use chunk::Chunk;
 pub use double_buffer::second;
 pub use flow::{IfBlocks, LoopBlocks};
@@ -73,7 +73,7 @@ use object::Errors;
 pub use object::{BuiltObject, Dumps, EmitError, new_context};
 pub use problem::Problem;
 pub use program::{AttachOrder, EntryKind, ProgramRow, ProgramType, SectionDef};
-pub use python::{MOST_PYTHON_FRAMES, ThreadPointer, python_words};
+pub use python::{MAX_PYTHON_FRAMES, ThreadPointer, python_words};
 pub use ring::{RecordField, stamped};
 pub use session::Session;
 pub use temporaries::Mark;

@@ -26,15 +26,15 @@ pub struct TargetFeatures {
     /// It accepts instructions of BPF CPU version 4.
     pub v4: bool,
     /// Its atomic instructions can return the old value: see `acquire_scratch`.
-    pub fetches: bool,
+    pub atomic_fetch: bool,
     /// Its trampolines do not prevent recursion, so programs do: see `enter_alone`.
     pub checks_recursion: bool,
     /// Helpers that it lacks, each with the requirement.
-    pub lacks: Vec<(Helper, &'static str)>,
+    pub missing_helpers: Vec<(Helper, &'static str)>,
     /// Programs can add map elements in any context.
-    pub allocates: bool,
+    pub allocates_in_any_context: bool,
     /// It has a helper for loops: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
-    pub loops: bool,
+    pub loop_helper: bool,
     /// It supports sleepable programs in user space.
     pub may_sleep: bool,
     /// It may give programs per-CPU stacks, even those on uprobes: see `keep_own_stack`.
@@ -48,11 +48,11 @@ impl Default for TargetFeatures {
         Self {
             arch: HERE,
             v4: false,
-            fetches: true,
+            atomic_fetch: true,
             checks_recursion: false,
-            lacks: Vec::new(),
-            allocates: true,
-            loops: true,
+            missing_helpers: Vec::new(),
+            allocates_in_any_context: true,
+            loop_helper: true,
             may_sleep: true,
             shared_stacks: true,
             unwind: None,
@@ -65,9 +65,9 @@ impl Default for TargetFeatures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackLimits {
     /// Maximum stack for the temporaries of a function; others are in the scratch arena.
-    pub temporaries: u32,
+    pub max_temporary_bytes: u32,
     /// LLVM must not keep values for reuse, which it might spill: the code is longer and uses less stack.
-    pub lean: bool,
+    pub avoid_value_reuse: bool,
 }
 
 /// The options of the run that affect code.
@@ -75,22 +75,22 @@ pub struct StackLimits {
 pub struct CodegenOptions {
     /// The license that the kernel sees.
     pub license: String,
-    /// The PID namespace of process IDs, by device and inode: see [`Builder::own_ids`](super::Builder::own_ids).
+    /// The PID namespace of process IDs, by device and inode: see [`Builder::ns_pid_tgid`](super::Builder::ns_pid_tgid).
     pub namespace: Option<(u64, u64)>,
     /// Larger values are in the scratch arena.
     pub on_stack_limit: u32,
     /// The limits for the stack.
-    pub room: StackLimits,
+    pub stack_limits: StackLimits,
     /// Which failures of helpers are reported: 0 none, 1 those that lose data, 2 all.
     pub warning_level: u8,
     /// Count failed reads of memory.
     pub counts_unread: bool,
     /// Records have the time at which they were made: see `ring::stamped`.
-    pub stamps: bool,
+    pub timestamps: bool,
     /// Records begin with an [`Origin`](super::shared::Origin).
     pub origins: bool,
     /// Some processes are followed.
-    pub follows: bool,
+    pub follows_processes: bool,
     /// Number of probes, for their counters.
     pub probes: u32,
     /// Capacity of a stack map; 0 for the default.
@@ -103,12 +103,12 @@ impl Default for CodegenOptions {
             license: "GPL".into(),
             namespace: None,
             on_stack_limit: 32,
-            room: StackLimits { temporaries: 256, lean: false },
+            stack_limits: StackLimits { max_temporary_bytes: 256, avoid_value_reuse: false },
             warning_level: 1,
             counts_unread: false,
-            stamps: false,
+            timestamps: false,
             origins: false,
-            follows: false,
+            follows_processes: false,
             probes: 0,
             max_stacks: 0,
         }
@@ -128,19 +128,19 @@ pub struct CodegenCx<'c> {
     /// The options of the run.
     pub options: CodegenOptions,
     pub(super) maps: RefCell<BTreeMap<String, (GlobalValue<'c>, MapDef)>>,
-    pub(super) data: RefCell<BTreeMap<String, GlobalValue<'c>>>,
-    pub(super) texts: RefCell<HashMap<Vec<u8>, GlobalValue<'c>>>,
+    pub(super) data_globals: RefCell<BTreeMap<String, GlobalValue<'c>>>,
+    pub(super) string_globals: RefCell<HashMap<Vec<u8>, GlobalValue<'c>>>,
     /// By number of the script's map.
     pub(super) slots: RefCell<BTreeMap<usize, Slots>>,
     /// The script's maps with two copies, and the indices of their bits.
-    pub(super) doubles: RefCell<BTreeMap<usize, u32>>,
+    pub(super) double_buffered: RefCell<BTreeMap<usize, u32>>,
     /// The limits of the stack maps in use.
     pub(super) stacks: RefCell<BTreeSet<u32>>,
     /// The largest size that a program needs of a slot of the scratch arena.
     pub(super) scratch_size: Cell<u32>,
     pub(super) problems: RefCell<Vec<Problem>>,
     /// Calls of helpers that the kernel lacks.
-    pub(super) lacking: RefCell<Vec<Diagnostic>>,
+    pub(super) missing_helper_errors: RefCell<Vec<Diagnostic>>,
     pub(super) next_event: Cell<u32>,
 }
 
@@ -170,7 +170,7 @@ impl<'c> CodegenCx<'c> {
 
     /// Constant bytes in read-only memory, NUL included by the caller.
     pub fn text(&self, bytes: &[u8]) -> PointerValue<'c> {
-        let mut texts = self.texts.borrow_mut();
+        let mut texts = self.string_globals.borrow_mut();
         if let Some(g) = texts.get(bytes) {
             return g.as_pointer_value();
         }
@@ -187,7 +187,7 @@ impl<'c> CodegenCx<'c> {
     /// Global data in its own section, which libbpf turns into a map. The loader or the reader changes it, so LLVM must
     /// not rely on its initial value.
     pub(super) fn data_global(&self, name: &str, section: &str, size: u32) -> PointerValue<'c> {
-        if let Some(g) = self.data.borrow().get(name) {
+        if let Some(g) = self.data_globals.borrow().get(name) {
             return g.as_pointer_value();
         }
         let ty = self.i64t().array_type(size.div_ceil(8));
@@ -201,7 +201,7 @@ impl<'c> CodegenCx<'c> {
             g.set_constant(true);
         }
         self.debug.describe_data(name, g, size);
-        self.data.borrow_mut().insert(name.into(), g);
+        self.data_globals.borrow_mut().insert(name.into(), g);
         g.as_pointer_value()
     }
 

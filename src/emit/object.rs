@@ -157,21 +157,21 @@ impl<'c> CodegenCx<'c> {
             target,
             options,
             maps: RefCell::default(),
-            data: RefCell::default(),
-            texts: RefCell::default(),
+            data_globals: RefCell::default(),
+            string_globals: RefCell::default(),
             slots: RefCell::default(),
-            doubles: RefCell::default(),
+            double_buffered: RefCell::default(),
             stacks: RefCell::default(),
             scratch_size: Cell::default(),
             problems: RefCell::default(),
-            lacking: RefCell::default(),
+            missing_helper_errors: RefCell::default(),
             next_event: Cell::default(),
         }
     }
 
     /// Finishes the module: optimizes it and creates the object.
     pub fn build(mut self, dumps: Dumps) -> Result<BuiltObject, EmitError> {
-        let lacking = self.lacking.take();
+        let lacking = self.missing_helper_errors.take();
         if !lacking.is_empty() {
             return Err(lacking.into());
         }
@@ -191,7 +191,7 @@ impl<'c> CodegenCx<'c> {
             return Err(vec![e.to_string()].into());
         }
         // SAFETY: the module is well-formed, and both live as long as this value
-        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), self.options.room.lean) };
+        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), self.options.stack_limits.avoid_value_reuse) };
         let optimized = dumps.optimized.then(|| text(&self.module));
         let generate = |kind| {
             // SAFETY: both live as long as this value, and the function returns a buffer of its own

@@ -17,7 +17,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// 1 if two lists of this many words are equal up to their first zero.
     pub fn same_words(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
-        if self.scope.deep {
+        if self.scope.at_max_call_depth {
             return self.same_words_by_blocks(a, b, words);
         }
         self.of_memory(&format!("same_words_{words}"), [(a, words * 8), (b, words * 8)], |e, a, b| {
@@ -105,7 +105,7 @@ impl<'c> Builder<'_, 'c> {
     /// occur.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         let text = self.rematerialize(text);
-        if self.scope.deep || !self.is_scratch(text) {
+        if self.scope.at_max_call_depth || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         // the wanted text is mostly a literal: one function serves all literals of similar length

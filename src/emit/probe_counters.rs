@@ -14,27 +14,27 @@ const FULL: i64 = -7;
 impl<'c> Builder<'_, 'c> {
     /// Counts a record to send.
     pub(super) fn count_sent(&mut self) {
-        self.tally(offset_of!(ProbeCounters, sent));
+        self.bump_counter(offset_of!(ProbeCounters, sent));
     }
 
     /// Counts a record that did not fit into the ring buffer.
     pub(super) fn count_dropped(&mut self) {
-        self.count_aside("dropped", offset_of!(ProbeCounters, dropped));
+        self.count_out_of_line("dropped", offset_of!(ProbeCounters, dropped));
     }
 
     /// Counts a run that ends before the script's code starts.
     pub(super) fn count_missed(&mut self) {
-        self.tally(offset_of!(ProbeCounters, missed));
+        self.bump_counter(offset_of!(ProbeCounters, missed));
     }
 
     /// Counts a run that passed its gate.
     pub(super) fn count_ran(&mut self) {
-        self.tally(offset_of!(ProbeCounters, ran));
+        self.bump_counter(offset_of!(ProbeCounters, ran));
     }
 
     /// Counts a run that a limit dropped.
     pub(super) fn count_thinned(&mut self) {
-        self.tally(offset_of!(ProbeCounters, thinned));
+        self.bump_counter(offset_of!(ProbeCounters, thinned));
     }
 
     /// Counts a map update that failed, by the reason.
@@ -45,7 +45,11 @@ impl<'c> Builder<'_, 'c> {
             e.outlined(&name, &[returned], |e, args| {
                 let Some(&returned) = args.first() else { return };
                 let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
-                e.if_else(full, |e| e.tally(offset_of!(ProbeCounters, refused)), |e| e.tally(offset_of!(ProbeCounters, unstored)));
+                e.if_else(
+                    full,
+                    |e| e.bump_counter(offset_of!(ProbeCounters, refused)),
+                    |e| e.bump_counter(offset_of!(ProbeCounters, unstored)),
+                );
             });
         });
     }
@@ -60,7 +64,11 @@ impl<'c> Builder<'_, 'c> {
                 e.outlined(&name, &[returned], |e, args| {
                     let Some(&returned) = args.first() else { return };
                     let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
-                    e.if_else(full, |e| e.tally(offset_of!(ProbeCounters, unkept)), |e| e.tally(offset_of!(ProbeCounters, unstored)));
+                    e.if_else(
+                        full,
+                        |e| e.bump_counter(offset_of!(ProbeCounters, unkept)),
+                        |e| e.bump_counter(offset_of!(ProbeCounters, unstored)),
+                    );
                 });
             },
             |e| {
@@ -73,22 +81,22 @@ impl<'c> Builder<'_, 'c> {
 
     /// Counts text that is longer than the settings allow: `over` says whether it is.
     pub fn cut(&mut self, over: IntValue<'c>) {
-        self.if_(over, |e| e.count_aside("cut", offset_of!(ProbeCounters, cut)));
+        self.if_(over, |e| e.count_out_of_line("cut", offset_of!(ProbeCounters, cut)));
     }
 
     /// Counts a read of memory that failed.
     pub(super) fn count_unread(&mut self) {
-        self.count_aside("unread", offset_of!(ProbeCounters, unread));
+        self.count_out_of_line("unread", offset_of!(ProbeCounters, unread));
     }
 
     /// The same in a separate function, for rare events.
-    fn count_aside(&mut self, name: &str, what: usize) {
+    fn count_out_of_line(&mut self, name: &str, what: usize) {
         let name = format!("count_{name}_{}", self.program.probe);
-        self.outlined(&name, &[], |e, _| e.tally(what));
+        self.outlined(&name, &[], |e, _| e.bump_counter(what));
     }
 
     /// Adds one to a member of this probe's [`ProbeCounters`] on this CPU.
-    fn tally(&mut self, what: usize) {
+    fn bump_counter(&mut self, what: usize) {
         let probes = self.options.probes.max(self.program.probe + 1);
         let of_cpu = probes * size_of::<ProbeCounters>() as u32;
         let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);

@@ -79,9 +79,9 @@ pub struct ProgramRow {
     /// It runs at an instruction of a process, where it may be preempted.
     pub in_user_space: bool,
     /// A second run may begin on a CPU before the first has ended.
-    pub overlaps: bool,
+    pub may_overlap: bool,
     /// One link attaches it to many sites.
-    pub multi: bool,
+    pub many_sites_per_link: bool,
     /// A trampoline calls the program.
     pub by_trampoline: bool,
     /// `bpf_get_func_ip` returns the traced function.
@@ -90,7 +90,7 @@ pub struct ProgramRow {
     /// bpf_trace_runN or the trampoline. Stacks of the other types start where the event happened.
     pub own_frames: u64,
     /// The default return value.
-    pub returns: u64,
+    pub default_return: u64,
     /// Is the default always returned, whatever the script returns?
     pub returns_fixed: bool,
     /// Each program is loaded for one target in the kernel.
@@ -101,7 +101,7 @@ pub struct ProgramRow {
     /// Its programs have a private stack on kernels that support it (`bpf_enable_priv_stack` of kernel/bpf/verifier.c).
     pub private_stack: bool,
     /// It traces kernel functions, which some machines do not permit.
-    pub of_kernel_functions: bool,
+    pub traces_kernel_functions: bool,
 }
 
 const PLAIN: ProgramRow = ProgramRow {
@@ -111,17 +111,17 @@ const PLAIN: ProgramRow = ProgramRow {
     entry: EntryKind::Call,
     order: AttachOrder::OldestFirst,
     in_user_space: false,
-    overlaps: false,
-    multi: false,
+    may_overlap: false,
+    many_sites_per_link: false,
     by_trampoline: false,
     knows_function: false,
     own_frames: 0,
-    returns: 0,
+    default_return: 0,
     returns_fixed: false,
     has_target: false,
     target_prefix: None,
     private_stack: true,
-    of_kernel_functions: false,
+    traces_kernel_functions: false,
 };
 
 const PROBE: ProgramRow = ProgramRow { context: Some("bpf_user_pt_regs_t"), ..PLAIN };
@@ -131,12 +131,12 @@ const USER: ProgramRow = ProgramRow {
     entry: EntryKind::Trap,
     order: AttachOrder::NewestFirst,
     in_user_space: true,
-    overlaps: true,
+    may_overlap: true,
     returns_fixed: true,
     ..PROBE
 };
 
-const KERNEL: ProgramRow = ProgramRow { entry: EntryKind::Kprobe, order: AttachOrder::NewestFirst, of_kernel_functions: true, ..PROBE };
+const KERNEL: ProgramRow = ProgramRow { entry: EntryKind::Kprobe, order: AttachOrder::NewestFirst, traces_kernel_functions: true, ..PROBE };
 
 impl ProgramType {
     /// The row of the type.
@@ -164,14 +164,14 @@ impl ProgramType {
                 sections: ["tracepoint", "tracepoint"],
                 constants: &["BPF_PROG_TYPE_TRACEPOINT"],
                 entry: EntryKind::Tracepoint,
-                returns: 1,
+                default_return: 1,
                 ..PLAIN
             },
             ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..USER },
             ProgramType::UprobeMulti => &ProgramRow {
                 sections: ["uprobe.multi", "uretprobe.multi"],
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
-                multi: true,
+                many_sites_per_link: true,
                 ..USER
             },
             ProgramType::PerfEvent => &ProgramRow {
@@ -186,7 +186,7 @@ impl ProgramType {
             ProgramType::KprobeMulti => &ProgramRow {
                 sections: ["kprobe.multi", "kretprobe.multi"],
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
-                multi: true,
+                many_sites_per_link: true,
                 ..KERNEL
             },
             ProgramType::KprobeSession => &ProgramRow {
@@ -205,7 +205,7 @@ impl ProgramType {
                 own_frames: 2,
                 returns_fixed: true,
                 has_target: true,
-                of_kernel_functions: true,
+                traces_kernel_functions: true,
                 ..PLAIN
             },
             // 0 leaves the decision to the other modules
@@ -220,7 +220,7 @@ impl ProgramType {
                 own_frames: 2,
                 returns_fixed: true,
                 has_target: true,
-                of_kernel_functions: true,
+                traces_kernel_functions: true,
                 ..PLAIN
             },
             // after any other result, the kernel shows the same object again, endlessly
@@ -228,10 +228,10 @@ impl ProgramType {
                 sections: ["iter", "iter"],
                 private_stack: false,
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
-                overlaps: true,
+                may_overlap: true,
                 returns_fixed: true,
                 has_target: true,
-                of_kernel_functions: true,
+                traces_kernel_functions: true,
                 ..PLAIN
             },
         }

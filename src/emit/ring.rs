@@ -17,7 +17,7 @@ const RING_SIZE: u64 = 1;
 /// The index of the event, and a reserved word.
 const HEAD: u32 = 8;
 /// Number of values that [`Builder::record_of_numbers`] takes: a BPF function has five arguments, and one is the event.
-const MOST_NUMBERS: usize = 4;
+const MAX_NUMBERS: usize = 4;
 
 /// A record's stamp, the word after its index, counts units of 2^10 ns of the boot clock: its 32 bits last for 73 minutes.
 const STAMP_SHIFT: u32 = 10;
@@ -61,7 +61,7 @@ impl<'c> Builder<'_, 'c> {
         // a function that they share does not know the site
         if self.shares_code() && !self.options.origins {
             let numbers = fields.iter().map(|f| (f.ty.is_scalar() && !f.var).then(|| self.scalar(&f.value)));
-            if let Some(numbers) = numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() <= MOST_NUMBERS) {
+            if let Some(numbers) = numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() <= MAX_NUMBERS) {
                 return self.record_of_numbers(event, size, fields, &numbers);
             }
         }
@@ -198,7 +198,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The first word of a record: the index of its event, and a stamp.
     fn stamped(&mut self, event: IntValue<'c>) -> IntValue<'c> {
-        if !self.options.stamps {
+        if !self.options.timestamps {
             return event;
         }
         let now = self.call(Helper::KtimeGetBootNs, &[]);

@@ -31,11 +31,11 @@ pub const HITS_SECTION: &str = ".data.hits";
 /// kernel keeps track of that.
 pub const BUSY_SECTION: &str = ".data.busy";
 /// The maximum number of CPUs of x86 kernels (CONFIG_NR_CPUS): a power of two.
-pub const MOST_CPUS: u32 = 8192;
+pub const MAX_CPUS: u32 = 8192;
 /// The map of followed processes: keys are their ids (`u32`); absent if unused.
 pub const FOLLOWED: &str = "followed";
 /// The maximum number of processes followed at a time.
-pub const MOST_FOLLOWED: u32 = 65536;
+pub const MAX_FOLLOWED: u32 = 65536;
 /// For a process that is known only by its number in rbt's PID namespace, the key is that number with this bit, which
 /// no PID has.
 pub const OF_NAMESPACE: u32 = 1 << 31;
@@ -221,9 +221,9 @@ pub struct Start {
     /// The number of nanoseconds by which `CLOCK_REALTIME` is ahead of `CLOCK_BOOTTIME`.
     pub unix_offset: u64,
     /// Always 0, which the verifier knows and the compiler does not.
-    pub never: u64,
+    pub opaque_zero: u64,
     /// The ID of this process in the initial PID namespace.
-    pub own: u64,
+    pub rbt_pid: u64,
     /// Number of places where programs report failures.
     pub problems: u64,
     /// log2 of the number of [`Failures`] per place, the first of which belong to the CPUs.

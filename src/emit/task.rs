@@ -10,7 +10,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 impl<'c> Builder<'_, 'c> {
     /// The IDs of the current task in the PID namespace of rbt: process ID << 32 | thread ID. 0 for a task that is not
     /// directly in it.
-    pub fn own_ids(&mut self) -> IntValue<'c> {
+    pub fn ns_pid_tgid(&mut self) -> IntValue<'c> {
         self.ids_in(self.options.namespace)
     }
 

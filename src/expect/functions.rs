@@ -269,11 +269,11 @@ fn percentile(w: &CallArgs, percent: i128) -> Result<Val, String> {
         if let Value::Percentiles(p) = e.value {
             samples.extend(p.samples.iter().map(|(v, n)| (Range::exact(*v), *n)));
         } else if let Value::Hist(h) = e.value {
-            samples.extend(render::buckets(h).map(|(least, most, n)| (Range { least, most }, n)));
+            samples.extend(render::buckets(h).map(|(least, most, n)| (Range { min: least, max: most }, n)));
         }
     }
     // ranges without a lower bound come first
-    samples.sort_by_key(|(range, _)| range.least);
+    samples.sort_by_key(|(range, _)| range.min);
     let count: i128 = samples.iter().map(|(_, n)| i128::from(*n)).sum();
     if count == 0 {
         return Err(nothing(w));

@@ -301,7 +301,7 @@ fn has_time(e: &Expr) -> bool {
 }
 
 fn number(range: Range, time: bool) -> String {
-    match (range.least, range.most) {
+    match (range.min, range.max) {
         (Some(a), Some(b)) if time && a == b => format!("{} ({a})", render::duration(a)),
         (Some(a), Some(b)) if time => format!("{} to {}", render::duration(a), render::duration(b)),
         (Some(a), None) if time => format!("{} or more", render::duration(a)),

@@ -158,7 +158,7 @@ impl Shape {
                 // its result for no values shows its kind
                 match (aggregate.merge)(agg, &[]) {
                     Value::Int(_) | Value::Uint(_) if row.params.is_empty() => Shape::Count,
-                    Value::Int(_) | Value::Uint(_) => Shape::Number(aggregate.more, !agg.signed),
+                    Value::Int(_) | Value::Uint(_) => Shape::Number(aggregate.monotonicity, !agg.signed),
                     Value::Stats(_) => Shape::Stats,
                     Value::Avg(_) => Shape::Average,
                     Value::Percentiles(_) => Shape::Samples,

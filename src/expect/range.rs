@@ -5,8 +5,8 @@ use crate::syntax::ast::BinOp;
 /// All numbers from `least` to `most`; none means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    pub least: Option<i128>,
-    pub most: Option<i128>,
+    pub min: Option<i128>,
+    pub max: Option<i128>,
 }
 
 /// The reason for a missing result.
@@ -17,29 +17,29 @@ pub(super) enum Undefined {
 }
 
 impl Range {
-    pub const ANY: Range = Range { least: None, most: None };
+    pub const ANY: Range = Range { min: None, max: None };
 
     pub fn exact(n: i128) -> Range {
-        Range { least: Some(n), most: Some(n) }
+        Range { min: Some(n), max: Some(n) }
     }
 
     pub fn at_least(n: i128) -> Range {
-        Range { least: Some(n), most: None }
+        Range { min: Some(n), max: None }
     }
 
     pub fn at_most(n: i128) -> Range {
-        Range { least: None, most: Some(n) }
+        Range { min: None, max: Some(n) }
     }
 
     /// Its only number, if there is only one.
     pub fn only(self) -> Option<i128> {
-        self.least.filter(|_| self.least == self.most)
+        self.min.filter(|_| self.min == self.max)
     }
 
     /// A comparison; none if both results are possible.
     pub fn compare(self, op: BinOp, other: Range) -> Option<bool> {
-        let below = |a: Range, b: Range| a.most.zip(b.least).is_some_and(|(a, b)| a < b);
-        let not_above = |a: Range, b: Range| a.most.zip(b.least).is_some_and(|(a, b)| a <= b);
+        let below = |a: Range, b: Range| a.max.zip(b.min).is_some_and(|(a, b)| a < b);
+        let not_above = |a: Range, b: Range| a.max.zip(b.min).is_some_and(|(a, b)| a <= b);
         let (yes, no) = match op {
             BinOp::Lt => (below(self, other), not_above(other, self)),
             BinOp::Le => (not_above(self, other), below(other, self)),
@@ -71,7 +71,7 @@ impl Range {
     }
 
     pub fn negated(self) -> Result<Range, Undefined> {
-        Ok(Range { least: of(self.most, i128::checked_neg)?, most: of(self.least, i128::checked_neg)? })
+        Ok(Range { min: of(self.max, i128::checked_neg)?, max: of(self.min, i128::checked_neg)? })
     }
 
     /// The range of a binary operator's result. Division truncates toward zero, as everywhere in the language.
@@ -82,8 +82,8 @@ impl Range {
         };
         match op {
             BinOp::Add => {
-                let (least, most) = (both(self.least, other.least, i128::checked_add)?, both(self.most, other.most, i128::checked_add)?);
-                Ok(Range { least, most })
+                let (least, most) = (both(self.min, other.min, i128::checked_add)?, both(self.max, other.max, i128::checked_add)?);
+                Ok(Range { min: least, max: most })
             }
             BinOp::Sub => self.math(BinOp::Add, other.negated()?),
             BinOp::Mul => match (self.only(), other.only()) {
@@ -108,8 +108,8 @@ impl Range {
 
     /// Both bounds multiplied or divided by a number; a negative number swaps them.
     fn scaled(self, by: i128, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {
-        let (least, most) = (of(self.least, |n| f(n, by))?, of(self.most, |n| f(n, by))?);
-        Ok(if by < 0 { Range { least: most, most: least } } else { Range { least, most } })
+        let (least, most) = (of(self.min, |n| f(n, by))?, of(self.max, |n| f(n, by))?);
+        Ok(if by < 0 { Range { min: most, max: least } } else { Range { min: least, max: most } })
     }
 
     fn exactly(self, other: Range, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {
@@ -127,7 +127,7 @@ fn of(bound: Option<i128>, f: impl Fn(i128) -> Option<i128>) -> Result<Option<i1
 /// In the form for messages.
 impl std::fmt::Display for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.least, self.most) {
+        match (self.min, self.max) {
             (Some(a), Some(b)) if a == b => write!(f, "{a}"),
             (Some(a), Some(b)) => write!(f, "{a} to {b}"),
             (Some(a), None) => write!(f, "{a} or more"),

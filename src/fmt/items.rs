@@ -15,7 +15,7 @@ pub(super) const REST: usize = 4;
 
 /// The items of a whole script.
 pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
-    let mut items = Items { words, led: vec![false; words.len()], out: Vec::new() };
+    let mut items = Items { words, leading_written: vec![false; words.len()], out: Vec::new() };
     items.script(script);
     items.out
 }
@@ -24,7 +24,7 @@ pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
 pub(super) struct Items<'a, 's> {
     pub(super) words: &'a [Word<'s>],
     /// Words whose leading comments have been written.
-    led: Vec<bool>,
+    leading_written: Vec<bool>,
     out: Vec<Item<'s>>,
 }
 
@@ -69,19 +69,19 @@ impl<'s> Items<'_, 's> {
         if (blank || word.blank) && !is_first && !word.text.is_empty() {
             self.push(Item::Blank);
         }
-        self.led[i] = true;
+        self.leading_written[i] = true;
     }
 
     pub(super) fn comments_before(&mut self, i: usize) {
         let Some(word) = self.words.get(i) else { return };
-        if std::mem::replace(&mut self.led[i], true) {
+        if std::mem::replace(&mut self.leading_written[i], true) {
             return;
         }
         word.before.iter().for_each(|c| self.comment(c));
     }
 
     fn comment(&mut self, comment: &Comment<'s>) {
-        self.push(if comment.own { Item::Own(comment.text) } else { Item::Inline(comment.text) });
+        self.push(if comment.on_own_line { Item::Own(comment.text) } else { Item::Inline(comment.text) });
     }
 
     pub(super) fn word(&mut self, i: usize) {
@@ -230,7 +230,7 @@ impl<'s> Items<'_, 's> {
         let inside = parts.get(1..parts.len().saturating_sub(1)).unwrap_or(&[]);
         let (Some(ShapePart::Word(first)), Some(ShapePart::Word(last))) = (parts.first(), parts.last()) else { return };
         let bare = self.words.get(*last).is_some_and(|w| w.before.is_empty());
-        if inside.is_empty() && self.words.get(*last).is_some_and(|w| w.before.iter().all(|c| !c.own)) {
+        if inside.is_empty() && self.words.get(*last).is_some_and(|w| w.before.iter().all(|c| !c.on_own_line)) {
             self.word(*first);
             return self.word(*last);
         }
@@ -279,7 +279,7 @@ impl<'s> Items<'_, 's> {
             is_first = false;
             self.push(Item::Own(comment.text));
         }
-        self.led[i] = true;
+        self.leading_written[i] = true;
     }
 
     fn stmt(&mut self, part: &ShapePart) {

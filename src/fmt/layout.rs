@@ -76,7 +76,7 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
             }
             Item::Close => {
                 open.pop();
-                p.starts = p.starts.min(open.last().map_or(0, |o| o.1));
+                p.next_indent = p.next_indent.min(open.last().map_or(0, |o| o.1));
             }
         }
     }
@@ -196,11 +196,11 @@ struct Printer<'s> {
     out: String,
     indent: usize,
     /// The indent of the next line: that at the end of the previous line, or less.
-    starts: usize,
+    next_indent: usize,
     /// Characters in the current line.
     column: usize,
     /// The current line is empty and has no indent yet.
-    fresh: bool,
+    at_line_start: bool,
     space: bool,
     blank: bool,
     /// Comments that must be written before the end of the line.
@@ -209,11 +209,20 @@ struct Printer<'s> {
 
 impl<'s> Printer<'s> {
     fn new() -> Self {
-        Self { out: String::new(), indent: 0, starts: 0, column: 0, fresh: true, space: false, blank: false, tails: Vec::new() }
+        Self {
+            out: String::new(),
+            indent: 0,
+            next_indent: 0,
+            column: 0,
+            at_line_start: true,
+            space: false,
+            blank: false,
+            tails: Vec::new(),
+        }
     }
 
     fn column(&self) -> usize {
-        if self.fresh { self.starts } else { self.column }
+        if self.at_line_start { self.next_indent } else { self.column }
     }
 
     fn text(&mut self, text: &str) {
@@ -223,7 +232,7 @@ impl<'s> Printer<'s> {
         if !self.tails.is_empty() && !passes(text) {
             self.newline();
         }
-        if !self.fresh && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.joins_previous(text)) {
+        if !self.at_line_start && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.joins_previous(text)) {
             self.push(" ");
         }
         self.space = false;
@@ -241,12 +250,12 @@ impl<'s> Printer<'s> {
     }
 
     fn push(&mut self, text: &str) {
-        if std::mem::take(&mut self.fresh) {
+        if std::mem::take(&mut self.at_line_start) {
             if std::mem::take(&mut self.blank) && !self.out.is_empty() {
                 self.out.push('\n');
             }
-            self.out.extend(std::iter::repeat_n(' ', self.starts));
-            self.column = self.starts;
+            self.out.extend(std::iter::repeat_n(' ', self.next_indent));
+            self.column = self.next_indent;
         }
         self.out.push_str(text);
         match text.rfind('\n') {
@@ -271,10 +280,10 @@ impl<'s> Printer<'s> {
     }
 
     fn end_line(&mut self) {
-        if !std::mem::replace(&mut self.fresh, true) {
+        if !std::mem::replace(&mut self.at_line_start, true) {
             self.out.push('\n');
         }
-        self.starts = self.indent;
+        self.next_indent = self.indent;
     }
 
     fn own(&mut self, comment: &str) {
@@ -287,7 +296,7 @@ impl<'s> Printer<'s> {
         if !self.tails.is_empty() {
             self.newline();
         }
-        if !self.fresh && !self.out.ends_with(['(', '[']) {
+        if !self.at_line_start && !self.out.ends_with(['(', '[']) {
             self.push(" ");
         }
         self.comment(comment);

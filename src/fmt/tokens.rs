@@ -58,7 +58,7 @@ pub struct Word<'s> {
     pub blank: bool,
     start: usize,
     /// It is omitted in the result.
-    dropped: bool,
+    omitted: bool,
 }
 
 /// A comment before a word.
@@ -66,7 +66,7 @@ pub struct Comment<'s> {
     /// With its delimiters.
     pub text: &'s str,
     /// It is on its own lines.
-    pub own: bool,
+    pub on_own_line: bool,
     /// Does an empty line precede it?
     pub blank: bool,
 }
@@ -171,7 +171,7 @@ impl<'s> Reader<'s> {
             if let (true, ShapePart::Word(i)) = (drop, part)
                 && let Some(word) = self.words.get_mut(*i)
             {
-                word.dropped = true;
+                word.omitted = true;
             }
             !drop
         });
@@ -181,7 +181,7 @@ impl<'s> Reader<'s> {
 
 /// Attaches comments to words.
 fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
-    let kept: Vec<usize> = words.iter().enumerate().filter(|(_, w)| !w.dropped).map(|(i, _)| i).collect();
+    let kept: Vec<usize> = words.iter().enumerate().filter(|(_, w)| !w.omitted).map(|(i, _)| i).collect();
     let (mut from, mut before): (usize, Option<usize>) = (0, None);
     // The previous word is a separator that moves before a comment that ends the line.
     let mut passed = false;
@@ -219,7 +219,7 @@ fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
         for (n, (comment, lines)) in found.into_iter().enumerate() {
             match before {
                 Some(b) if n < first_own && n < first_inline && !passed => words[b].after.push(comment),
-                _ => words[i].before.push(Comment { text: comment, own: n < first_inline, blank: lines > 1 }),
+                _ => words[i].before.push(Comment { text: comment, on_own_line: n < first_inline, blank: lines > 1 }),
             }
         }
         let ended = before.is_some_and(|b| words[b].after.last().is_some_and(|c| c.starts_with("//")));

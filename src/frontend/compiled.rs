@@ -21,7 +21,7 @@ use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind};
 use crate::system::portability::questions::{Record, Recorder, digest};
 
-const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", most_bytes: 8 << 20, most_files: 512 };
+const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes: 8 << 20, max_files: 512 };
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]

@@ -15,9 +15,9 @@ use crate::input;
 use crate::syntax::{self, ast};
 
 /// Maximum number of imported files.
-const MOST_FILES: usize = 1000;
+const MAX_FILES: usize = 1000;
 /// The maximum size of all imports together, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Maximum nesting of imports.
 const DEEPEST: usize = 100;
 /// `S_IWOTH` of inode(7): writable by all users.
@@ -34,7 +34,8 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
     if root.imports.is_empty() {
         return Ok(root);
     }
-    let mut work = Importer { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, left: MOST_BYTES };
+    let mut work =
+        Importer { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, remaining_bytes: MAX_BYTES };
     if let Some(path) = path {
         work.seen.extend(path.canonicalize());
     }
@@ -51,8 +52,8 @@ struct Importer<'a> {
     diags: Vec<Diagnostic>,
     tree: ast::Script,
     depth: usize,
-    /// The unused part of [`MOST_BYTES`].
-    left: u64,
+    /// The unused part of [`MAX_BYTES`].
+    remaining_bytes: u64,
 }
 
 impl Importer<'_> {
@@ -118,17 +119,17 @@ impl Importer<'_> {
 
     fn script(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
         let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
-        let Some(index) = u16::try_from(self.sources.len()).ok().filter(|i| usize::from(*i) < MOST_FILES) else {
-            return Err(fault(format!("that would be more than {MOST_FILES} files")));
+        let Some(index) = u16::try_from(self.sources.len()).ok().filter(|i| usize::from(*i) < MAX_FILES) else {
+            return Err(fault(format!("that would be more than {MAX_FILES} files")));
         };
         if self.depth >= DEEPEST {
             return Err(fault(format!("imports are nested more than {DEEPEST} deep")));
         }
-        let bytes = input::read_regular(path, input::TEXT.min(self.left)).map_err(|e| {
-            let all = e.kind() == ErrorKind::FileTooLarge && self.left < input::TEXT;
-            fault(if all { format!("that would be more than {} megabytes in all", MOST_BYTES >> 20) } else { reason(&e) })
+        let bytes = input::read_regular(path, input::TEXT.min(self.remaining_bytes)).map_err(|e| {
+            let all = e.kind() == ErrorKind::FileTooLarge && self.remaining_bytes < input::TEXT;
+            fault(if all { format!("that would be more than {} megabytes in all", MAX_BYTES >> 20) } else { reason(&e) })
         })?;
-        self.left -= bytes.len() as u64;
+        self.remaining_bytes -= bytes.len() as u64;
         let text = String::from_utf8(bytes).map_err(|_| fault("it is not UTF-8 text".into()))?;
         let source = Source { name: path.display().to_string(), text };
         let tree = syntax::parse_as(&source, index);

@@ -81,8 +81,8 @@ pub(crate) struct ManagedRun {
     pub remote: Arc<Remote>,
     /// Requests the state of the run.
     pub scrapes: Arc<Scrapes>,
-    /// See [`Options::replaces`].
-    pub replaces: Rc<dyn Fn() -> Option<Box<State>>>,
+    /// See [`Options::predecessor`].
+    pub predecessor: Rc<dyn Fn() -> Option<Box<State>>>,
 }
 
 /// The program to run.
@@ -92,7 +92,7 @@ pub(crate) struct LaunchInput<'a> {
     /// Receives the final maps.
     pub on_end: Option<OnEnd>,
     /// Called once the programs are loaded.
-    pub loaded: &'a mut dyn FnMut(),
+    pub on_loaded: &'a mut dyn FnMut(),
 }
 
 /// How a run ended.
@@ -149,7 +149,7 @@ impl<'a> Launch<'a> {
     /// The screen of `--watch`, if there is a suitable terminal.
     fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<WatchView> {
         let every = self.run.watch.filter(|_| !to_file && options.terminal && self.run.is_text())?;
-        Some(WatchView { every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
+        Some(WatchView { interval: every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
     }
 
     /// The user's filters, for a note if nothing matched.
@@ -177,7 +177,7 @@ pub(crate) fn child(command: &str) -> Result<Child, Failure> {
 
 /// Loads a compiled script and runs it to its end.
 pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Child>) -> Result<RunResult, RunError> {
-    let (run, LaunchInput { artifact, env, on_end, loaded }) = (launch.run, given);
+    let (run, LaunchInput { artifact, env, on_end, on_loaded: loaded }) = (launch.run, given);
     let settings = env.settings;
     let to = Destinations::of(run)?;
     let shared = to.format.shared;
@@ -219,8 +219,8 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         buffering: run.buffering,
         waits: launch.managed.is_some(),
         managed_by: launch.managed.as_ref().map(|managed| managed.remote.clone()),
-        replaces: launch.managed.as_ref().map(|managed| {
-            let replaces = managed.replaces.clone();
+        predecessor: launch.managed.as_ref().map(|managed| {
+            let replaces = managed.predecessor.clone();
             Box::new(move || replaces()) as Box<dyn FnOnce() -> _>
         }),
         maps: Vec::new(),

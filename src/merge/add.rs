@@ -320,7 +320,7 @@ fn validate(map: &mut Map) -> Result<(), String> {
         return if map.entries.iter().all(plain) { Ok(()) } else { Err("an element has no value".into()) };
     };
     let (_, row) = builtins::aggregate(&agg.function).ok_or_else(|| format!("there is no aggregation `{}`", agg.function))?;
-    if (row.saved.size)(agg.signed, &agg.params) != Some(agg.size) {
+    if (row.state_codec.size)(agg.signed, &agg.params) != Some(agg.size) {
         return Err(format!("{}() has no such parameters", agg.function));
     }
     for entry in &mut map.entries {
@@ -329,7 +329,7 @@ fn validate(map: &mut Map) -> Result<(), String> {
         };
         let slot = builtins::slot(agg, row, counted)?;
         // drops fields that the function does not use
-        entry.counted = Some((row.saved.save)(agg, &[&slot]));
+        entry.counted = Some((row.state_codec.save)(agg, &[&slot]));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::value::{Counts, Hist, Scale, Value};
 pub struct Metrics {
     names: MetricNames,
     /// Maximum number of series of a map; the others are combined into one.
-    most: usize,
+    max_series: usize,
     /// The values of the labels, by map.
     known: BTreeMap<String, BTreeSet<Vec<String>>>,
 }
@@ -127,7 +127,7 @@ impl Family {
 impl Metrics {
     /// Creates it without any shown series.
     pub fn new(names: MetricNames, most: u64) -> Self {
-        Self { names, most: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
+        Self { names, max_series: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
     }
 
     /// The families of a state.
@@ -169,7 +169,7 @@ impl Metrics {
             known.retain(|values| there.contains(values));
         }
         for (values, point) in found {
-            if known.contains(&values) || known.len() < self.most {
+            if known.contains(&values) || known.len() < self.max_series {
                 known.insert(values.clone());
                 series.push(Series { values, other: false, point });
             } else {
@@ -217,7 +217,7 @@ fn kind(map: &Map) -> Option<Kind> {
     match (aggregate.merge)(agg, &[]) {
         Value::Hist(_) | Value::Percentiles(_) => Some(Kind::Histogram),
         Value::Stats(_) | Value::Avg(_) => Some(Kind::Summary),
-        Value::Int(_) | Value::Uint(_) => Some(match aggregate.more {
+        Value::Int(_) | Value::Uint(_) => Some(match aggregate.monotonicity {
             builtins::Monotonicity::Raises if row.params.is_empty() => Kind::Counter,
             builtins::Monotonicity::RaisesUnsigned if !agg.signed => Kind::Counter,
             builtins::Monotonicity::Raises

@@ -41,7 +41,7 @@ struct Answer {
     status: u16,
     retry_after: Option<Duration>,
     body: Vec<u8>,
-    keep: bool,
+    keep_alive: bool,
 }
 
 impl Client {
@@ -72,7 +72,7 @@ impl Client {
         }
         match result {
             Ok(answer) => {
-                if !answer.keep {
+                if !answer.keep_alive {
                     self.stream = None;
                 }
                 match answer.status {
@@ -203,7 +203,7 @@ fn read(stream: &mut TcpStream, until: Instant) -> io::Result<Answer> {
         let length = length.or((status == 204).then_some(0));
         let mut body = bytes.split_off(start);
         let Some(length) = length.filter(|length| *length <= BODY) else {
-            return Ok(Answer { status, retry_after, body: Vec::new(), keep: false });
+            return Ok(Answer { status, retry_after, body: Vec::new(), keep_alive: false });
         };
         while body.len() < length {
             if some_bytes(stream, until, &mut body)? == 0 {
@@ -211,7 +211,7 @@ fn read(stream: &mut TcpStream, until: Instant) -> io::Result<Answer> {
             }
         }
         let keep = !closes && body.len() == length;
-        return Ok(Answer { status, retry_after, body, keep });
+        return Ok(Answer { status, retry_after, body, keep_alive: keep });
     }
 }
 

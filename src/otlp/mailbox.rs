@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
-    told: Condvar,
+    state_changed: Condvar,
 }
 
 #[derive(Default)]
 struct Inner {
     items: VecDeque<Vec<u8>>,
     /// Number of items that were taken and are not finished.
-    taken: usize,
+    in_flight: usize,
     /// Set when the run is over: the time at which sending ends.
     until: Option<Instant>,
 }
@@ -33,7 +33,7 @@ impl Mailbox {
         }
         inner.items.push_back(item);
         if inner.items.len() == batch {
-            self.told.notify_all();
+            self.state_changed.notify_all();
         }
         true
     }
@@ -46,10 +46,10 @@ impl Mailbox {
             let left = until.saturating_duration_since(Instant::now());
             if inner.items.len() >= batch || inner.until.is_some() || left.is_zero() {
                 let n = inner.items.len().min(batch);
-                inner.taken = n;
+                inner.in_flight = n;
                 return inner.items.drain(..n).collect();
             }
-            inner = self.told.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.state_changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -64,14 +64,14 @@ impl Mailbox {
             if left.is_zero() || ran && inner.until.is_some() {
                 return;
             }
-            inner = self.told.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.state_changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Notes that the run is over.
     pub fn end(&self, until: Instant) {
         self.lock().until = Some(until);
-        self.told.notify_all();
+        self.state_changed.notify_all();
     }
 
     /// How much time is left for sending; none if the run continues.
@@ -86,13 +86,13 @@ impl Mailbox {
 
     /// Marks the taken items as finished.
     pub fn done(&self) {
-        self.lock().taken = 0;
+        self.lock().in_flight = 0;
     }
 
     /// Number of pending and unfinished items.
     pub fn unsent(&self) -> u64 {
         let inner = self.lock();
-        (inner.items.len() + inner.taken) as u64
+        (inner.items.len() + inner.in_flight) as u64
     }
 }
 

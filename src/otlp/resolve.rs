@@ -11,7 +11,7 @@ use crate::input;
 /// Maximum size in bytes of a system file.
 const FILE: u64 = 1 << 20;
 /// The timeout for one server's answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of servers that are queried.
 const SERVERS: usize = 3;
 /// Types of records (RFC 1035, RFC 3596).
@@ -113,7 +113,7 @@ fn ask(server: SocketAddr, name: &str, until: Instant) -> io::Result<Vec<IpAddr>
         let random = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
         let id = (random ^ std::process::id() ^ i as u32) as u16;
         socket.send(&query(id, name, kind)?)?;
-        let until = until.min(Instant::now() + PATIENCE);
+        let until = until.min(Instant::now() + TIMEOUT);
         let mut buffer = [0; 4096];
         loop {
             let left = until.saturating_duration_since(Instant::now());

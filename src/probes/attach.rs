@@ -142,18 +142,18 @@ pub struct AttachProperties {
     /// The kernel cannot limit it to a process, so the program compares the process with that of `-p`.
     pub pid: bool,
     /// It can be attached to a process: with `-c` to that of the command, unless its descendants are followed.
-    pub of_command: bool,
+    pub attaches_to_process: bool,
     /// The event belongs to the current task, so `--cgroup`, `--container` and `--follow` apply to it. They do not if the
     /// program belongs to the run, visits objects, or counts a task to which it was attached.
-    pub task: bool,
+    pub is_of_current_task: bool,
     /// Events of rbt itself are excluded, because each of its own calls of malloc, for example, would cause more. This
     /// applies only if the event belongs to the current process: a switch to another task, or a packet for one, may occur
     /// while rbt runs.
-    pub own: bool,
+    pub excludes_rbt: bool,
     /// It may run after the end of the run.
-    pub runs_after: bool,
+    pub may_run_after_end: bool,
     /// It fires once, or at the ticks of one clock. (`begin` may loop, and its records are not read meanwhile.)
-    pub rare: bool,
+    pub is_rare: bool,
     /// Is it reported at the end if it was never hit?
     pub no_hit_note: NoHitNote,
 }
@@ -198,30 +198,39 @@ impl Attach {
         // run by this process: nothing is excluded, and its time is known
         let own = AttachProperties {
             pid: false,
-            of_command: false,
-            task: false,
-            own: false,
-            runs_after: true,
-            rare: true,
+            attaches_to_process: false,
+            is_of_current_task: false,
+            excludes_rbt: false,
+            may_run_after_end: true,
+            is_rare: true,
             no_hit_note: NoHitNote::Never,
         };
-        let event = AttachProperties { pid: true, task: true, runs_after: false, rare: false, no_hit_note: NoHitNote::Verbose, ..own };
-        let of_process = AttachProperties { of_command: true, ..event };
+        let event = AttachProperties {
+            pid: true,
+            is_of_current_task: true,
+            may_run_after_end: false,
+            is_rare: false,
+            no_hit_note: NoHitNote::Verbose,
+            ..own
+        };
+        let of_process = AttachProperties { attaches_to_process: true, ..event };
         match self {
             Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => own,
-            Attach::Tracepoint { category, .. } => AttachProperties { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
-            Attach::RawTracepoint { name, .. } => AttachProperties { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
-            Attach::Syscall { .. } => AttachProperties { own: true, ..event },
+            Attach::Tracepoint { category, .. } => {
+                AttachProperties { excludes_rbt: matches!(&**category, "syscalls" | "raw_syscalls"), ..event }
+            }
+            Attach::RawTracepoint { name, .. } => AttachProperties { excludes_rbt: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
+            Attach::Syscall { .. } => AttachProperties { excludes_rbt: true, ..event },
             // the kernel attaches them to a process
-            Attach::Uprobe { .. } => AttachProperties { pid: false, own: true, ..of_process },
-            Attach::Usdt { .. } => AttachProperties { pid: false, own: true, no_hit_note: NoHitNote::Always, ..of_process },
+            Attach::Uprobe { .. } => AttachProperties { pid: false, excludes_rbt: true, ..of_process },
+            Attach::Usdt { .. } => AttachProperties { pid: false, excludes_rbt: true, no_hit_note: NoHitNote::Always, ..of_process },
             // the kernel attaches them to threads, and to their child processes as well
             Attach::Breakpoint { .. } => of_process,
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
-            Attach::Iter { pin, .. } => AttachProperties { runs_after: pin.is_some(), rare: false, ..own },
+            Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..own },
             // the same, if the kernel cannot exclude the children
             Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..of_process },
-            Attach::Perf { all_cpus: false, .. } => AttachProperties { runs_after: false, ..own },
+            Attach::Perf { all_cpus: false, .. } => AttachProperties { may_run_after_end: false, ..own },
         }
     }
 

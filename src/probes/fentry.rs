@@ -337,7 +337,7 @@ pub(super) fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32, ty: &Type, env: &En
         Some(int) => {
             let v = number(e, offset);
             // the verifier knows a pointer as such, and rejects arithmetic on it
-            let v = if matches!(ty, Type::Ptr(..)) && !e.scope.trusts { e.forget_pointer_type(v) } else { v };
+            let v = if matches!(ty, Type::Ptr(..)) && !e.scope.keeps_pointer_types { e.forget_pointer_type(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }
         None => Operand::at(ty.clone(), from_memory(e), Space::Kernel),

@@ -199,7 +199,7 @@ impl ProbeKind for Iter {
         let field = |e: &mut Builder<'_, 'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
             (Type::Ptr(..), _) => {
                 let object = word(e, f.field.offset);
-                let object = if e.scope.trusts { object } else { e.forget_pointer_type(object) };
+                let object = if e.scope.keeps_pointer_types { object } else { e.forget_pointer_type(object) };
                 Operand::reg(f.field.ty.clone(), object)
             }
             (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),

@@ -163,10 +163,10 @@ pub struct BodyNeeds {
     /// The values that it loads.
     pub args: Vec<ArgRef>,
     /// For a system call's exit: does the body run only for calls whose entry the script has seen?
-    pub after_entry: bool,
+    pub only_after_entry: bool,
     /// A raw tracepoint serves another probe on one of its events, so it should serve this one, too, to preserve their
     /// order.
-    pub company_is_raw: bool,
+    pub shares_raw_tracepoint: bool,
 }
 
 /// The mechanism that serves a probe.

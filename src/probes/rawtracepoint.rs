@@ -117,7 +117,7 @@ impl ProbeKind for RawTracepoint {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
             // the verifier knows a pointer as such, and rejects arithmetic on it
             let typed = matches!(site.attach, Attach::RawTracepoint { typed: true, .. });
-            let v = if typed && !e.scope.trusts { e.forget_pointer_type(v) } else { v };
+            let v = if typed && !e.scope.keeps_pointer_types { e.forget_pointer_type(v) } else { v };
             match ty.as_int() {
                 Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
                 None => Operand::at(ty.clone(), v, Space::Kernel),

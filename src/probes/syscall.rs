@@ -38,10 +38,10 @@ const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// Maximum number of trampolines for a probe, because each is a program that must be compiled, loaded and attached.
-const MOST_TRAMPOLINES: usize = 8;
+const MAX_TRAMPOLINES: usize = 8;
 
 /// Maximum number of perf events for a probe, because the kernel takes some 50 ms to remove each.
-const MOST_EVENTS: usize = 16;
+const MAX_EVENTS: usize = 16;
 
 /// Costs of the mechanisms in nanoseconds, in addition to the common cost: every system call takes the slow path as
 /// soon as one is traced. Measured on x86-64, Linux 6.18, as the increase in the time of `getppid` and `getuid`, of
@@ -132,7 +132,7 @@ pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
 /// The mechanism for these sites of one probe, all of system calls.
 pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
-    if let Some(choice) = (!needs.company_is_raw).then(|| by_trampolines(&calls, needs, env)).flatten() {
+    if let Some(choice) = (!needs.shares_raw_tracepoint).then(|| by_trampolines(&calls, needs, env)).flatten() {
         return choice;
     }
     let share: u64 = calls.iter().map(|call| SHARES.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
@@ -143,13 +143,15 @@ pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     // older kernels pass the registers of user space to a perf tracepoint's program of a system call, from which the
     // kernel unwinds no kernel stack (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
     let takes_a_stack = needs.features.contains(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
-    if told_apart && !needs.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
+    if told_apart && !needs.shares_raw_tracepoint && !takes_a_stack && calls.len() <= MAX_EVENTS && !raw_is_cheaper {
         return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
     match by_raw_program(&calls, env) {
-        Some(attaches) if needs.company_is_raw => chosen(Mechanism::RawSyscalls, attaches, "another probe on one of its calls uses it"),
+        Some(attaches) if needs.shares_raw_tracepoint => {
+            chosen(Mechanism::RawSyscalls, attaches, "another probe on one of its calls uses it")
+        }
         Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it records a stack"),
-        Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
+        Some(attaches) if calls.len() > MAX_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
         Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
         None => Lowering::literal("no raw tracepoint covers a single system call"),
     }
@@ -172,12 +174,12 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
 /// for rejected calls, and in the child of a `fork`, which the function does not see. So its body must run only after
 /// an entry was seen.
 fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<Lowering> {
-    let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
+    let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MAX_TRAMPOLINES;
     // a kernel stack would start elsewhere
     if refused || needs.features.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
-    let same = |call: &SystemCall| call.enter || needs.after_entry && !noreturn::of_syscall(call.name);
+    let same = |call: &SystemCall| call.enter || needs.only_after_entry && !noreturn::of_syscall(call.name);
     let attach = |call: &SystemCall| {
         if !same(call) || env.sys.syscall_number(call.name).is_none() {
             return None;

@@ -58,7 +58,7 @@ fn carry(digits: &mut Vec<u8>) -> bool {
 /// Nanoseconds in readable form: `999 ns`, `1.50 us`, `12.00 ms`, `59.99 s`, then `1m05s`, `2h07m`, `3d04h`. `places`
 /// are those of `us`, `ms` and `s`; 2 by default.
 pub fn duration(ns: Fraction, places: Option<usize>) -> String {
-    let places = places.unwrap_or(2).min(MOST_PLACES);
+    let places = places.unwrap_or(2).min(MAX_PLACES);
     for (name, size, most, places) in
         [("ns", 1, 1000, 0), ("us", 1_000, 1000, places), ("ms", 1_000_000, 1000, places), ("s", SECOND, 60, places)]
     {
@@ -81,7 +81,7 @@ pub fn duration(ns: Fraction, places: Option<usize>) -> String {
 
 /// Bytes with binary prefixes: `512 B`, `4.0 KiB`, `1.5 GiB`. `places` are those of all but `B`; 1 by default.
 pub fn size(bytes: Fraction, places: Option<usize>) -> String {
-    let places = places.unwrap_or(1).min(MOST_PLACES);
+    let places = places.unwrap_or(1).min(MAX_PLACES);
     if bytes.1 == 0 {
         return fixed(bytes, 0);
     }
@@ -98,7 +98,7 @@ pub fn size(bytes: Fraction, places: Option<usize>) -> String {
 
 const SECOND: i128 = 1_000_000_000;
 /// Limit of decimals, so that products with the power of ten fit in 128 bits.
-const MOST_PLACES: usize = 9;
+const MAX_PLACES: usize = 9;
 
 /// Is it less than `most` units after rounding to these places?
 fn below(value: Fraction, unit: i128, most: i128, places: usize) -> bool {
@@ -106,7 +106,7 @@ fn below(value: Fraction, unit: i128, most: i128, places: usize) -> bool {
 }
 
 fn power(places: usize) -> i128 {
-    10i128.pow(places.min(MOST_PLACES) as u32)
+    10i128.pow(places.min(MAX_PLACES) as u32)
 }
 
 /// The value in `10^-places` of a unit, rounded half away from zero.

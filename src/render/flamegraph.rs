@@ -39,12 +39,12 @@ pub fn folded(views: &[MapView]) -> Folded {
 struct Pictures {
     direction: Direction,
     /// The script and the host.
-    of: String,
+    subtitle: String,
     base: Option<Arc<Base>>,
     /// Pictures that are not written yet, by name: the last printed one of each map.
     maps: BTreeMap<String, Picture>,
     /// Maps that could not be compared.
-    alone: Vec<String>,
+    uncompared: Vec<String>,
     omitted: Omitted,
 }
 
@@ -74,10 +74,10 @@ impl Pictures {
         let about = &options.about;
         Self {
             direction,
-            of: visible(&format!("{} on {}", about.name, about.host)),
+            subtitle: visible(&format!("{} on {}", about.name, about.host)),
             base: options.base.clone(),
             maps: BTreeMap::new(),
-            alone: Vec::new(),
+            uncompared: Vec::new(),
             omitted: Omitted::default(),
         }
     }
@@ -93,7 +93,7 @@ impl Pictures {
             Base::Run { maps, place } => maps.get(name).map(|lines| (lines.clone(), place.clone())),
         };
         if found.is_none() && base.map() != Some(name) {
-            self.alone.push(name.into());
+            self.uncompared.push(name.into());
         }
         found
     }
@@ -119,7 +119,7 @@ impl Renderer for Pictures {
     }
 
     fn uncompared(&self) -> Option<String> {
-        uncompared(self.base.as_ref()?, &self.alone)
+        uncompared(self.base.as_ref()?, &self.uncompared)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -127,11 +127,11 @@ impl Renderer for Pictures {
         let compared = self.base.as_ref().and_then(|base| base.map()).map(String::from);
         let next = self.maps.keys().find(|name| compared.as_ref() != Some(name)).or(self.maps.keys().next()).cloned();
         let Some((name, picture)) = next.and_then(|name| self.maps.remove_entry(&name)) else {
-            return heatmap_svg::draw(NO_STACKS, &self.of, &[], to);
+            return heatmap_svg::draw(NO_STACKS, &self.subtitle, &[], to);
         };
         match picture {
             Picture::Stacks(stacks) => self.stacks(&name, stacks, to),
-            Picture::Heat(panels) => heatmap_svg::draw(&visible(&name), &self.of, &panels, to),
+            Picture::Heat(panels) => heatmap_svg::draw(&visible(&name), &self.subtitle, &panels, to),
         }
     }
 
@@ -156,7 +156,7 @@ impl Pictures {
         let mut options = Options::default();
         options.direction = self.direction;
         options.title = visible(name);
-        options.subtitle = Some(self.of.clone());
+        options.subtitle = Some(self.subtitle.clone());
         options.count_name = stacks.width.unit().into();
         options.text_truncate_direction = TextTruncateDirection::Right;
         options.bgcolors = Some(if stacks.width.is_time() { BackgroundColor::Blue } else { BackgroundColor::Grey });
@@ -164,7 +164,7 @@ impl Pictures {
         options.notes = format!("rbt {}", crate::VERSION);
         let lines: Vec<String> = match self.base(name) {
             Some((before, place)) => {
-                options.subtitle = Some(visible(&format!("{}, compared with {place}: red is more, blue is less", self.of)));
+                options.subtitle = Some(visible(&format!("{}, compared with {place}: red is more, blue is less", self.subtitle)));
                 // the library draws the current stacks: those that are gone have no width
                 let one = |line: &String| format!("{line} {} {}", before.get(line).unwrap_or(&0), stacks.lines.get(line).unwrap_or(&0));
                 before.keys().chain(stacks.lines.keys().filter(|line| !before.contains_key(*line))).map(one).collect()

@@ -20,7 +20,7 @@ struct Node {
     parent: usize,
     frame: u32,
     /// The sum of the stacks that go through it, and of those that end here.
-    through: u64,
+    total: u64,
     own: (u64, u64),
 }
 
@@ -43,19 +43,19 @@ pub fn bounded(stacks: Vec<Merged>, most: usize) -> (Vec<Merged>, u64) {
         for frame in stack.frames {
             at = add(&mut nodes, at, frame);
             if let Some(node) = nodes.get_mut(at) {
-                node.through = node.through.saturating_add(stack.weight);
+                node.total = node.total.saturating_add(stack.weight);
             }
         }
         if let Some(node) = nodes.get_mut(at) {
             node.own = (node.own.0.saturating_add(stack.weight), node.own.1.saturating_add(stack.before));
         }
     }
-    let mut weights: Vec<u64> = nodes.iter().skip(1).map(|node| node.through).collect();
+    let mut weights: Vec<u64> = nodes.iter().skip(1).map(|node| node.total).collect();
     weights.sort_unstable_by(|a, b| b.cmp(a));
     let removed = weights.get(most).copied().unwrap_or(0);
     // callers come before what they call
     for index in (1..nodes.len()).rev() {
-        let Some(node) = nodes.get_mut(index).filter(|node| node.through <= removed) else { continue };
+        let Some(node) = nodes.get_mut(index).filter(|node| node.total <= removed) else { continue };
         let (parent, own) = (node.parent, std::mem::take(&mut node.own));
         if let Some(caller) = nodes.get_mut(parent) {
             caller.own = (caller.own.0.saturating_add(own.0), caller.own.1.saturating_add(own.1));

@@ -89,8 +89,8 @@ impl Grid {
 /// Shades from none to the darkest, and the least count of each. The steps between counts are equal factors: a linear
 /// scale would not distinguish a single value from none.
 struct Shades {
-    least: Vec<u64>,
-    most: u64,
+    min_counts: Vec<u64>,
+    max_count: u64,
     canvas: Canvas,
 }
 
@@ -107,7 +107,7 @@ impl Shades {
         let power = |i: usize| (most as f64).powf(i as f64 / levels as f64).ceil() as u64;
         let mut least: Vec<u64> = (0..levels).map(|i| if most <= levels as u64 { exact(i) } else { power(i).max(exact(i)) }).collect();
         least.retain(|n| *n <= most);
-        Self { least, most, canvas }
+        Self { min_counts: least, max_count: most, canvas }
     }
 
     fn signs(canvas: Canvas) -> &'static [char] {
@@ -116,14 +116,14 @@ impl Shades {
 
     /// 0 for none.
     fn level(&self, count: u64) -> usize {
-        self.least.partition_point(|least| *least <= count)
+        self.min_counts.partition_point(|least| *least <= count)
     }
 
     /// This many cells of a shade.
     fn paint(&self, level: usize, cells: usize) -> String {
         let Some(level) = level.checked_sub(1) else { return " ".repeat(cells) };
         // with few levels, the darkest is used as well
-        let of = |all: usize| if self.least.len() > 1 { level * (all - 1) / (self.least.len() - 1) } else { all - 1 };
+        let of = |all: usize| if self.min_counts.len() > 1 { level * (all - 1) / (self.min_counts.len() - 1) } else { all - 1 };
         let pick = |from: &[char]| from.get(of(from.len())).copied().unwrap_or('#');
         match self.canvas.palette() {
             [] => pick(Self::signs(self.canvas)).to_string().repeat(cells),
@@ -138,12 +138,12 @@ impl Shades {
 
     /// `░ 1-3, █ 4-9`, and its width; only the first and the last shade if all do not fit into this many columns.
     fn legend(&self, columns: usize) -> (String, usize) {
-        let ends = self.least.iter().skip(1).map(|next| next - 1).chain([self.most]);
+        let ends = self.min_counts.iter().skip(1).map(|next| next - 1).chain([self.max_count]);
         let one = |(level, (least, end)): (usize, (&u64, u64))| {
             let counts = if *least == end { least.to_string() } else { format!("{least}-{end}") };
             (2 + counts.len(), format!("{} {counts}", self.paint(level + 1, 1)))
         };
-        let (widths, all): (Vec<usize>, Vec<String>) = self.least.iter().zip(ends).enumerate().map(one).unzip();
+        let (widths, all): (Vec<usize>, Vec<String>) = self.min_counts.iter().zip(ends).enumerate().map(one).unzip();
         let wide = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
         match (all.as_slice(), widths.as_slice()) {
             ([first, _, .., last], [start, .., end]) if wide > columns => (format!("{first} ... {last}"), start + end + 5),
@@ -223,8 +223,8 @@ mod tests {
     fn no_count_breaks_the_scale() {
         for most in [1, 2, 5, 1 << 40, u64::MAX] {
             let shades = Shades::of(most, PLAIN);
-            assert!(shades.least.is_sorted() && shades.least.first() == Some(&1), "{most}");
-            assert_eq!(shades.level(most), shades.least.len());
+            assert!(shades.min_counts.is_sorted() && shades.min_counts.first() == Some(&1), "{most}");
+            assert_eq!(shades.level(most), shades.min_counts.len());
             assert_eq!((shades.level(0), shades.level(1)), (0, 1));
         }
     }

@@ -10,9 +10,9 @@ use super::time::strftime;
 use crate::value::{MapView, Value};
 
 /// Maximum number of columns, rows and entries of a map in a picture.
-const MOST_COLUMNS: usize = 300;
-const MOST_ROWS: usize = 40;
-const MOST_PANELS: usize = 50;
+const MAX_COLUMNS: usize = 300;
+const MAX_ROWS: usize = 40;
+const MAX_PANELS: usize = 50;
 
 const WIDTH: usize = 1200;
 /// Width of the names of buckets, to the left.
@@ -35,13 +35,13 @@ pub fn panels(view: &MapView) -> Vec<Panel> {
     let mut all: Vec<(u64, Panel)> = Vec::new();
     for (key, value) in &view.entries {
         let Value::HeatMap(map) = value else { continue };
-        let Some(grid) = Grid::of(map, MOST_COLUMNS, MOST_ROWS) else { continue };
+        let Some(grid) = Grid::of(map, MAX_COLUMNS, MAX_ROWS) else { continue };
         let total = grid.cells.iter().flatten().fold(0u64, |sum, n| sum.saturating_add(*n));
         let key = if view.keyed { shown(key).split_whitespace().collect::<Vec<_>>().join(" ") } else { String::new() };
         all.push((total, Panel { key, grid, format: precision(map.interval).1 }));
     }
     all.sort_by_key(|(total, _)| std::cmp::Reverse(*total));
-    all.into_iter().take(MOST_PANELS).map(|(_, panel)| panel).collect()
+    all.into_iter().take(MAX_PANELS).map(|(_, panel)| panel).collect()
 }
 
 /// Writes the picture.

@@ -20,7 +20,7 @@ use crate::value::{MapView, Value};
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(PerfettoRenderer {
-        others: text::make(&RenderOptions { terminal: options.messages_terminal, ..options.clone() }),
+        fallback: text::make(&RenderOptions { terminal: options.messages_terminal, ..options.clone() }),
         trailer: options.trunc_trailer.clone().into_bytes(),
         now_ns: 0,
         begun: false,
@@ -28,8 +28,8 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         comms: BTreeMap::new(),
         pids: BTreeMap::new(),
         names: InternedNames::default(),
-        told: BTreeMap::new(),
-        left_out: 0,
+        incomplete_maps: BTreeMap::new(),
+        omitted_events: 0,
     })
 }
 
@@ -105,18 +105,18 @@ const REALTIME: u64 = 1;
 const BOOTTIME: u64 = 6;
 
 /// Maximum number of names with numbers; further ones are written in each event.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 const LONGEST_NAME: usize = 256;
 /// The maximum number of tracks, which is more than a reader can use; further ones are left out.
-const MOST_TRACKS: usize = 1 << 16;
+const MAX_TRACKS: usize = 1 << 16;
 /// The maximum number of counters of a map, which is more lines than a reader can use.
-const MOST_COUNTERS: usize = 1000;
+const MAX_COUNTERS: usize = 1000;
 
 const TOO_MANY_KEYS: &str = "it has too many keys; the first 1000 are counters";
 
 struct PerfettoRenderer {
     /// Renders everything but events.
-    others: Box<dyn Renderer>,
+    fallback: Box<dyn Renderer>,
     trailer: Vec<u8>,
     /// The time of the current output.
     now_ns: i128,
@@ -128,9 +128,9 @@ struct PerfettoRenderer {
     pids: BTreeMap<Track, u32>,
     names: InternedNames,
     /// Maps that are not shown completely, and why.
-    told: BTreeMap<String, &'static str>,
+    incomplete_maps: BTreeMap<String, &'static str>,
     /// Number of spans and instants without a track.
-    left_out: u64,
+    omitted_events: u64,
 }
 
 /// The owner of a track.
@@ -159,7 +159,7 @@ impl InternedNames {
         if let Some(number) = self.known.get(&(kind, name.to_vec())) {
             return Some(*number);
         }
-        if self.known.len() >= MOST_NAMES || name.len() > LONGEST_NAME {
+        if self.known.len() >= MAX_NAMES || name.len() > LONGEST_NAME {
             return None;
         }
         let number = self.known.len() as u64 + 1;
@@ -186,9 +186,9 @@ impl Renderer for PerfettoRenderer {
             Output::Map(view) => self.map(view, to),
             Output::End => {
                 self.name_processes(to);
-                if self.left_out > 0 {
-                    let left_out = plural(self.left_out, "span or counter", "spans and counters");
-                    let told = format!("note: perfetto leaves out {left_out}, because there are more than {MOST_TRACKS} tracks\n");
+                if self.omitted_events > 0 {
+                    let left_out = plural(self.omitted_events, "span or counter", "spans and counters");
+                    let told = format!("note: perfetto leaves out {left_out}, because there are more than {MAX_TRACKS} tracks\n");
                     to.err.extend_from_slice(told.as_bytes());
                 }
             }
@@ -200,7 +200,7 @@ impl Renderer for PerfettoRenderer {
             | Output::Counts(_)
             | Output::Test(_) => {
                 let mut rendered = Rendered::default();
-                self.others.render(output, &mut rendered);
+                self.fallback.render(output, &mut rendered);
                 to.err.extend_from_slice(&rendered.out);
                 to.err.extend_from_slice(&rendered.err);
             }
@@ -208,11 +208,11 @@ impl Renderer for PerfettoRenderer {
     }
 
     fn omitted_maps(&self) -> usize {
-        self.told.values().filter(|why| **why != TOO_MANY_KEYS).count()
+        self.incomplete_maps.values().filter(|why| **why != TOO_MANY_KEYS).count()
     }
 
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
-        self.others.text(value, reader, to);
+        self.fallback.text(value, reader, to);
     }
 
     fn at(&mut self, unix_ns: i128) {
@@ -241,7 +241,7 @@ impl PerfettoRenderer {
                     Phase::Begin | Phase::End | Phase::Cut | Phase::Open => self.pids.get(&span.track).copied().unwrap_or(now),
                 };
                 if !self.thread(pid, *tid, &span.thread.comm, to) {
-                    self.left_out += u64::from(span.phase == Phase::Begin);
+                    self.omitted_events += u64::from(span.phase == Phase::Begin);
                     return;
                 }
                 match &span.track {
@@ -270,7 +270,7 @@ impl PerfettoRenderer {
             .then_some("its keys are stacks");
         let entries = if why.is_some() { &[][..] } else { &view.entries };
         for (number, (key, value)) in entries.iter().enumerate() {
-            if number >= MOST_COUNTERS {
+            if number >= MAX_COUNTERS {
                 why = Some(TOO_MANY_KEYS);
                 break;
             }
@@ -289,7 +289,7 @@ impl PerfettoRenderer {
             }
         }
         if let Some(why) = why
-            && self.told.insert(view.name.clone(), why).is_none()
+            && self.incomplete_maps.insert(view.name.clone(), why).is_none()
         {
             to.err.extend_from_slice(format!("note: perfetto does not show {}: {why}\n", view.name).as_bytes());
         }
@@ -300,7 +300,7 @@ impl PerfettoRenderer {
         let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
         let Some(number) = number else { return false };
         let Some(track) = self.track(TrackKey::Counter(name.to_vec()), to) else {
-            self.left_out += 1;
+            self.omitted_events += 1;
             return true;
         };
         let number = i64::try_from(number).unwrap_or(i64::MAX);
@@ -365,7 +365,7 @@ impl PerfettoRenderer {
     /// None if there are too many.
     fn new_track(&mut self, place: TrackKey) -> Option<u64> {
         let track = self.tracks.len() as u64 + 1;
-        (self.tracks.len() < MOST_TRACKS).then(|| {
+        (self.tracks.len() < MAX_TRACKS).then(|| {
             self.tracks.insert(place, track);
             track
         })
@@ -421,7 +421,7 @@ impl PerfettoRenderer {
 
     fn event(&mut self, place: TrackKey, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
         let Some(track) = self.track(place, to) else {
-            self.left_out += u64::from(!matches!(kind, Kind::End));
+            self.omitted_events += u64::from(!matches!(kind, Kind::End));
             return;
         };
         let spelled: Vec<Vec<u8>> = values.iter().map(|(_, value)| self.spelled(value)).collect();

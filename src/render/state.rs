@@ -10,12 +10,12 @@ use super::{RenderOptions, Rendered, Renderer, folded};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
-    Box::new(StateRenderer { others: folded::make(options) })
+    Box::new(StateRenderer { fallback: folded::make(options) })
 }
 
 struct StateRenderer {
     /// Sends everything but maps to standard error.
-    others: Box<dyn Renderer>,
+    fallback: Box<dyn Renderer>,
 }
 
 impl Renderer for StateRenderer {
@@ -35,11 +35,11 @@ impl Renderer for StateRenderer {
             | Output::Limited(_)
             | Output::Counts(_)
             | Output::Span(_)
-            | Output::Test(_) => self.others.render(output, to),
+            | Output::Test(_) => self.fallback.render(output, to),
         }
     }
 
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
-        self.others.text(value, reader, to);
+        self.fallback.text(value, reader, to);
     }
 }

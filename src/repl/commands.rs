@@ -11,7 +11,7 @@ use super::entries::{self, Running};
 use super::printer::write_stdout;
 use super::scan::tag;
 use super::shapes::{is_type, printed, shape};
-use super::{Next, PATIENCE, Prompt, interrupts, top};
+use super::{Next, Prompt, TIMEOUT, interrupts, top};
 use crate::builtins;
 use crate::diag::{Source, Span, nearest, plural};
 use crate::emit::Dumps;
@@ -172,7 +172,7 @@ impl Prompt {
     }
 
     fn map(&self, name: &str) -> Result<hir::Map, Failure> {
-        let maps = self.world.maps();
+        let maps = self.workspace.maps();
         let whole = if name.starts_with('@') { name.to_owned() } else { format!("@{name}") };
         if let Some(map) = maps.iter().find(|m| m.name == whole) {
             return Ok(map.clone());
@@ -186,22 +186,22 @@ impl Prompt {
 
     /// Runs statements immediately, and returns their output.
     fn evaluate(&self, statements: &str) -> Result<Vec<u8>, Failure> {
-        let world = &self.world;
-        let renderer = entries::renderer(&world.run, &world.run.settings, None);
+        let workspace = &self.workspace;
+        let renderer = entries::renderer(&workspace.run, &workspace.run.settings, None);
         self.render(statements, &mut *renderer.map_err(|why| Failure::new(format!("{why:#}")))?)
     }
 
     /// The same with another renderer.
     fn render(&self, statements: &str, renderer: &mut dyn Renderer) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
-        let world = &self.world;
-        let fault = |diags| Failure::new(world.among(|among| among.rendered(&text, &diags)));
-        let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
+        let workspace = &self.workspace;
+        let fault = |diags| Failure::new(workspace.among(|among| among.rendered(&text, &diags)));
+        let mut entry = workspace.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
         loop {
-            let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
-            match entries::evaluate(&compiled.artifact, &entry.checked.env(&world.sys), world.named(), renderer) {
+            let compiled = workspace.among(|among| among.compile(&entry, Dumps::default()))?;
+            match entries::evaluate(&compiled.artifact, &entry.checked.env(&workspace.sys), workspace.named(), renderer) {
                 Ok((out, _)) => return Ok(out),
-                Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
@@ -245,13 +245,13 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
     if !pattern.is_empty() {
         return listed(prompt, pattern, false);
     }
-    let definitions = prompt.world.definitions.borrow();
+    let definitions = prompt.workspace.definitions.borrow();
     let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<19}", "defined"), source.text.as_str()));
     let running = prompt.running.iter().map(|r| {
         let state = if r.paused { "paused" } else { "runs" };
         (format!("[{}] {state:<6} {:>12}", r.number, plural(r.probes, "probe ", "probes")), r.text.as_str())
     });
-    let columns = if prompt.person { terminal::size(std::io::stdout()).1 } else { usize::MAX };
+    let columns = if prompt.is_interactive { terminal::size(std::io::stdout()).1 } else { usize::MAX };
     for (head, text) in defined.chain(running) {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let room = columns.saturating_sub(head.chars().count() + 2).max(20);
@@ -273,16 +273,16 @@ fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
 
 /// Queries types of the machine, and those that definitions and running entries declare.
 fn with_types<T>(prompt: &Prompt, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
-    let world = &prompt.world;
-    let mut definitions = world.defined();
+    let workspace = &prompt.workspace;
+    let mut definitions = workspace.defined();
     definitions.extend(prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }));
-    EntryContext { run: &world.run, sys: &world.sys, definitions: &definitions, maps: &[] }.with_types(ask)
+    EntryContext { run: &workspace.run, sys: &workspace.sys, definitions: &definitions, maps: &[] }.with_types(ask)
 }
 
 fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
-    let world = &prompt.world;
+    let workspace = &prompt.workspace;
     let mut out = Vec::new();
-    let found = with_types(prompt, |sys| list::list(Some(pattern), &world.run.env(sys), verbose, &mut out));
+    let found = with_types(prompt, |sys| list::list(Some(pattern), &workspace.run.env(sys), verbose, &mut out));
     prompt.say(&String::from_utf8_lossy(&out));
     found.map(|()| Next::Go)
 }
@@ -291,7 +291,7 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if text.is_empty() {
         return Err(wanted("an expression", ":type curtask.real_parent"));
     }
-    let world = prompt.world.clone();
+    let workspace = prompt.workspace.clone();
     let named = text.split_once(char::is_whitespace).is_some_and(|(word, _)| tag(word).is_some());
     if named && !text.contains(['*', '(']) {
         return listed(prompt, text, true);
@@ -302,17 +302,17 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
     let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
     let fault = |diags| {
-        crate::frontend::entry::warn(&world.among(|among| among.rendered(&frame, &diags)));
+        crate::frontend::entry::warn(&workspace.among(|among| among.rendered(&frame, &diags)));
         Failure::reported(1)
     };
-    let entry = world.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
+    let entry = workspace.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
     let ty = printed(&entry.checked.script).unwrap_or_default();
     prompt.say(&format!("{ty}\n"));
     Ok(Next::Go)
 }
 
 fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
-    let maps = prompt.world.maps();
+    let maps = prompt.workspace.maps();
     if maps.is_empty() {
         prompt.say("there are no maps\n");
     }
@@ -343,7 +343,7 @@ fn printing(map: &hir::Map, most: Option<u64>) -> String {
 
 fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let statements = match text {
-        "" => prompt.world.maps().iter().map(|map| printing(map, None)).collect(),
+        "" => prompt.workspace.maps().iter().map(|map| printing(map, None)).collect(),
         text => {
             let (map, most) = map_and_top(prompt, text)?;
             printing(&map, most)
@@ -360,7 +360,7 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
 fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let emptied = |map: &hir::Map| format!("clear({});", map.name);
     let statements: String = match text {
-        "" => prompt.world.maps().iter().map(emptied).collect(),
+        "" => prompt.workspace.maps().iter().map(emptied).collect(),
         name => emptied(&prompt.map(name)?),
     };
     if !statements.is_empty() {
@@ -374,7 +374,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Err(wanted("a map", ":top @ 10"));
     }
     let (map, most) = map_and_top(prompt, text)?;
-    if !prompt.person {
+    if !prompt.is_interactive {
         write_stdout(&prompt.evaluate(&printing(&map, most))?);
         return Ok(Next::Go);
     }
@@ -419,18 +419,18 @@ fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Err(wanted("the number of an entry", ":drop 1, or :drop all"));
     }
     if text == "all" {
-        prompt.world.definitions.borrow_mut().clear();
+        prompt.workspace.definitions.borrow_mut().clear();
         prompt.end(|_| true);
         return Ok(Next::Go);
     }
     let defined = |word: &str| {
         let number = numbered(word)?;
-        prompt.world.definitions.borrow().iter().any(|(n, _)| *n == number).then_some(number)
+        prompt.workspace.definitions.borrow().iter().any(|(n, _)| *n == number).then_some(number)
     };
     let (known, rest): (Vec<&str>, Vec<&str>) = words(text).partition(|word| defined(word).is_some());
     let forgotten: Vec<usize> = known.into_iter().filter_map(defined).collect();
     let numbers = if rest.is_empty() { Vec::new() } else { prompt.numbers(&rest.join(" "))? };
-    prompt.world.definitions.borrow_mut().retain(|(n, _)| !forgotten.contains(n));
+    prompt.workspace.definitions.borrow_mut().retain(|(n, _)| !forgotten.contains(n));
     prompt.end(|r| numbers.contains(&r.number));
     Ok(Next::Go)
 }
@@ -462,8 +462,8 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Ok(Next::Go);
     }
     let denied = |e: std::io::Error| Failure::new(format!("the kernel cannot measure the run time of programs: {e}")).code("no-permission");
-    if prompt.timed.is_none() {
-        prompt.timed = Some(cost::measure().map_err(denied)?);
+    if prompt.run_time_stats.is_none() {
+        prompt.run_time_stats = Some(cost::measure().map_err(denied)?);
     }
     let read = |prompt: &Prompt| -> Vec<(usize, String, Cost)> {
         let programs = prompt.running.iter().flat_map(|r| r.parts.programs.iter().map(|(name, fd)| (r.number, name.clone(), fd)));
@@ -477,7 +477,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     interrupts::forget();
     let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
     // measuring costs the kernel something
-    prompt.timed = None;
+    prompt.run_time_stats = None;
     prompt.say(&format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %"));
     for ((number, name, then), (_, _, now)) in before.iter().zip(&after) {
         let (ns, runs) = (now.ns.saturating_sub(then.ns) as f64, now.runs.saturating_sub(then.runs) as f64);
@@ -505,7 +505,7 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Ok(Next::Go);
     }
     let dumps = Dumps { ir: stage == "ir", optimized: stage == "opt", assembly: stage == "asm", verify: false };
-    let compiled = prompt.world.among(|among| among.compile(&entry, dumps))?;
+    let compiled = prompt.workspace.among(|among| among.compile(&entry, dumps))?;
     let found = [compiled.ir, compiled.optimized, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
     prompt.say(&format!("{}\n", found.trim_end()));
     Ok(Next::Go)
@@ -515,7 +515,7 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     if file.is_empty() {
         return Err(wanted("a file", ":save mine.bt"));
     }
-    let mut sources = prompt.world.defined();
+    let mut sources = prompt.workspace.defined();
     sources.extend(prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }));
     let text = script_of(&sources);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
@@ -523,7 +523,7 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
         let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
         if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is not overwritten; give another name") } else { failure }
     })?;
-    let n = prompt.running.len() + prompt.world.definitions.borrow().len();
+    let n = prompt.running.len() + prompt.workspace.definitions.borrow().len();
     prompt.say(&format!("{} written to {file}\n", plural(n, "entry", "entries")));
     Ok(Next::Go)
 }
@@ -548,14 +548,14 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if file == "-" {
         return Err(usage("`:write` writes a file, and - is standard output".into()).help("print(@map) prints a map"));
     }
-    let maps = map.map_or_else(|| prompt.world.maps(), |map| vec![map]);
+    let maps = map.map_or_else(|| prompt.workspace.maps(), |map| vec![map]);
     if maps.is_empty() {
         prompt.say("there are no maps\n");
         return Ok(Next::Go);
     }
     let script = script_of(&prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }).collect::<Vec<_>>());
     let options = RenderOptions {
-        trunc_trailer: prompt.world.run.settings.str_trunc_trailer.clone(),
+        trunc_trailer: prompt.workspace.run.settings.str_trunc_trailer.clone(),
         key_parts: maps.iter().filter_map(|map| map.key.as_ref()).map(Type::parts).max().unwrap_or(1),
         about: Arc::new(output_files::about("prompt".into(), script)),
         ..RenderOptions::default()
@@ -622,7 +622,7 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     let cannot = |why: String| Failure::new(format!("cannot read {file}: {why}")).code("not-readable");
     interrupts::forget();
     let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(reason(&e)))?;
-    if part.left {
+    if part.stopped_early {
         return Err(cannot("interrupted by Ctrl-C".into()));
     }
     let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(reason(&e)))?;
@@ -633,9 +633,9 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
 
 fn reset(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
     prompt.end(|_| true);
-    prompt.printer.wait_until_idle(PATIENCE);
-    prompt.world.maps.borrow_mut().clear();
-    prompt.world.stacks.borrow_mut().clear();
-    prompt.world.definitions.borrow_mut().clear();
+    prompt.printer.wait_until_idle(TIMEOUT);
+    prompt.workspace.maps.borrow_mut().clear();
+    prompt.workspace.stacks.borrow_mut().clear();
+    prompt.workspace.definitions.borrow_mut().clear();
     Ok(Next::Go)
 }

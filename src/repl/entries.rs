@@ -47,13 +47,13 @@ pub struct Running {
     /// Its descriptors.
     pub parts: Parts,
     remote: Arc<Remote>,
-    over: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
 }
 
 impl Running {
     /// Has it ended?
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Runs its `end` probes, and detaches it.
@@ -126,14 +126,14 @@ pub struct Start<'a> {
     /// The destination that replaces its output.
     pub file: Option<Arc<File>>,
     /// The text to print when it has ended.
-    pub gone: String,
+    pub end_message: String,
 }
 
 /// Loads, attaches and runs an entry. The text of `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
-    let Start { number, text, artifact, settings, invocation, maps, run, printer, file, gone } = start;
+    let Start { number, text, artifact, settings, invocation, maps, run, printer, file, end_message: gone } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (say, said) = mpsc::channel();
@@ -181,7 +181,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         loop {
             match said.recv() {
                 Ok(Progress::Loaded(loaded)) => parts = loaded,
-                Ok(Progress::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
+                Ok(Progress::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, ended: over }),
                 Ok(Progress::Failed(why)) => return Err(why),
                 Err(_) => anyhow::bail!("the entry ended before it was attached"),
             }

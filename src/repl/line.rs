@@ -35,25 +35,25 @@ const MOST: usize = 20_000;
 
 /// The helper of the line editor.
 pub struct Line {
-    world: Rc<Workspace>,
+    workspace: Rc<Workspace>,
     /// The last drawn line was not empty.
-    typed: Cell<bool>,
+    has_text: Cell<bool>,
     /// The members looked up last, and the text up to their dot. They stay the same while a name is typed.
     members: RefCell<(String, Vec<(String, Type)>)>,
     /// Candidates were listed below the line since it was last drawn.
-    listed: Cell<bool>,
+    candidates_shown: Cell<bool>,
 }
 
 impl Line {
     /// Creates the helper for an empty line.
-    pub fn new(world: Rc<Workspace>) -> Self {
-        Self { world, typed: Cell::new(false), members: RefCell::default(), listed: Cell::new(false) }
+    pub fn new(workspace: Rc<Workspace>) -> Self {
+        Self { workspace, has_text: Cell::new(false), members: RefCell::default(), candidates_shown: Cell::new(false) }
     }
 
     /// Was the line nonempty when it ended?
     pub fn was_typing(&self) -> bool {
         self.members.take();
-        self.typed.replace(false)
+        self.has_text.replace(false)
     }
 
     /// Candidates for the text before the cursor: the position where they begin, and the names.
@@ -105,7 +105,7 @@ impl Line {
         let all = scan::tokens(text);
         let here = all.iter().filter(|(k, r)| *k == Token::Map && r.end < text.len()).filter_map(|(_, r)| text.get(r.clone()));
         let mut names: Vec<String> = here.map(str::to_owned).collect();
-        names.extend(self.world.maps().into_iter().map(|m| m.name));
+        names.extend(self.workspace.maps().into_iter().map(|m| m.name));
         names
     }
 
@@ -126,8 +126,8 @@ impl Line {
         if kind.offers().contains(ContextFeatures::BINARY) && rest.starts_with('/') && !rest.contains(':') {
             return (from, files(rest, ":").into_iter().map(|path| format!("{first}:{path}")).collect());
         }
-        let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
-        let env = Env { sys: &self.world.sys, settings: &settings, invocation: &self.world.run.invocation };
+        let settings = Settings { pid: self.workspace.run.settings.pid, ..Settings::default() };
+        let env = Env { sys: &self.workspace.sys, settings: &settings, invocation: &self.workspace.run.invocation };
         let mut pattern: Vec<String> = rest.split(':').map(str::to_owned).collect();
         if let Some(last) = pattern.last_mut() {
             last.push('*');
@@ -158,7 +158,7 @@ impl Line {
     /// Names of types of the kernel and of this prompt.
     fn types(&self, kind: TypeName) -> Vec<String> {
         let mut names = Vec::new();
-        self.world.among(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
+        self.workspace.among(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
         names
     }
 
@@ -179,10 +179,10 @@ impl Line {
         let asks = if args { String::new() } else { format!("print(({asked}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
         let text = Text { before: "", typed, after: "", name: String::new() };
-        let checked = self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
+        let checked = self.workspace.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
         let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
-        let sys: &dyn TargetInfo = &self.world.sys;
+        let sys: &dyn TargetInfo = &self.workspace.sys;
         if args {
             let env = entry.checked.env(sys);
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
@@ -211,7 +211,7 @@ impl Line {
             | CompletionContext::Variable(_)
             | CompletionContext::Type(..) => None,
             CompletionContext::Map(at) => {
-                let held = self.world.maps().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
+                let held = self.workspace.maps().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
                 Some(shape(&held))
             }
             CompletionContext::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
@@ -346,7 +346,7 @@ impl Hinter for Line {
     type Hint = Hint;
 
     fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<Hint> {
-        self.typed.set(!line.is_empty());
+        self.has_text.set(!line.is_empty());
         if pos < line.len() {
             return None;
         }
@@ -368,11 +368,11 @@ impl Hinter for Line {
 impl Highlighter for Line {
     fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
         // the editor moves up as many rows as before the list was shown, so these rows may be overwritten
-        if self.listed.take() {
+        if self.candidates_shown.take() {
             let rows = rows_above(line.get(..at).unwrap_or(line), terminal::size(std::io::stdout()).1);
             super::printer::write_stdout("\n".repeat(rows).as_bytes());
         }
-        if !self.world.run.color {
+        if !self.workspace.run.color {
             return Cow::Borrowed(line);
         }
         let mut out = String::new();
@@ -393,15 +393,15 @@ impl Highlighter for Line {
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        if self.world.run.color { Cow::Owned(paint(prompt, terminal::BOLD, true)) } else { Cow::Borrowed(prompt) }
+        if self.workspace.run.color { Cow::Owned(paint(prompt, terminal::BOLD, true)) } else { Cow::Borrowed(prompt) }
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        if self.world.run.color { Cow::Owned(paint(hint, terminal::DIM, true)) } else { Cow::Borrowed(hint) }
+        if self.workspace.run.color { Cow::Owned(paint(hint, terminal::DIM, true)) } else { Cow::Borrowed(hint) }
     }
 
     fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {
-        self.listed.set(true);
+        self.candidates_shown.set(true);
         Cow::Borrowed(candidate)
     }
 

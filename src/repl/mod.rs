@@ -49,12 +49,12 @@ mod shapes;
 mod top;
 
 /// How long to wait for an entry that must end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const ASKS: &str = "rbt> ";
 /// Maximum number of entries in the history file.
 const REMEMBERED: usize = 10_000;
 /// Maximum size in bytes of an entry on standard input.
-const MOST_ENTRY: usize = 1 << 20;
+const MAX_ENTRY: usize = 1 << 20;
 
 /// The state that the line editor and the entries share.
 struct Workspace {
@@ -97,18 +97,18 @@ enum Next {
 
 /// The prompt and its running entries.
 struct Prompt {
-    world: Rc<Workspace>,
+    workspace: Rc<Workspace>,
     printer: Printer,
     running: Vec<Running>,
     number: usize,
     /// Is a person using it?
-    person: bool,
+    is_interactive: bool,
     /// An entry failed while no person was using it.
     failed: bool,
     /// `-o`
     file: Option<Arc<File>>,
     /// While it is open, programs are timed.
-    timed: Option<std::os::fd::OwnedFd>,
+    run_time_stats: Option<std::os::fd::OwnedFd>,
 }
 
 /// Runs the prompt, or the entries on standard input, one per line. Returns the exit status: 1 if one of those failed.
@@ -120,7 +120,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     }
     let person = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let world =
+    let workspace =
         Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
     interrupts::catch();
     let to = Destinations::of(run)?;
@@ -135,7 +135,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
         }
         None => None,
     };
-    if person { interactive(world, file) } else { by_lines(world, file, false) }
+    if person { interactive(workspace, file) } else { by_lines(workspace, file, false) }
 }
 
 /// Options that need a single script: whether they are present, and their names.
@@ -153,7 +153,7 @@ fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
     ]
 }
 
-fn interactive(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
+fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -166,15 +166,15 @@ fn interactive(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Fail
         .build();
     let mut editor: Editor<Line, FileHistory> = Editor::with_config(config).map_err(cannot)?;
     // there are terminals on which the editor cannot edit (TERM=dumb)
-    let Ok(mut above) = editor.create_external_printer() else { return by_lines(world, file, true) };
-    editor.set_helper(Some(Line::new(world.clone())));
+    let Ok(mut above) = editor.create_external_printer() else { return by_lines(workspace, file, true) };
+    editor.set_helper(Some(Line::new(workspace.clone())));
     let history = history_file().filter(|path| input::is_own(path));
     if let Some(path) = &history {
         recall(&mut editor, path);
     }
     let mut unkept = None;
     let printer = Printer::start(Some(Box::new(move |text| above.print(text).is_ok())));
-    let mut prompt = Prompt::new(world, printer, file, true);
+    let mut prompt = Prompt::new(workspace, printer, file, true);
     prompt.greet();
     let _keys = Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
@@ -246,9 +246,9 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// Reads entries from standard input, one per line. `asks`: it is a terminal without line editing.
-fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
+fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
     let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
-    let mut prompt = Prompt::new(world, Printer::start(None), file, false);
+    let mut prompt = Prompt::new(workspace, Printer::start(None), file, false);
     let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
     let (mut text, mut any, mut interrupted) = (String::new(), asks, false);
     if asks {
@@ -286,7 +286,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
         };
         any |= !line.trim().is_empty();
         text.push_str(&line);
-        if text.len() > MOST_ENTRY {
+        if text.len() > MAX_ENTRY {
             return Err(cannot(too_long()));
         }
         if unfinished(text.strip_suffix('\n').unwrap_or(&text)) {
@@ -297,7 +297,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
             return Ok(u8::from(prompt.failed));
         }
         // output that arrived already is printed before that of the next line
-        prompt.printer.wait_until_idle(PATIENCE);
+        prompt.printer.wait_until_idle(TIMEOUT);
         if prompt.printer.unread() {
             break;
         }
@@ -324,7 +324,7 @@ enum Input {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("an entry has more than {MOST_ENTRY} bytes"))
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("an entry has more than {MAX_ENTRY} bytes"))
 }
 
 fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
@@ -348,7 +348,7 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
         let length = some.iter().position(|b| *b == b'\n').map_or(some.len(), |at| at + 1);
         line.extend_from_slice(some.get(..length).unwrap_or(some));
         input.consume(length);
-        if line.len() > MOST_ENTRY {
+        if line.len() > MAX_ENTRY {
             return Err(too_long());
         }
     }
@@ -373,16 +373,16 @@ fn headless(text: &str) -> bool {
 }
 
 impl Prompt {
-    fn new(world: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
-        Self { world, printer, running: Vec::new(), number: 0, person, failed: false, file, timed: None }
+    fn new(workspace: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
+        Self { workspace, printer, running: Vec::new(), number: 0, is_interactive: person, failed: false, file, run_time_stats: None }
     }
 
     /// Prints what can be typed, and which privileges are missing.
     fn greet(&self) {
         if let Err(failure) = require_privileges() {
-            report(&failure, self.world.run.color);
+            report(&failure, self.workspace.run.color);
         }
-        if !self.world.run.quiet {
+        if !self.workspace.run.quiet {
             self.say("Type a probe and its block to trace, or an expression to see its value. :help lists commands; Ctrl-D leaves.\n");
         }
     }
@@ -390,7 +390,7 @@ impl Prompt {
     /// Prints a reply to the user, outside of the output if programs read that.
     fn say(&self, text: &str) {
         let text = plain_lines(text);
-        if self.world.run.is_text() {
+        if self.workspace.run.is_text() {
             write_stdout(text.as_bytes());
         } else {
             warn(&text);
@@ -399,7 +399,7 @@ impl Prompt {
 
     fn fail(&mut self, failure: &Failure) {
         self.failed = true;
-        report(failure, self.world.run.color);
+        report(failure, self.workspace.run.color);
     }
 
     /// Executes a line.
@@ -417,7 +417,7 @@ impl Prompt {
         done.unwrap_or_else(|failure| {
             self.fail(&failure);
             if commands::TABLE.iter().any(|command| command.name == text) {
-                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", terminal::BOLD, self.world.run.color)));
+                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", terminal::BOLD, self.workspace.run.color)));
             }
             Next::Go
         })
@@ -432,48 +432,48 @@ impl Prompt {
     fn enter(&mut self, typed: &str, file: Option<&str>) -> Result<(), Failure> {
         let number = self.number + 1;
         let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
-        let world = self.world.clone();
-        if world.run.warnings && !entry.checked.warnings.0.is_empty() {
-            warn(&world.among(|among| among.rendered(&entry.text, &entry.checked.warnings)));
+        let workspace = self.workspace.clone();
+        if workspace.run.warnings && !entry.checked.warnings.0.is_empty() {
+            warn(&workspace.among(|among| among.rendered(&entry.text, &entry.checked.warnings)));
         }
         if what == EntryKind::Definition {
-            world.definitions.borrow_mut().push((number, entry.text.source()));
+            workspace.definitions.borrow_mut().push((number, entry.text.source()));
             self.number = number;
             return Ok(());
         }
         require_privileges()?;
         loop {
-            let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
+            let compiled = workspace.among(|among| among.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
                 Ok(()) => {
                     // a signal that an entry received is not meant for the prompt
-                    if self.person {
+                    if self.is_interactive {
                         interrupts::forget();
                     }
                     return Ok(());
                 }
-                Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
 
     fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: EntryKind) -> Result<(), entries::EntryError> {
-        let world = self.world.clone();
+        let workspace = self.workspace.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
         if what == EntryKind::Value {
             let (out, mut parts) = entries::evaluate(
                 artifact,
-                &entry.checked.env(&world.sys),
-                world.named(),
-                &mut *entries::renderer(&world.run, settings, None)?,
+                &entry.checked.env(&workspace.sys),
+                workspace.named(),
+                &mut *entries::renderer(&workspace.run, settings, None)?,
             )?;
             self.keep(entry, &mut parts);
-            self.printer.wait_until_idle(PATIENCE);
+            self.printer.wait_until_idle(TIMEOUT);
             write_stdout(&self.value(entry, &out));
             return Ok(());
         }
-        let label = paint(&format!("[{number}]"), terminal::NAME, world.run.color && io::stdout().is_terminal());
-        let quiet = world.run.quiet || !world.run.is_text();
+        let label = paint(&format!("[{number}]"), terminal::NAME, workspace.run.color && io::stdout().is_terminal());
+        let quiet = workspace.run.quiet || !workspace.run.is_text();
         let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
         let announce = move |probes: u64| match (quiet || once, probes) {
@@ -481,7 +481,7 @@ impl Prompt {
             (false, n) => format!("{label} {}\n", plural(n, "probe", "probes")),
         };
         let gone = match settings.pid {
-            _ if !self.person || once => String::new(),
+            _ if !self.is_interactive || once => String::new(),
             Some(pid) if !entry.text.typed.contains("exit") => format!("[{number}] has ended: process {pid} is gone\n"),
             Some(_) | None if quiet => String::new(),
             Some(_) | None => format!("[{number}] has ended\n"),
@@ -492,16 +492,16 @@ impl Prompt {
             artifact: artifact.clone(),
             settings: settings.clone(),
             invocation: entry.checked.invocation.clone(),
-            maps: world.named(),
-            run: &world.run,
+            maps: workspace.named(),
+            run: &workspace.run,
             printer: &self.printer,
             file: self.file.clone(),
-            gone,
+            end_message: gone,
         };
         let mut running = entries::start(start, announce)?;
         self.keep(entry, &mut running.parts);
         if once {
-            running.wait(PATIENCE);
+            running.wait(TIMEOUT);
         } else {
             self.number = number;
         }
@@ -511,7 +511,7 @@ impl Prompt {
 
     /// Keeps the maps that an entry created.
     fn keep(&self, entry: &Entry, parts: &mut Parts) {
-        let mut maps = self.world.maps.borrow_mut();
+        let mut maps = self.workspace.maps.borrow_mut();
         for (name, fd) in std::mem::take(&mut parts.maps) {
             let map = entry.checked.script.maps.iter().find(|m| m.name == name);
             if let (Some(map), false) = (map, maps.iter().any(|held| held.map.name == name)) {
@@ -519,7 +519,7 @@ impl Prompt {
             }
         }
         maps.sort_by(|a, b| a.map.name.cmp(&b.map.name));
-        let mut stacks = self.world.stacks.borrow_mut();
+        let mut stacks = self.workspace.stacks.borrow_mut();
         for (name, fd) in std::mem::take(&mut parts.stacks) {
             if !stacks.iter().any(|(known, _)| *known == name) {
                 stacks.push((name, Arc::new(fd)));
@@ -535,11 +535,11 @@ impl Prompt {
             shown.pop();
         }
         // only for people
-        if ty.is_empty() || !self.world.run.is_text() {
+        if ty.is_empty() || !self.workspace.run.is_text() {
             shown.push(b'\n');
             return shown;
         }
-        let ty = paint(&ty, terminal::DIM, self.world.run.color && io::stdout().is_terminal());
+        let ty = paint(&ty, terminal::DIM, self.workspace.run.color && io::stdout().is_terminal());
         let before = if shown.contains(&b'\n') {
             "\n"
         } else if shown.is_empty() {
@@ -557,7 +557,7 @@ impl Prompt {
         let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
         let whole_map = typed.strip_prefix('@').is_some_and(|rest| rest.chars().all(|c| c.is_alphanumeric() || c == '_'));
         let value = if whole_map { frame("begin { print(", "\n); }") } else { value };
-        self.world.among(|among| {
+        self.workspace.among(|among| {
             let fault = |text: &Text, diags: &Diagnostics| {
                 warn(&among.rendered(text, diags));
                 Failure::reported(1)
@@ -616,14 +616,14 @@ impl Prompt {
         let (ending, staying): (Vec<Running>, Vec<Running>) = std::mem::take(&mut self.running).into_iter().partition(which);
         self.running = staying;
         ending.iter().for_each(Running::end);
-        ending.iter().for_each(|running| running.wait(PATIENCE));
+        ending.iter().for_each(|running| running.wait(TIMEOUT));
         self.printer.wait_until_idle(Duration::from_millis(50));
     }
 
     fn leave(&mut self) {
         self.printer.close();
         self.end(|_| true);
-        self.printer.wait_until_idle(PATIENCE);
+        self.printer.wait_until_idle(TIMEOUT);
     }
 }
 

@@ -28,7 +28,7 @@ struct Queue {
     /// A line is being typed.
     editing: bool,
     /// Something else uses the terminal.
-    held: bool,
+    suspended: bool,
     /// A text is being printed.
     busy: bool,
     /// No thread waits any longer.
@@ -70,7 +70,7 @@ impl Printer {
     fn next(&self) -> (Vec<u8>, bool) {
         let mut queue = self.queue();
         loop {
-            if (!queue.held || queue.closing)
+            if (!queue.suspended || queue.closing)
                 && let Some(mut text) = queue.texts.pop_front()
             {
                 // queued texts are printed together: the editor redraws its line each time
@@ -106,7 +106,7 @@ impl Printer {
 
     /// Holds further output, or prints it.
     pub fn hold(&self, held: bool) {
-        self.queue().held = held;
+        self.queue().suspended = held;
         self.0.1.notify_all();
     }
 

@@ -49,7 +49,7 @@ pub struct Child {
     /// Lets the child exec when opened; `None` after that.
     gate: Option<Gate>,
     /// Receives the errno of a failed exec; a successful exec closes it.
-    failed: File,
+    exec_error: File,
     /// The name for messages.
     program: String,
     exit: Option<Exit>,
@@ -90,7 +90,7 @@ impl Child {
             pid,
             pidfd: pidfd.context("-c: pidfd_open (Linux 5.3)")?,
             gate: Some(gate),
-            failed: File::from(failed_read),
+            exec_error: File::from(failed_read),
             program: path.display().to_string(),
             exit: None,
         })
@@ -125,7 +125,7 @@ impl Child {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         gate.open();
         let mut errno = Vec::new();
-        let read = self.failed.read_to_end(&mut errno);
+        let read = self.exec_error.read_to_end(&mut errno);
         let errno = <[u8; 4]>::try_from(errno.as_slice()).ok().map(i32::from_ne_bytes);
         let why = match (errno, read) {
             (Some(errno), _) => io::Error::from_raw_os_error(errno),

@@ -13,7 +13,7 @@ use crate::types::{Agg, Type};
 /// The totals, by map.
 pub(super) struct ClearedTotals {
     /// Maximum number of keys of a map that are kept individually.
-    most: usize,
+    max_keys: usize,
     maps: BTreeMap<usize, Sums>,
 }
 
@@ -27,7 +27,7 @@ struct Sums {
 
 impl ClearedTotals {
     pub fn new(max_series: u64) -> Self {
-        Self { most: usize::try_from(max_series).unwrap_or(usize::MAX), maps: BTreeMap::new() }
+        Self { max_keys: usize::try_from(max_series).unwrap_or(usize::MAX), maps: BTreeMap::new() }
     }
 
     /// Adds the contents of a map that is about to be cleared.
@@ -35,7 +35,7 @@ impl ClearedTotals {
         let Some(agg) = adds(&contents.value) else { return };
         let sums = self.maps.entry(map).or_default();
         for entry in contents.entries {
-            match sums.find(&entry, self.most) {
+            match sums.find(&entry, self.max_keys) {
                 Some(own) => *own = Some(sum(agg, own.take(), entry)),
                 None => sums.other = added(agg, sums.other.take(), entry.counted),
             }
@@ -51,7 +51,7 @@ impl ClearedTotals {
         let (mut other, mut keys) = (sums.other.clone(), 0);
         let mut seen: BTreeMap<String, Entry> = BTreeMap::new();
         for entry in std::mem::take(entries) {
-            if let Some(own) = sums.find(&entry, self.most) {
+            if let Some(own) = sums.find(&entry, self.max_keys) {
                 let own = sum(agg, own.clone(), entry);
                 seen.insert(id(&own), own);
             } else {
@@ -80,7 +80,7 @@ fn id(entry: &Entry) -> String {
 /// The aggregation of a map whose values are sums.
 fn adds(value: &Type) -> Option<&Agg> {
     let agg = value.aggregation()?;
-    builtins::aggregate(&agg.function).is_some_and(|(_, row)| row.saved.adds).then_some(agg)
+    builtins::aggregate(&agg.function).is_some_and(|(_, row)| row.state_codec.is_additive).then_some(agg)
 }
 
 fn sum(agg: &Agg, known: Option<Entry>, entry: Entry) -> Entry {

@@ -86,7 +86,7 @@ struct Queue {
 struct Channel {
     queue: Mutex<Queue>,
     /// There is room again, or it is to stop.
-    room: Condvar,
+    not_full: Condvar,
     /// Wakes the reader.
     reader: OwnedFd,
     /// Tells the thread to stop.
@@ -112,7 +112,7 @@ impl Collector {
     /// Errors: returns the ring if no thread can be created.
     pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
-        let channel = Arc::new(Channel { queue: Mutex::default(), room: Condvar::new(), reader, thread });
+        let channel = Arc::new(Channel { queue: Mutex::default(), not_full: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&channel);
         // handed over through a slot, so that it is not lost if no thread can be created
         let place = Arc::new(Mutex::new(Some(ring)));
@@ -144,7 +144,7 @@ impl Collector {
                 bytes.clear();
                 queue.spare.push(bytes);
             }
-            self.channel.room.notify_one();
+            self.channel.not_full.notify_one();
         }
         queue.waiting.pop_front()
     }
@@ -182,7 +182,7 @@ impl Collector {
 
     fn end(&mut self) -> Option<Ring> {
         self.channel.lock().stop = true;
-        self.channel.room.notify_one();
+        self.channel.not_full.notify_one();
         wake(&self.channel.thread);
         self.thread.take().and_then(|thread| thread.join().ok())
     }
@@ -201,7 +201,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     loop {
         let mut bytes = {
             let queue = channel.lock();
-            let queue = channel.room.wait_timeout_while(queue, MAX_WAIT, |d| !d.stop && d.bytes >= limit);
+            let queue = channel.not_full.wait_timeout_while(queue, MAX_WAIT, |d| !d.stop && d.bytes >= limit);
             let (mut queue, late) = queue.unwrap_or_else(PoisonError::into_inner);
             if queue.stop {
                 return;

@@ -58,16 +58,16 @@ pub(super) struct RunContext<'a> {
     /// No program will run after this: the rest is printed, with or without an `exit()`.
     pub(super) ending: bool,
     /// A record was processed slowly: do the other work before the next one.
-    pub(super) slow: bool,
+    pub(super) slow_record: bool,
     /// Since when possibly slow records have been processed.
     pub(super) since: Instant,
     /// No program runs any longer, or will.
-    pub(super) over: bool,
+    pub(super) programs_stopped: bool,
     /// The output cannot be written.
     pub(super) broken: Option<io::Error>,
     /// Lost events that were reported, and when they were last counted.
     pub(super) reported_lost: u64,
-    pub(super) counted_at: Option<Instant>,
+    pub(super) counts_read_at: Option<Instant>,
     /// Errors that were reported.
     pub(super) errors: u64,
     /// The places where programs may fail.
@@ -76,15 +76,15 @@ pub(super) struct RunContext<'a> {
     pub(super) incomplete: bool,
     /// Report the counters of probes even if nothing was lost.
     pub(super) verbose: bool,
-    pub(super) telling: empty_result::EmptyResult,
+    pub(super) empty_result: empty_result::EmptyResult,
     /// Messages for the end, before the maps.
     pub(super) notes: Vec<String>,
     /// Maps whose contents are needed at the end, as they are shown.
-    pub(super) kept: FinalMaps<MapView>,
+    pub(super) final_views: FinalMaps<MapView>,
     /// The same without loss, for a state.
-    pub(super) saved: FinalMaps<state::Map>,
+    pub(super) final_contents: FinalMaps<state::Map>,
     /// The values of maps when they were cleared, if the state is exported.
-    pub(super) cleared: Option<ClearedTotals>,
+    pub(super) cleared_totals: Option<ClearedTotals>,
     /// The screen on which the maps are shown; it shows all other output as well.
     pub(super) watch: Option<Watch>,
     pub(super) spans: Spans,
@@ -93,12 +93,12 @@ pub(super) struct RunContext<'a> {
     /// Maps that `end` printed.
     pub(super) printed: Vec<Printed>,
     /// All output of the script has been printed.
-    pub(super) silent: bool,
+    pub(super) output_done: bool,
     /// Maps that were cleared after all programs had stopped, so their remaining contents are discarded.
-    pub(super) emptied: BTreeSet<usize>,
+    pub(super) cleared_at_end: BTreeSet<usize>,
     pub(super) stacks: Stacks,
     /// If the state is exported: open while the kernel measures run times, and when they were last requested.
-    pub(super) timed: Option<(OwnedFd, Instant)>,
+    pub(super) run_time_stats: Option<(OwnedFd, Instant)>,
     /// Other runs continue to use the output.
     pub(super) shares_output: bool,
     /// Set after the loop, unless other runs use standard error.
@@ -131,29 +131,29 @@ impl<'a> RunContext<'a> {
             buffering: Buffering::Line,
             exit: None,
             ending: false,
-            slow: false,
+            slow_record: false,
             since: Instant::now(),
-            over: false,
+            programs_stopped: false,
             broken: None,
             reported_lost: 0,
-            counted_at: None,
+            counts_read_at: None,
             errors: 0,
             problems: Problems::of(manifest),
             incomplete: false,
             verbose: false,
-            telling: empty_result::EmptyResult::default(),
+            empty_result: empty_result::EmptyResult::default(),
             notes: Vec::new(),
-            kept: FinalMaps::default(),
-            saved: FinalMaps::default(),
-            cleared: None,
+            final_views: FinalMaps::default(),
+            final_contents: FinalMaps::default(),
+            cleared_totals: None,
             watch: None,
             spans: Spans::default(),
             in_end: false,
             printed: Vec::new(),
-            silent: false,
-            emptied: BTreeSet::new(),
+            output_done: false,
+            cleared_at_end: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, invocation.shares_maps),
-            timed: None,
+            run_time_stats: None,
             shares_output: false,
             progress: None,
             throttle: None,
@@ -175,7 +175,7 @@ impl<'a> RunContext<'a> {
 
     /// Called after name lookups, which may have taken long.
     pub(super) fn look_up(&mut self) {
-        self.slow |= self.since.elapsed() >= LONG;
+        self.slow_record |= self.since.elapsed() >= LONG;
     }
 
     /// Writes the rendered text, if it is time to (or `now`): output before messages.
@@ -223,11 +223,11 @@ impl<'a> RunContext<'a> {
 
     /// Reports events lost since the last report: at most every [`MAX_WAIT`], unless it is the `last` time.
     pub(super) fn report_lost_events(&mut self, last: bool) {
-        if !last && self.counted_at.is_some_and(|at| at.elapsed() < MAX_WAIT) {
+        if !last && self.counts_read_at.is_some_and(|at| at.elapsed() < MAX_WAIT) {
             return;
         }
-        self.counted_at = Some(Instant::now());
-        let lost = self.loaded.state.tally_of_all().dropped;
+        self.counts_read_at = Some(Instant::now());
+        let lost = self.loaded.state.total_counters().dropped;
         if lost > self.reported_lost {
             let events = lost - self.reported_lost;
             self.reported_lost = lost;
@@ -278,18 +278,18 @@ impl<'a> RunContext<'a> {
     pub(super) fn counts(&self) -> Vec<Counts> {
         let of = |(program, fd): (&Program, &Option<RawFd>)| {
             let probe = program.name();
-            let tally = self.loaded.state.tally(&program.probes);
+            let counters = self.loaded.state.probe_counters(&program.probes);
             Counts {
                 probe,
-                sent: tally.sent,
-                dropped: tally.dropped,
-                missed: tally.missed + fd.map_or(0, load::left_out),
-                refused: tally.refused,
-                unstored: tally.unstored,
-                cut: tally.cut,
-                unread: tally.unread,
-                unkept: tally.unkept,
-                thinned: tally.thinned,
+                sent: counters.sent,
+                dropped: counters.dropped,
+                missed: counters.missed + fd.map_or(0, load::left_out),
+                refused: counters.refused,
+                unstored: counters.unstored,
+                cut: counters.cut,
+                unread: counters.unread,
+                unkept: counters.unkept,
+                thinned: counters.thinned,
                 detached: self.throttle.as_ref().map_or(0, |throttle| throttle.detached(&program.probes)),
             }
         };
@@ -310,9 +310,9 @@ impl<'a> RunContext<'a> {
         self.renderer.at(now);
         self.spans.close(now).into_iter().for_each(|span| self.say(Output::Span(span)));
         self.notes.extend(self.spans.problems().into_iter().filter(|_| self.settings.warning_level > 0));
-        self.silent = true;
+        self.output_done = true;
         let counts = self.counts();
-        self.telling.over();
+        self.empty_result.over();
         // a script that prints none, such as one with len(ustack), does not need the note
         let shows_stacks = self.manifest.types().any(builtins::contains_user_stack);
         let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| shows_stacks);
@@ -369,9 +369,9 @@ impl<'a> RunContext<'a> {
 
     /// Called before a map is cleared.
     pub(super) fn keep(&mut self, map: usize) -> anyhow::Result<()> {
-        let (mut kept, in_end) = (std::mem::take(&mut self.kept), self.in_end);
+        let (mut kept, in_end) = (std::mem::take(&mut self.final_views), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
-        self.kept = kept;
+        self.final_views = kept;
         done?;
         let (_, at) = self.map_at(map)?;
         self.save(map, at)
@@ -381,7 +381,7 @@ impl<'a> RunContext<'a> {
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
         if self.in_end && !self.invocation.shares_maps && !at.array {
-            self.emptied.insert(map);
+            self.cleared_at_end.insert(map);
             return Ok(());
         }
         // the other copy of a scalar may show that it was set
@@ -393,8 +393,8 @@ impl<'a> RunContext<'a> {
 
     /// The results of the run, for expectations.
     pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<FinalResults> {
-        let kept = std::mem::take(&mut self.kept);
-        let emptied = kept.times();
+        let kept = std::mem::take(&mut self.final_views);
+        let emptied = kept.clear_count();
         let maps = kept.contents(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
         Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
@@ -403,19 +403,22 @@ impl<'a> RunContext<'a> {
     /// For a double-buffered map: was the copy set that programs no longer write to? A zeroed one stays set.
     pub(super) fn other_is_set(&self, map: usize) -> bool {
         self.manifest.maps.get(map).is_some_and(|m| m.key.is_none() && m.double.is_some())
-            && [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied().flatten()].into_iter().flatten().any(maps::is_set)
+            && [self.loaded.maps.get(map).copied(), self.loaded.second_copies.get(map).copied().flatten()]
+                .into_iter()
+                .flatten()
+                .any(maps::is_set)
     }
 
     /// The copy of a double-buffered map that programs do not write to.
     fn other_copy(&self, map: usize) -> Option<MapFd> {
         let (_, now) = self.map_at(map).ok()?;
-        let copies = [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied()?];
+        let copies = [self.loaded.maps.get(map).copied(), self.loaded.second_copies.get(map).copied()?];
         copies.into_iter().flatten().find(|copy| copy.fd != now.fd)
     }
 
     pub(super) fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
         let (row, first) = self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")?;
-        let second = self.loaded.seconds.get(map).copied().flatten();
+        let second = self.loaded.second_copies.get(map).copied().flatten();
         Ok(match (row.double, second) {
             (Some(bit), Some(second)) if self.loaded.state.generation(bit) == 1 => (row, second),
             _ => (row, first),
@@ -426,8 +429,8 @@ impl<'a> RunContext<'a> {
 impl Host for RunContext<'_> {
     fn say(&mut self, output: Output) {
         self.errors += u64::from(output.is_error());
-        self.telling.printed(&output);
-        if let (Output::Map(view), true) = (&output, self.in_end && !self.silent) {
+        self.empty_result.printed(&output);
+        if let (Output::Map(view), true) = (&output, self.in_end && !self.output_done) {
             self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
         }
         if let Some(listener) = &mut self.listener {
@@ -463,7 +466,7 @@ impl Host for RunContext<'_> {
         let manifest = self.manifest;
         let (_, at) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
         Ok(MapView { set: view.set || self.other_is_set(map), ..view })
     }
 
@@ -473,17 +476,17 @@ impl Host for RunContext<'_> {
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
         let mut apart = false;
         if let Some(bit) = row.double {
-            self.slow = true;
+            self.slow_record = true;
             // once programs have been stopped, wait only once for those that are running
-            if !self.over {
+            if !self.programs_stopped {
                 double_buffer::switch(&self.loaded.state, bit)?;
-                self.over = self.loaded.state.stopped();
+                self.programs_stopped = self.loaded.state.stopped();
                 apart = true;
             }
         }
-        let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
         let view = MapView { set: view.set || self.other_is_set(map), ..view };
-        self.kept.emptied(map, self.in_end, || Ok(view.clone()))?;
+        self.final_views.emptied(map, self.in_end, || Ok(view.clone()))?;
         self.save(map, at)?;
         match (keys, apart) {
             (true, true) => {
@@ -503,7 +506,7 @@ impl Host for RunContext<'_> {
         let manifest = self.manifest;
         let (_, at) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        if self.emptied.contains(&map) { maps::no_element(row, at, self) } else { maps::element(row, at, key, self) }
+        if self.cleared_at_end.contains(&map) { maps::no_element(row, at, self) } else { maps::element(row, at, key, self) }
     }
 
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use crate::emit::EntryKind;
 use crate::probes::ProgramType;
 use crate::system::cache::{CacheFile, Kind, digest};
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", most_bytes: 4096, most_files: 4 };
+const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", max_bytes: 4096, max_files: 4 };
 const TURNS: u32 = 1000;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;

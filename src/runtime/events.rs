@@ -33,7 +33,7 @@ struct Row {
     /// Names of the sites that send it; none if the record has no origin.
     sites: Vec<String>,
     /// Calls that failed.
-    seen: u64,
+    failures: u64,
 }
 
 impl Events {
@@ -54,8 +54,8 @@ impl Events {
             read(value, arg, record, host);
         }
         if let Err(why) = (row.handler)(&row.values, host) {
-            row.seen += 1;
-            if row.seen <= SAID_OFTEN {
+            row.failures += 1;
+            if row.failures <= SAID_OFTEN {
                 host.say(problem(format!("{why:#}"), &row.pos, &row.line));
             }
         }
@@ -81,10 +81,10 @@ impl Events {
 
     /// Reports how often failures recurred.
     pub fn finish(&mut self, host: &mut dyn Host) {
-        for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
-            let msg = format!("the call failed {} times in total; only the first {SAID_OFTEN} are shown", row.seen);
+        for row in self.rows.iter_mut().filter(|row| row.failures > SAID_OFTEN) {
+            let msg = format!("the call failed {} times in total; only the first {SAID_OFTEN} are shown", row.failures);
             host.say(problem(msg, &row.pos, &row.line));
-            row.seen = 0;
+            row.failures = 0;
         }
     }
 }
@@ -114,7 +114,7 @@ fn row(event: &Event) -> anyhow::Result<Row> {
         pos: event.pos.clone(),
         line: event.line.clone(),
         sites: event.sites.clone(),
-        seen: 0,
+        failures: 0,
     })
 }
 

@@ -13,7 +13,7 @@ struct Row<T> {
     /// Index in the manifest.
     map: usize,
     /// How often it was cleared before the end.
-    times: u64,
+    clear_count: u64,
     /// Its contents before `end` cleared it.
     contents: Option<T>,
 }
@@ -28,7 +28,7 @@ impl<T> FinalMaps<T> {
     /// Keeps the contents of these maps, in this order.
     pub fn new(manifest: &Manifest, names: &[String]) -> Self {
         let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);
-        let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, contents: None }).collect();
+        let rows = names.iter().filter_map(index).map(|map| Row { map, clear_count: 0, contents: None }).collect();
         Self { rows }
     }
 
@@ -37,7 +37,7 @@ impl<T> FinalMaps<T> {
     pub fn emptied(&mut self, map: usize, ending: bool, read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(row) = self.rows.iter_mut().find(|row| row.map == map) else { return Ok(()) };
         if !ending {
-            row.times += 1;
+            row.clear_count += 1;
         } else if row.contents.is_none() {
             // only the first time: later the map is already empty
             row.contents = Some(read().context("keeping a map")?);
@@ -51,8 +51,8 @@ impl<T> FinalMaps<T> {
     }
 
     /// How often each map was cleared before the end.
-    pub fn times(&self) -> Vec<u64> {
-        self.rows.iter().map(|row| row.times).collect()
+    pub fn clear_count(&self) -> Vec<u64> {
+        self.rows.iter().map(|row| row.clear_count).collect()
     }
 
     /// The contents of each map; `read` returns the current ones.

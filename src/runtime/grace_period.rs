@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::shared::Shared;
 
 /// How long to wait for sleepable programs.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Stops the programs. When this returns, none is running except for those that sleep for long.
@@ -17,7 +17,7 @@ pub(super) fn stop(state: &Shared) -> io::Result<()> {
     state.stop();
     let waited = wait_for_programs();
     let since = Instant::now();
-    while state.sleepers() != 0 && since.elapsed() < PATIENCE {
+    while state.sleepers() != 0 && since.elapsed() < TIMEOUT {
         std::thread::sleep(LOOK_AGAIN);
     }
     waited

@@ -29,7 +29,7 @@ pub(super) struct ProcessMappings {
 pub(super) struct InitialMappings {
     pub(super) processes: HashMap<u32, ProcessMappings>,
     /// By path and inode.
-    pub(super) held: Vec<((PathBuf, u64), File)>,
+    pub(super) open_files: Vec<((PathBuf, u64), File)>,
     /// Processes that have executable memory without a file.
     pub(super) compilers: Vec<u32>,
 }
@@ -74,11 +74,11 @@ fn look() -> InitialMappings {
             }
             let Some((path, deleted)) = line.file() else { continue };
             let key = (path, line.inode);
-            if found.held.len() < HELD && !files.contains(&key) {
+            if found.open_files.len() < HELD && !files.contains(&key) {
                 if (deleted || !is_at(&key.0, key.1, seen))
                     && let Some(file) = hold(pid, &line, None)
                 {
-                    found.held.push((key.clone(), file));
+                    found.open_files.push((key.clone(), file));
                 }
                 files.insert(key);
             }

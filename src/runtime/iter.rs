@@ -51,7 +51,7 @@ pub(super) fn reader(link: &OwnedFd) -> io::Result<File> {
 }
 
 /// Visits further objects; false at the end.
-pub(super) fn go_on(reader: &mut File) -> io::Result<bool> {
+pub(super) fn read_objects(reader: &mut File) -> io::Result<bool> {
     let mut bytes = [0; OBJECTS];
     loop {
         match reader.read(&mut bytes) {

@@ -23,7 +23,7 @@ const MOST: usize = 1 << 20;
 /// A file, as far as it was read.
 #[derive(Debug, Default)]
 pub(super) struct JitDump {
-    read: u64,
+    read_bytes: u64,
 }
 
 impl JitDump {
@@ -35,18 +35,18 @@ impl JitDump {
     /// Reads the functions that were added: address, size, and name; the name is empty for one that has moved from the last address.
     pub(super) fn read(&mut self, path: &Path, each: &mut dyn FnMut(u64, u64, String, Option<u64>)) -> io::Result<()> {
         let mut file = BufReader::new(File::open(path)?);
-        if self.read == 0 {
+        if self.read_bytes == 0 {
             let (magic, _version, size) = (number(&mut file)?, number(&mut file)?, number(&mut file)?);
             if magic != MAGIC {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            self.read = size.into();
+            self.read_bytes = size.into();
         }
         for _ in 0..MOST {
-            file.seek(SeekFrom::Start(self.read))?;
+            file.seek(SeekFrom::Start(self.read_bytes))?;
             // the last record may be incomplete
             let Ok((kind, size)) = number(&mut file).and_then(|kind| Ok((kind, u64::from(number(&mut file)?)))) else { break };
-            let end = self.read.saturating_add(size);
+            let end = self.read_bytes.saturating_add(size);
             if size < PREFIX || end > file.get_ref().metadata()?.len() {
                 break;
             }
@@ -65,7 +65,7 @@ impl JitDump {
                 }
                 _ => {}
             }
-            self.read = end;
+            self.read_bytes = end;
         }
         Ok(())
     }

@@ -41,9 +41,9 @@ pub(super) struct Loaded {
     /// By index in the manifest.
     pub maps: Vec<MapFd>,
     /// The second copies of double-buffered maps.
-    pub seconds: Vec<Option<MapFd>>,
+    pub second_copies: Vec<Option<MapFd>>,
     /// Unfinished calls whose entry passed its filter: see [`CALL_MARKS`].
-    pub marks: Option<MapFd>,
+    pub call_marks: Option<MapFd>,
     /// Stack maps by their limit.
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
@@ -54,12 +54,12 @@ pub(super) struct Loaded {
     pub followed: Option<MapFd>,
     pub followers: Vec<(RawFd, String)>,
     /// Processes with a Python interpreter.
-    pub pythons: Option<MapFd>,
+    pub python_processes: Option<MapFd>,
     /// The memory that programs share with rbt.
     pub state: Shared,
     /// The tables by which programs unwind stacks, and the program that identifies the files of the tables.
     pub unwinder: Option<Arc<Unwinder>>,
-    pub identify: Option<RawFd>,
+    pub identify_program: Option<RawFd>,
 }
 
 /// A map and its properties in the kernel.
@@ -365,14 +365,14 @@ fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
         cpus: cpus.into(),
         tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
         unix_offset: clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(clock(DynamicClockId::Boottime)),
-        never: 0,
-        own: super::test_run::own_id(),
+        opaque_zero: 0,
+        rbt_pid: super::test_run::own_id(),
         problems: manifest.problems.len() as u64,
         failures_shift: Start::shift(cpus).into(),
         seed: seed(),
     };
-    let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.never];
-    first.into_iter().chain([start.own, start.problems, start.failures_shift, start.seed]).flat_map(u64::to_ne_bytes).collect()
+    let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.opaque_zero];
+    first.into_iter().chain([start.rbt_pid, start.problems, start.failures_shift, start.seed]).flat_map(u64::to_ne_bytes).collect()
 }
 
 /// A random number, the same for all objects that this process loads, because scripts at the prompt share maps.
@@ -402,7 +402,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
     if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
         return if python { SOME } else { LEAST };
     }
-    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.properties().rare) {
+    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.properties().is_rare) {
         return SOME;
     }
     let bytes = available_memory().map_or(most, |bytes| bytes / 64).clamp(LEAST, most);
@@ -425,7 +425,7 @@ fn is_too_much(map: &OpenMapMut<'_>) -> bool {
 
 /// Is it the last record?
 fn only_ends(builtin: &str) -> bool {
-    crate::builtins::user_side(builtin).and_then(|row| row.event).is_some_and(|event| event.stops)
+    crate::builtins::user_side(builtin).and_then(|row| row.event).is_some_and(|event| event.ends_probe)
 }
 
 fn collect(
@@ -481,18 +481,21 @@ fn collect(
     Ok(Loaded {
         programs,
         maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
-        seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
-        marks: maps.get(CALL_MARKS).copied(),
+        second_copies: (0..)
+            .zip(&manifest.maps)
+            .map(|(i, m)| m.double.map(|_| find(second(i))).transpose())
+            .collect::<anyhow::Result<_>>()?,
+        call_marks: maps.get(CALL_MARKS).copied(),
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),
         followed: maps.get(FOLLOWED).copied(),
-        pythons: maps.get(PYTHON_PROCESSES).copied(),
+        python_processes: maps.get(PYTHON_PROCESSES).copied(),
         followers,
         state,
         left_out: BTreeMap::new(),
         unwinder: None,
-        identify,
+        identify_program: identify,
         _object: object,
     })
 }

@@ -31,7 +31,7 @@ pub(super) struct Object {
     /// When it was mapped, or first seen as mapped.
     seen: SystemTime,
     /// Keeps a file open whose path may not lead to it: deleted, replaced, or in a container.
-    held: Option<File>,
+    open_file: Option<File>,
 }
 
 impl Object {
@@ -54,7 +54,7 @@ impl Object {
     }
 
     fn open_path(&self) -> Option<PathBuf> {
-        self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
+        self.open_file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
 }
 
@@ -104,12 +104,12 @@ struct Process {
     /// stacks from that time may not have been printed yet. Shared with children until either maps something.
     mappings: Rc<Vec<Mapping>>,
     /// When /proc/PID/maps was last read.
-    read: Option<Instant>,
+    maps_read_at: Option<Instant>,
     /// The mappings are complete: either those from before the recording are included, or the process began after its
     /// start.
     whole: bool,
     /// Lost records may have been of this process.
-    doubtful: bool,
+    maybe_incomplete: bool,
 }
 
 impl Process {
@@ -180,29 +180,29 @@ pub(super) struct Mappings {
     processes: HashMap<u32, Process>,
     objects: HashMap<(PathBuf, u64), Rc<Object>>,
     /// The number of objects at which unused ones are discarded.
-    many: usize,
+    prune_above: usize,
     /// Exited processes: those of the watched families, and the others.
     exited: [ExitedProcesses; 2],
     watched: BTreeSet<u32>,
     /// Descendants of watched processes.
-    family: HashSet<u32>,
+    descendants: HashSet<u32>,
     /// Running processes with code that has no file.
     compilers: BTreeSet<u32>,
     reader: Option<MmapReader>,
     /// Whether the kernel's records were requested.
     asked: bool,
     /// A scan of the mappings that existed before.
-    look: Option<Scan>,
+    scan: Option<Scan>,
     /// Mappings of processes that were not needed yet.
-    earlier: HashMap<u32, ProcessMappings>,
+    existing_mappings: HashMap<u32, ProcessMappings>,
     held: usize,
-    ids: usize,
+    last_id: usize,
     /// Lost records, forgotten processes, and addresses without a name for either reason.
     lost: u64,
-    forgotten: u64,
+    forgotten_processes: u64,
     unnamed: u64,
     /// Files whose symbols were needed, but which were deleted or replaced before they were held.
-    gone: BTreeSet<PathBuf>,
+    deleted_files: BTreeSet<PathBuf>,
 }
 
 impl Mappings {
@@ -217,7 +217,7 @@ impl Mappings {
     /// The same, and scans the existing mappings of all processes.
     pub(super) fn record_all(&mut self) {
         self.record();
-        self.look = Scan::begin();
+        self.scan = Scan::begin();
     }
 
     /// The same as [`Mappings::record`], and reads the existing mappings of this process.
@@ -239,12 +239,12 @@ impl Mappings {
     }
 
     fn keep_as(&mut self, key: (PathBuf, u64), file: File, seen: SystemTime) {
-        if self.held >= HELD || self.objects.get(&key).is_some_and(|known| known.held.is_some()) {
+        if self.held >= HELD || self.objects.get(&key).is_some_and(|known| known.open_file.is_some()) {
             return;
         }
         self.held += 1;
-        self.ids += 1;
-        let object = Object { id: self.ids, path: key.0.clone(), inode: key.1, seen, held: Some(file) };
+        self.last_id += 1;
+        let object = Object { id: self.last_id, path: key.0.clone(), inode: key.1, seen, open_file: Some(file) };
         self.objects.insert(key, Rc::new(object));
     }
 
@@ -252,8 +252,8 @@ impl Mappings {
     pub(super) fn refresh(&mut self) {
         if let Some(reader) = &self.reader {
             // events since then are applied after the results of the scan
-            match &self.look {
-                Some(look) if !look.has_ended() => reader.recorder().take_in(),
+            match &self.scan {
+                Some(look) if !look.has_ended() => reader.recorder().read_rings(),
                 _ => {
                     self.end_look();
                     self.drain();
@@ -273,7 +273,7 @@ impl Mappings {
         }
         let found = self.look_for(pid, addr);
         if found.is_none() {
-            let whole = self.processes.get(&pid).is_some_and(|p| p.whole && !p.doubtful && !p.mappings.is_empty());
+            let whole = self.processes.get(&pid).is_some_and(|p| p.whole && !p.maybe_incomplete && !p.mappings.is_empty());
             self.unnamed += u64::from(!whole && !procfs::of(pid).exists());
         }
         found
@@ -282,13 +282,13 @@ impl Mappings {
     fn look_for(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
         let recorded = self.reader.is_some();
         let known = self.processes.get(&pid);
-        let age = known.and_then(|p| p.read).map(|read| read.elapsed());
+        let age = known.and_then(|p| p.maps_read_at).map(|read| read.elapsed());
         let found = known.and_then(|p| p.find(addr)).cloned();
         let due = match (&found, age) {
             (Some(_), age) => !recorded && age.is_none_or(|age| age > STALE),
             (None, age) => age.is_none_or(|age| age > AGAIN),
         };
-        let looking = self.look.is_some();
+        let looking = self.scan.is_some();
         if !due && (found.is_some() || !looking) {
             return found;
         }
@@ -316,7 +316,7 @@ impl Mappings {
 
     /// Notes that the file of an address is no longer available.
     pub(super) fn note_gone(&mut self, object: &Object) {
-        self.gone.insert(object.path.clone());
+        self.deleted_files.insert(object.path.clone());
     }
 
     /// The messages about addresses that cannot be resolved, a line each.
@@ -327,12 +327,12 @@ impl Mappings {
 
     fn lost_files(&self) -> Option<String> {
         const NAMED: usize = 3;
-        let named: Vec<String> = self.gone.iter().take(NAMED).map(|path| plain(&path.to_string_lossy())).collect();
-        let more = match self.gone.len().saturating_sub(named.len()) {
+        let named: Vec<String> = self.deleted_files.iter().take(NAMED).map(|path| plain(&path.to_string_lossy())).collect();
+        let more = match self.deleted_files.len().saturating_sub(named.len()) {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
-        let (files, it) = if self.gone.len() == 1 { ("the file was", "it") } else { ("the files were", "them") };
+        let (files, it) = if self.deleted_files.len() == 1 { ("the file was", "it") } else { ("the files were", "them") };
         (!named.is_empty()).then(|| {
             format!(
                 "warning: addresses in {}{more} cannot be resolved: {files} deleted or replaced before rbt could open {it}",
@@ -342,7 +342,7 @@ impl Mappings {
     }
 
     fn lost_mappings(&self) -> Option<String> {
-        let why = match (self.lost, self.forgotten) {
+        let why = match (self.lost, self.forgotten_processes) {
             _ if self.reader.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
             (0, 0) => "they ended before rbt could read their mappings".to_owned(),
             (0, _) => "rbt discarded their mappings, because many processes have ended since".to_owned(),
@@ -358,12 +358,12 @@ impl Mappings {
 
     /// Adds the mappings that existed before recording began.
     fn end_look(&mut self) {
-        if let Some(look) = self.look.take() {
+        if let Some(look) = self.scan.take() {
             let found = look.end();
-            self.earlier = found.processes;
+            self.existing_mappings = found.processes;
             let room = COMPILERS.saturating_sub(self.compilers.len());
             self.compilers.extend(found.compilers.into_iter().take(room));
-            found.held.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
+            found.open_files.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
         }
     }
 
@@ -374,7 +374,7 @@ impl Mappings {
         if std::mem::replace(&mut process.whole, true) {
             return;
         }
-        let Some(early) = self.earlier.remove(&pid) else { return };
+        let Some(early) = self.existing_mappings.remove(&pid) else { return };
         let since = std::mem::take(&mut process.mappings);
         for line in early.maps.split(|b| *b == b'\n').filter_map(Line::parse) {
             self.map(pid, &line, early.seen);
@@ -410,23 +410,23 @@ impl Mappings {
                     }
                     let inherited = self.processes.get(&parent).cloned().unwrap_or_default();
                     // the process that had this id before has ended
-                    self.earlier.remove(&pid);
-                    match self.watched.contains(&parent) || self.family.contains(&parent) {
-                        true => self.family.insert(pid),
-                        false => self.family.remove(&pid),
+                    self.existing_mappings.remove(&pid);
+                    match self.watched.contains(&parent) || self.descendants.contains(&parent) {
+                        true => self.descendants.insert(pid),
+                        false => self.descendants.remove(&pid),
                     };
                     self.processes.insert(pid, Process { whole: true, ..inherited });
                 }
                 Event::Exited { pid } => {
                     self.compilers.remove(&pid);
                     let mappings = self.processes.get(&pid).map_or(0, |p| p.mappings.len());
-                    self.exited[usize::from(!self.family.contains(&pid))].push(pid, mappings);
+                    self.exited[usize::from(!self.descendants.contains(&pid))].push(pid, mappings);
                     self.forget();
                 }
                 // Running processes are read from /proc as soon as an address is not found.
                 Event::Lost { count } => {
                     self.lost += count;
-                    self.processes.values_mut().for_each(|p| (p.read, p.doubtful) = (None, true));
+                    self.processes.values_mut().for_each(|p| (p.maps_read_at, p.maybe_incomplete) = (None, true));
                 }
             }
         }
@@ -439,8 +439,8 @@ impl Mappings {
                 // A process that has the pid again keeps its entry.
                 if !self.watched.contains(&pid) && !procfs::of(pid).exists() {
                     self.processes.remove(&pid);
-                    self.family.remove(&pid);
-                    self.forgotten += 1;
+                    self.descendants.remove(&pid);
+                    self.forgotten_processes += 1;
                 }
             }
         }
@@ -452,8 +452,8 @@ impl Mappings {
             self.map(pid, &line, SystemTime::now());
         }
         let process = self.processes.entry(pid).or_default();
-        process.read = Some(Instant::now());
-        process.doubtful &= maps.is_empty();
+        process.maps_read_at = Some(Instant::now());
+        process.maybe_incomplete &= maps.is_empty();
     }
 
     fn map(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) {
@@ -469,7 +469,7 @@ impl Mappings {
         // The offset of device or kernel memory has no meaning.
         let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
         let doubtful = self.lost > 0;
-        self.processes.entry(pid).or_insert_with(|| Process { doubtful, ..Process::default() }).add(Mapping {
+        self.processes.entry(pid).or_insert_with(|| Process { maybe_incomplete: doubtful, ..Process::default() }).add(Mapping {
             start: line.start,
             end: line.end,
             offset,
@@ -484,9 +484,9 @@ impl Mappings {
         let seen = if deleted { SystemTime::UNIX_EPOCH } else { seen };
         let watched = self.watched.contains(&pid);
         // The inode of an open file is not reused.
-        let known = self.objects.get(&key).filter(|known| known.held.is_some() || is_at(&key.0, key.1, known.seen));
+        let known = self.objects.get(&key).filter(|known| known.open_file.is_some() || is_at(&key.0, key.1, known.seen));
         if let Some(known) = known
-            && (known.held.is_some() || !watched)
+            && (known.open_file.is_some() || !watched)
         {
             return Rc::clone(known);
         }
@@ -494,15 +494,15 @@ impl Mappings {
         let held = if here && !watched || self.held >= HELD { None } else { hold(pid, line, here.then_some(&key.0)) };
         self.held += usize::from(held.is_some());
         let id = known.map(|known| known.id).unwrap_or_else(|| {
-            self.ids += 1;
-            self.ids
+            self.last_id += 1;
+            self.last_id
         });
-        if self.objects.len() >= self.many {
-            self.objects.retain(|_, object| object.held.is_some() || Rc::strong_count(object) > 1);
-            self.many = 2 * self.objects.len();
+        if self.objects.len() >= self.prune_above {
+            self.objects.retain(|_, object| object.open_file.is_some() || Rc::strong_count(object) > 1);
+            self.prune_above = 2 * self.objects.len();
         }
-        self.many = self.many.max(OBJECTS);
-        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, held });
+        self.prune_above = self.prune_above.max(OBJECTS);
+        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, open_file: held });
         self.objects.insert(key, Rc::clone(&object));
         object
     }

@@ -33,7 +33,7 @@ pub(super) fn saved(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result
     let entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
         state::portable(&mut key);
         if let Type::Agg(agg) = &map.value {
-            let counted = (row(agg)?.saved.save)(agg, &slots(map, at, agg, bytes));
+            let counted = (row(agg)?.state_codec.save)(agg, &slots(map, at, agg, bytes));
             return anyhow::Ok(state::Entry { key, value: None, counted: Some(counted) });
         }
         let mut value = decoded(&map.value, bytes, host);

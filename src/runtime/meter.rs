@@ -199,7 +199,7 @@ pub(super) fn read(loaded: &Loaded) -> Vec<Cost> {
 fn memory(cx: &SessionCx) -> (Vec<(String, u64)>, u64) {
     let loaded = &cx.loaded;
     let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0);
-    let second = |at: usize| loaded.seconds.get(at).copied().flatten().map_or(0, |map| bytes(&map));
+    let second = |at: usize| loaded.second_copies.get(at).copied().flatten().map_or(0, |map| bytes(&map));
     let own = cx.manifest.maps.iter().zip(&loaded.maps).enumerate();
     let own = own.map(|(at, (row, map))| (row.name.clone(), bytes(map) + second(at))).collect();
     (own, cost::memory_of_all_maps())

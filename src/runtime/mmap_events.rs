@@ -71,11 +71,11 @@ impl Event {
 pub(super) struct Recorder {
     rings: Vec<Ring>,
     /// Events that were read from the rings.
-    kept: Vec<(u64, Event)>,
+    events: Vec<(u64, Event)>,
     /// Their size in bytes.
     size: usize,
     /// The index in `kept` of each process's latest mapping.
-    latest: HashMap<u32, usize>,
+    latest_mapping: HashMap<u32, usize>,
     /// Processes whose events have precedence, and their descendants.
     watched: HashSet<u32>,
 }
@@ -112,7 +112,7 @@ impl Recorder {
                 Err(why) => return Err(why),
             }
         }
-        Ok(Self { rings, kept: Vec::new(), size: 0, latest: HashMap::new(), watched: HashSet::new() })
+        Ok(Self { rings, events: Vec::new(), size: 0, latest_mapping: HashMap::new(), watched: HashSet::new() })
     }
 
     /// Gives the events of a process and its descendants precedence over those of other processes.
@@ -126,7 +126,7 @@ impl Recorder {
     }
 
     /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`].
-    pub(super) fn take_in(&mut self) {
+    pub(super) fn read_rings(&mut self) {
         let mut fresh = Vec::new();
         for ring in &mut self.rings {
             ring.drain(&mut fresh);
@@ -143,11 +143,11 @@ impl Recorder {
                 continue;
             }
             let event = if self.size < room { event } else { Event::Lost { count: 1 } };
-            match (&event, self.kept.last_mut()) {
+            match (&event, self.events.last_mut()) {
                 (Event::Lost { count }, Some((_, Event::Lost { count: before }))) => *before += count,
                 _ => {
                     self.size += size_of::<(u64, Event)>() + event.path_len();
-                    self.kept.push((time, event));
+                    self.events.push((time, event));
                 }
             }
         }
@@ -157,13 +157,13 @@ impl Recorder {
     fn is_again(&mut self, event: &Event) -> bool {
         let (Event::Mapped { pid, .. } | Event::Forked { pid, .. } | Event::Exited { pid }) = event else { return false };
         if !matches!(event, Event::Mapped { .. }) {
-            self.latest.remove(pid);
+            self.latest_mapping.remove(pid);
             return false;
         }
-        let before = self.latest.insert(*pid, self.kept.len());
-        match before.and_then(|at| Some((at, self.kept.get(at)?))) {
+        let before = self.latest_mapping.insert(*pid, self.events.len());
+        match before.and_then(|at| Some((at, self.events.get(at)?))) {
             Some((at, (_, known))) if known.eq_without_time(event) => {
-                self.latest.insert(*pid, at);
+                self.latest_mapping.insert(*pid, at);
                 true
             }
             _ => false,
@@ -187,10 +187,10 @@ impl Recorder {
 
     /// All events since the last call; 1 µs if there are none.
     pub(super) fn drain(&mut self) -> Vec<Event> {
-        self.take_in();
-        let mut events = std::mem::take(&mut self.kept);
+        self.read_rings();
+        let mut events = std::mem::take(&mut self.events);
         self.size = 0;
-        self.latest.clear();
+        self.latest_mapping.clear();
         // A process may move between CPUs, so its history is spread over all rings.
         events.sort_by_key(|(time, _)| *time);
         events.into_iter().map(|(_, event)| event).collect()
@@ -366,7 +366,7 @@ mod tests {
             time: SystemTime::UNIX_EPOCH,
         };
         recorder.keep((0..10).map(|time| (time, mapped(1, 4096))).collect());
-        assert_eq!(recorder.kept.len(), 1);
+        assert_eq!(recorder.events.len(), 1);
         recorder.keep((0..50_000).map(|time| (time, mapped(2, 4096 * time))).collect());
         assert!(recorder.size <= KEPT + 8192);
         recorder.keep(vec![(50_000, mapped(7, 4096))]);

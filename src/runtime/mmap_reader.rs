@@ -60,7 +60,7 @@ fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
         fds.extend(of(&recorder).fds());
         while !super::poll::readable(&stop_reader) {
             wait(&fds, LONGEST);
-            of(&recorder).take_in();
+            of(&recorder).read_rings();
         }
     };
     let thread = std::thread::Builder::new().name("rbt-mmap".into()).stack_size(256 << 10).spawn(take).ok()?;

@@ -158,7 +158,7 @@ pub struct Options {
     /// The controller that ends the run instead of signals; none if signals do.
     pub managed_by: Option<Arc<Remote>>,
     /// Called when all probes are attached but do not count yet.
-    pub replaces: Option<PredecessorFn>,
+    pub predecessor: Option<PredecessorFn>,
     /// Receives the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
     /// Receives the final contents of these maps, by name.
@@ -298,7 +298,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
         None => None,
     };
     let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
-    let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, keep };
+    let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, cache_results: keep };
     let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
     let watched = wants(manifest, &builtins::is_user_code);
     if let Some(pid) = settings.pid.or((child > 0).then_some(child)).filter(|_| watched) {
@@ -311,7 +311,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         traced.into_iter().for_each(|path| symbols.keep(path));
     }
-    if let (Some(unwinder), Some(identify)) = (&loaded.unwinder, loaded.identify) {
+    if let (Some(unwinder), Some(identify)) = (&loaded.unwinder, loaded.identify_program) {
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         unwinder.identify_by(identify);
         traced.into_iter().for_each(|path| unwinder.preload_program(path));

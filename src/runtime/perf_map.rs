@@ -23,9 +23,9 @@ const TAIL: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
     /// What was read of it.
-    read: Option<FileState>,
+    read_state: Option<FileState>,
     /// When it was last checked.
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
     /// The user of the process.
     owner: Option<u32>,
     /// Keeps the file open in case it or its directory can no longer be reached, as after a container has ended.
@@ -52,12 +52,12 @@ impl PerfMap {
     /// Start and name of the function at an address of the process. `dump`: see [`JitDump`].
     pub(super) fn look_up(&mut self, pid: u32, addr: u64, dump: Option<&Path>) -> Option<(u64, &str)> {
         let good = if self.find(addr).is_some() { GOOD } else { AGAIN };
-        if self.looked.is_none_or(|at| at.elapsed() >= good) {
+        if self.checked_at.is_none_or(|at| at.elapsed() >= good) {
             self.refresh(pid);
             if let Some(path) = dump {
                 self.read_dump(path);
             }
-            self.looked = Some(Instant::now());
+            self.checked_at = Some(Instant::now());
         }
         self.find(addr)
     }
@@ -103,12 +103,12 @@ impl PerfMap {
     /// Reads an open file.
     fn take(&mut self, mut file: File, meta: &Metadata) {
         let (inode, modified) = ((meta.dev(), meta.ino()), meta.modified().ok());
-        if let Some(seen) = &self.read
+        if let Some(seen) = &self.read_state
             && (seen.inode, seen.len, seen.modified) == (inode, meta.len(), modified)
         {
             return;
         }
-        let more = self.read.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.is_same_file(&mut file));
+        let more = self.read_state.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.is_same_file(&mut file));
         let mut seen = more.unwrap_or_else(|| {
             self.symbols.clear();
             FileState { inode, modified, len: 0, lines: 0, tail: Vec::new() }
@@ -127,7 +127,7 @@ impl PerfMap {
         seen.lines += whole as u64;
         seen.tail.extend_from_slice(&bytes);
         seen.tail.drain(..seen.tail.len().saturating_sub(TAIL));
-        self.read = Some(seen);
+        self.read_state = Some(seen);
     }
 
     /// Adds a function, which replaces any at the same addresses.
@@ -243,7 +243,7 @@ mod tests {
         write!(file, "o\n30 10 three\n").unwrap();
         take(&mut map, &path);
         assert_eq!((map.find(0x2f), map.find(0x30)), (Some((0x20, "two")), Some((0x30, "three"))));
-        let lines = map.read.as_ref().unwrap().lines;
+        let lines = map.read_state.as_ref().unwrap().lines;
         assert_eq!(lines, std::fs::metadata(&path).unwrap().len());
         // longer than before, and with other functions
         std::fs::write(&path, "10 10 four\n20 10 five\n30 10 six\n40 10 seven\n").unwrap();

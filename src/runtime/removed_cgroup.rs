@@ -12,21 +12,21 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The cgroup to watch, until its removal is reported.
 pub(super) struct Watch {
     of: Option<CgroupFilter>,
-    looked: Instant,
+    checked_at: Instant,
 }
 
 impl Watch {
     /// Nothing is watched if no warnings are wanted.
     pub(super) fn new(settings: &Settings, invocation: &Invocation) -> Self {
-        Self { of: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
+        Self { of: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), checked_at: Instant::now() }
     }
 
     /// The warning, once; checks only at intervals.
     pub(super) fn warning(&mut self, at_end: bool) -> Option<String> {
-        if !at_end && self.looked.elapsed() < PAUSE {
+        if !at_end && self.checked_at.elapsed() < PAUSE {
             return None;
         }
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         let gone = self.of.take_if(|c| !cgroup::is_there(&c.path, c.id))?;
         Some(format!("WARNING: the cgroup {} was removed: no further tasks are traced", gone.path.display()))
     }

@@ -48,7 +48,7 @@ impl Session<'_> {
             child: self.child.take(),
             cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
             scrapes: self.options.scrapes.clone(),
-            ran: begun.ran,
+            ran: begun.continues,
             waits: waits(self.cx.manifest, &self.options),
             meter: None,
             refreshed: Instant::now(),
@@ -83,7 +83,7 @@ impl Session<'_> {
             let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
             return Err(why);
         }
-        let earlier = self.options.replaces.take().and_then(|replaces| replaces());
+        let earlier = self.options.predecessor.take().and_then(|replaces| replaces());
         // a run that `begin` ended stays ended
         let ran = self.cx.loaded.state.ended().is_none();
         if ran {
@@ -100,7 +100,7 @@ impl Session<'_> {
         if !self.options.quiet {
             first.push(Output::Attached { probes: self.links.sites });
         }
-        Ok(BeginResult { ran, first, earlier })
+        Ok(BeginResult { continues: ran, first, predecessor_state: earlier })
     }
 }
 
@@ -137,7 +137,7 @@ impl EventLoop<'_> {
     /// Writes the output of `begin`, starts the command, and runs the iterators.
     fn start(&mut self, begun: BeginResult) -> anyhow::Result<()> {
         configure(&mut self.context, self.options);
-        self.context.inherit(begun.earlier)?;
+        self.context.inherit(begun.predecessor_state)?;
         begun.first.into_iter().for_each(|output| self.context.say(output));
         self.context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -182,7 +182,7 @@ impl EventLoop<'_> {
             self.cx.symbols.refresh();
             self.refreshed = Instant::now();
         }
-        context.stacks.make_room(&context.loaded.state, done.all);
+        context.stacks.make_room(&context.loaded.state, done.is_complete);
         if let Some(throttle) = &mut self.throttle {
             let steps = throttle.update(self.cx, self.links, self.sys);
             steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
@@ -205,7 +205,7 @@ impl EventLoop<'_> {
         if over || !self.context.is_running() {
             return Ok(None);
         }
-        Ok(Some(if done.all { self.max_wait() } else { Duration::ZERO }))
+        Ok(Some(if done.is_complete { self.max_wait() } else { Duration::ZERO }))
     }
 
     /// The time until something is due that no descriptor announces.
@@ -316,13 +316,13 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     context.verbose = options.verbose;
     context.shares_output = options.managed_by.is_some();
     if let Some(wanted) = &options.on_end {
-        context.kept = FinalMaps::new(context.manifest, &wanted.maps);
+        context.final_views = FinalMaps::new(context.manifest, &wanted.maps);
     }
     if options.state.is_some() {
         let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
-        context.saved = FinalMaps::new(context.manifest, &names);
+        context.final_contents = FinalMaps::new(context.manifest, &names);
     }
-    context.cleared = options.scrapes.is_some().then(|| ClearedTotals::new(context.settings.max_series));
+    context.cleared_totals = options.scrapes.is_some().then(|| ClearedTotals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);
     }
@@ -333,7 +333,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
 /// `status` is that of the script before `end`.
 fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeSet<String>, status: Option<u8>) -> anyhow::Result<()> {
     let asked = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
-    if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
+    if let Some(note) = asked.and_then(|asked| context.empty_result.nothing_of(asked, context.manifest, &context.loaded.state)) {
         context.rendered.err.extend_from_slice(note.as_bytes());
         context.flush(true);
     }
@@ -351,11 +351,11 @@ fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeS
 /// The result of [`Session::begin`].
 struct BeginResult {
     /// `begin` did not end the run.
-    ran: bool,
+    continues: bool,
     /// The output to render first.
     first: Vec<Output>,
     /// The counts of the run that this one replaces.
-    earlier: Option<Box<State>>,
+    predecessor_state: Option<Box<State>>,
 }
 
 fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Exit>, strict: bool) -> anyhow::Result<Exit> {
@@ -401,7 +401,7 @@ fn iterate(links: &Links, source: &mut Source, context: &mut RunContext, signals
         }
         let mut reader = iter::reader(link).context("cannot read the objects of an iterator")?;
         while context.is_running() && signals.end().is_none() {
-            let more = iter::go_on(&mut reader).context("an iterator ended early")?;
+            let more = iter::read_objects(&mut reader).context("an iterator ended early")?;
             source.drain_once(context);
             context.flush(false);
             if !more {

@@ -12,7 +12,7 @@ use super::{cost, meter, poll};
 use crate::state::{RunTime, State};
 
 /// How long a run may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long run times are measured after a request.
 const INTEREST: Duration = Duration::from_secs(300);
@@ -25,11 +25,11 @@ pub struct Scrapes {
     /// The run is over, with or without a last state.
     over: AtomicBool,
     /// The state before the run begins.
-    blank: State,
+    initial_state: State,
     answer: Mutex<Option<Box<State>>>,
     answered: Condvar,
     /// Held by a requester until the answer is there.
-    turn: Mutex<()>,
+    request_lock: Mutex<()>,
     /// The state of the run at its end.
     last: Mutex<Option<Box<State>>>,
 }
@@ -46,17 +46,17 @@ impl Scrapes {
             wake,
             asked,
             over,
-            blank,
+            initial_state: blank,
             answer: Mutex::default(),
             answered: Condvar::new(),
-            turn: Mutex::default(),
+            request_lock: Mutex::default(),
             last: Mutex::default(),
         })
     }
 
     /// Requests the state, and waits for it; none if the run does not answer in time.
     pub fn ask(&self) -> Option<Box<State>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.request_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.last();
         if last.is_some() || self.over.load(Ordering::SeqCst) {
             return last;
@@ -65,7 +65,7 @@ impl Scrapes {
         *answer = None;
         self.asked.store(true, Ordering::SeqCst);
         poll::wake(&self.wake);
-        let waited = self.answered.wait_timeout_while(answer, PATIENCE, |answer| answer.is_none() && !self.over.load(Ordering::SeqCst));
+        let waited = self.answered.wait_timeout_while(answer, TIMEOUT, |answer| answer.is_none() && !self.over.load(Ordering::SeqCst));
         let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         answer.take()
     }
@@ -84,12 +84,12 @@ impl Scrapes {
 
     /// The state before the run begins.
     pub fn blank(&self) -> &State {
-        &self.blank
+        &self.initial_state
     }
 
     /// Answers all later requests with the final state.
     pub(super) fn finish(&self, context: &mut RunContext) -> anyhow::Result<()> {
-        let state = Box::new(context.state_now(&self.blank)?);
+        let state = Box::new(context.state_now(&self.initial_state)?);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
         self.answered.notify_all();
@@ -105,14 +105,14 @@ impl Scrapes {
     pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
         if !self.asked.swap(false, Ordering::SeqCst) {
             // measuring costs each run of a program some nanoseconds
-            context.timed.take_if(|(_, asked)| asked.elapsed() > INTEREST);
+            context.run_time_stats.take_if(|(_, asked)| asked.elapsed() > INTEREST);
             return Ok(());
         }
-        if let Some(statistics) = context.timed.take().map(|(statistics, _)| statistics).or_else(|| cost::measure().ok()) {
-            context.timed = Some((statistics, Instant::now()));
+        if let Some(statistics) = context.run_time_stats.take().map(|(statistics, _)| statistics).or_else(|| cost::measure().ok()) {
+            context.run_time_stats = Some((statistics, Instant::now()));
         }
         poll::clear(&self.wake);
-        let state = context.state_now(&self.blank)?;
+        let state = context.state_now(&self.initial_state)?;
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(state));
         self.answered.notify_all();
         Ok(())
@@ -126,7 +126,7 @@ impl RunContext<'_> {
         for map in 0..self.manifest.maps.len() {
             let (_, at) = self.map_at(map)?;
             let mut now = self.saved_at(map, at)?;
-            if let Some(cleared) = &mut self.cleared {
+            if let Some(cleared) = &mut self.cleared_totals {
                 cleared.add_to(map, &mut now);
             }
             maps.push(now);
@@ -137,7 +137,7 @@ impl RunContext<'_> {
     /// How long the programs have run while run times were measured.
     fn run_times(&self) -> Vec<RunTime> {
         // without CAP_SYS_ADMIN run times are not measured
-        if self.timed.is_none() {
+        if self.run_time_stats.is_none() {
             return Vec::new();
         }
         let programs = self.manifest.programs.iter().zip(meter::read(self.loaded));
@@ -156,7 +156,7 @@ impl RunContext<'_> {
                 self.warn(&format!("the series of {} start again: its type was {old}, and is {new}", before.name));
                 continue;
             }
-            if let Some(cleared) = &mut self.cleared {
+            if let Some(cleared) = &mut self.cleared_totals {
                 cleared.keep(map, before);
             }
         }
@@ -166,11 +166,11 @@ impl RunContext<'_> {
 
     /// Called before a map is cleared.
     pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
-        if self.cleared.is_none() || self.in_end {
+        if self.cleared_totals.is_none() || self.in_end {
             return Ok(());
         }
         let contents = self.saved_at(map, at)?;
-        if let Some(cleared) = &mut self.cleared {
+        if let Some(cleared) = &mut self.cleared_totals {
             cleared.keep(map, contents);
         }
         Ok(())

@@ -15,31 +15,31 @@ pub(super) struct Shared {
     /// Used if the object has no state, so that there is always memory to read.
     _own: Option<Box<State>>,
     /// The counters of all probes, for each CPU; their total number, and the number per CPU.
-    tallies: *const ProbeCounters,
+    counters: *const ProbeCounters,
     length: usize,
-    of_cpu: usize,
+    counters_per_cpu: usize,
     /// The failures on all CPUs, for each problem; their total number.
     failures: *const Failures,
-    all_failures: usize,
+    failure_count: usize,
     /// By probe.
     gates: *const Gate,
-    all_gates: usize,
+    gate_count: usize,
 }
 
 impl Shared {
-    /// Initial state without shared memory. `probes` is the number of tallies per CPU.
+    /// Initial state without shared memory. `probes` is the number of [`ProbeCounters`] per CPU.
     pub fn none(probes: usize) -> Self {
         let own = Box::<State>::default();
         Self {
             state: &*own,
             _own: Some(own),
-            tallies: ptr::null(),
+            counters: ptr::null(),
             length: 0,
-            of_cpu: probes.max(1),
+            counters_per_cpu: probes.max(1),
             failures: ptr::null(),
-            all_failures: 0,
+            failure_count: 0,
             gates: ptr::null(),
-            all_gates: 0,
+            gate_count: 0,
         }
     }
 
@@ -55,12 +55,12 @@ impl Shared {
         match name {
             STATE_SECTION if size < size_of::<State>() => return false,
             STATE_SECTION => (self.state, self._own) = (mapped.cast_const().cast(), None),
-            TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<ProbeCounters>()),
+            TALLIES_SECTION => (self.counters, self.length) = (mapped.cast_const().cast(), size / size_of::<ProbeCounters>()),
             GATES_SECTION => {
-                (self.gates, self.all_gates) = (mapped.cast_const().cast(), size / size_of::<Gate>());
-                (0..self.all_gates).for_each(|gate| self.set_gate(gate, 1, 0));
+                (self.gates, self.gate_count) = (mapped.cast_const().cast(), size / size_of::<Gate>());
+                (0..self.gate_count).for_each(|gate| self.set_gate(gate, 1, 0));
             }
-            FAILURES_SECTION => (self.failures, self.all_failures) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
+            FAILURES_SECTION => (self.failures, self.failure_count) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
             _ => return false,
         }
         true
@@ -72,17 +72,19 @@ impl Shared {
     }
 
     /// The sum of these probes' counters on all CPUs.
-    pub fn tally(&self, probes: &[usize]) -> ProbeCounters {
-        let cpus = self.length / self.of_cpu;
+    pub fn probe_counters(&self, probes: &[usize]) -> ProbeCounters {
+        let cpus = self.length / self.counters_per_cpu;
         let mut sum = ProbeCounters::default();
-        for at in (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.of_cpu).map(move |p| cpu * self.of_cpu + p)) {
+        for at in
+            (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.counters_per_cpu).map(move |p| cpu * self.counters_per_cpu + p))
+        {
             self.add(&mut sum, at);
         }
         sum
     }
 
     /// The sum of all counters.
-    pub fn tally_of_all(&self) -> ProbeCounters {
+    pub fn total_counters(&self) -> ProbeCounters {
         let mut sum = ProbeCounters::default();
         (0..self.length).for_each(|at| self.add(&mut sum, at));
         sum
@@ -91,26 +93,26 @@ impl Shared {
     /// `at` is less than `length`.
     fn add(&self, sum: &mut ProbeCounters, at: usize) {
         // SAFETY: within the mapping, and for the rest as below
-        let tally = unsafe { self.tallies.add(at) };
+        let counters = unsafe { self.counters.add(at) };
         let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);
         unsafe {
-            sum.sent += load(&raw const (*tally).sent);
-            sum.dropped += load(&raw const (*tally).dropped);
-            sum.missed += load(&raw const (*tally).missed);
-            sum.refused += load(&raw const (*tally).refused);
-            sum.unstored += load(&raw const (*tally).unstored);
-            sum.cut += load(&raw const (*tally).cut);
-            sum.unread += load(&raw const (*tally).unread);
-            sum.unkept += load(&raw const (*tally).unkept);
-            sum.ran += load(&raw const (*tally).ran);
-            sum.thinned += load(&raw const (*tally).thinned);
+            sum.sent += load(&raw const (*counters).sent);
+            sum.dropped += load(&raw const (*counters).dropped);
+            sum.missed += load(&raw const (*counters).missed);
+            sum.refused += load(&raw const (*counters).refused);
+            sum.unstored += load(&raw const (*counters).unstored);
+            sum.cut += load(&raw const (*counters).cut);
+            sum.unread += load(&raw const (*counters).unread);
+            sum.unkept += load(&raw const (*counters).unkept);
+            sum.ran += load(&raw const (*counters).ran);
+            sum.thinned += load(&raw const (*counters).thinned);
         }
     }
 
     /// The failures at this place of the script, on each CPU. `problems` is the total number of places.
     pub fn failures(&self, problem: usize, problems: usize) -> Vec<Failures> {
-        let cpus = self.all_failures / problems.max(1);
-        let ours = (problem * cpus..(problem + 1) * cpus).filter(|at| *at < self.all_failures);
+        let cpus = self.failure_count / problems.max(1);
+        let ours = (problem * cpus..(problem + 1) * cpus).filter(|at| *at < self.failure_count);
         let load = |at: usize| {
             // SAFETY: within the mapping, and for the rest as below
             let (count, returned) = unsafe {
@@ -171,7 +173,7 @@ impl Shared {
 
     /// Sets a probe's sampling rate (one in this many runs) and the number of runs that pass until the next call.
     pub fn set_gate(&self, gate: usize, one_in: u64, tokens: u64) {
-        if gate < self.all_gates {
+        if gate < self.gate_count {
             // SAFETY: within the mapping, which lives as long as the object; its fields are atomic
             let gate = unsafe { &*self.gates.add(gate) };
             gate.one_in.store(one_in, Ordering::Relaxed);

@@ -28,20 +28,20 @@ pub(super) struct Source {
     collector: Option<Collector>,
     /// Records of the collector: the current ones, and after the loop the remaining ones.
     batch: Batch,
-    left: VecDeque<Batch>,
+    pending: VecDeque<Batch>,
 }
 
 /// The result of [`Source::done`].
 pub(super) struct DrainResult {
     /// All records were read.
-    pub all: bool,
+    pub is_complete: bool,
     /// A program has ended the run with this status, and all earlier records are processed.
     pub asked: Option<u8>,
 }
 
 impl Source {
     pub fn new(ring: Option<Ring>, events: Events) -> Self {
-        Self { events, ring, collector: None, batch: Batch::default(), left: VecDeque::new() }
+        Self { events, ring, collector: None, batch: Batch::default(), pending: VecDeque::new() }
     }
 
     /// Starts the thread that empties the ring. If it cannot be created, this thread does so.
@@ -60,18 +60,18 @@ impl Source {
             let asked = state.ended();
             let found = self.drain(context, BATCH);
             let all = !found.more && !found.busy;
-            return DrainResult { all, asked: asked.filter(|_| all) };
+            return DrainResult { is_complete: all, asked: asked.filter(|_| all) };
         };
         if self.batch.is_over() {
             // read before the next batch, which then contains all earlier records
             let asked = collector.ended();
             match collector.next(std::mem::take(&mut self.batch)) {
                 Some(batch) => self.batch = batch,
-                None => return DrainResult { all: true, asked },
+                None => return DrainResult { is_complete: true, asked },
             }
         }
         do_batch(&mut self.batch, &mut self.events, context);
-        DrainResult { all: false, asked: None }
+        DrainResult { is_complete: false, asked: None }
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.
@@ -93,7 +93,7 @@ impl Source {
     /// Takes the ring back from the collector.
     fn collected(&mut self) {
         if let Some(collector) = self.collector.take() {
-            (self.ring, self.left) = collector.stop();
+            (self.ring, self.pending) = collector.stop();
         }
     }
 
@@ -130,16 +130,16 @@ impl Source {
             context.flush(false);
             if !told && since.elapsed() >= PATIENCE {
                 told = true;
-                context.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
+                context.still(self.pending.iter().chain([&self.batch]).map(Batch::left).sum());
             }
             if self.batch.is_over() {
-                match self.left.pop_front() {
+                match self.pending.pop_front() {
                     Some(batch) => self.batch = batch,
                     None => break,
                 }
             }
         }
-        (self.batch, self.left) = Default::default();
+        (self.batch, self.pending) = Default::default();
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
@@ -180,14 +180,14 @@ fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bo
     if problems::is_failure(record) {
         context.take_problem(record);
         context.after_record();
-        return context.is_running() && !std::mem::take(&mut context.slow);
+        return context.is_running() && !std::mem::take(&mut context.slow_record);
     }
-    context.telling.record();
+    context.empty_result.record();
     if context.listener.is_some() {
         context.source = events.source(record, context.boot_to_unix_ns);
     }
     events.take(record, context);
     context.source = None;
     context.after_record();
-    context.is_running() && !std::mem::take(&mut context.slow)
+    context.is_running() && !std::mem::take(&mut context.slow_record)
 }

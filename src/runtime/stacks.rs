@@ -29,15 +29,15 @@ pub(super) struct Stacks {
     /// Tables by limit.
     tables: BTreeMap<u32, MapFd>,
     /// Maps of the script that may hold stack ids.
-    holders: Vec<MapFd>,
+    stack_maps: Vec<MapFd>,
     /// Stacks by limit and id.
-    taken: HashMap<(u32, u64), StoredStack>,
+    by_id: HashMap<(u32, u64), StoredStack>,
     /// The counters of [`Shared::stacks`] when the tables were last emptied, and the number of further stacks until the
     /// next time.
     at: u64,
-    room: u64,
+    capacity: u64,
     /// See [`ENOUGH`].
-    enough: usize,
+    evict_above: usize,
 }
 
 impl Stacks {
@@ -45,23 +45,23 @@ impl Stacks {
     pub fn new(loaded: &Loaded, manifest: &Manifest, shared: bool) -> Self {
         let of_map = |(i, map): (usize, &crate::codegen::artifact::Map)| {
             let holds = tagged(&map.value) || map.key.as_ref().is_some_and(tagged);
-            let both = [loaded.maps.get(i).copied(), loaded.seconds.get(i).copied().flatten()];
+            let both = [loaded.maps.get(i).copied(), loaded.second_copies.get(i).copied().flatten()];
             if holds { both } else { [None, None] }
         };
         let room = loaded.stacks.values().map(|t| u64::from(t.max_entries) / 2).min().unwrap_or(0);
         Self {
             tables: loaded.stacks.clone(),
-            holders: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
-            taken: HashMap::new(),
+            stack_maps: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
+            by_id: HashMap::new(),
             at: loaded.state.stacks(),
-            room: if shared || room == 0 { u64::MAX } else { room },
-            enough: ENOUGH,
+            capacity: if shared || room == 0 { u64::MAX } else { room },
+            evict_above: ENOUGH,
         }
     }
 
     /// The frames' addresses.
     pub fn frames(&self, limit: u32, id: u64) -> Option<Vec<u64>> {
-        match self.taken.get(&(limit, id)) {
+        match self.by_id.get(&(limit, id)) {
             Some(taken) => Some(taken.frames.to_vec()),
             None => maps::stack(*self.tables.get(&limit)?, id),
         }
@@ -69,14 +69,14 @@ impl Stacks {
 
     /// How long to wait at most until the next [`Stacks::make_room`].
     pub fn max_wait(&self, state: &Shared) -> Duration {
-        let filling = state.stacks().wrapping_sub(self.at) > self.room / 4;
+        let filling = state.stacks().wrapping_sub(self.at) > self.capacity / 4;
         if filling { WAIT_WHILE_FILLING } else { MAX_WAIT }
     }
 
     /// Makes room in the tables if it is time to. `idle`: all existing records have been processed.
     pub fn make_room(&mut self, state: &Shared, idle: bool) {
         let now = state.stacks();
-        if now.wrapping_sub(self.at) < self.room {
+        if now.wrapping_sub(self.at) < self.capacity {
             return;
         }
         self.at = now;
@@ -84,19 +84,19 @@ impl Stacks {
         for (limit, table) in &self.tables {
             // stacks that cannot be taken out stay, and new ones are counted as not kept
             let _ = maps::take_stacks(*table, |id, frames| {
-                self.taken.insert((*limit, id), StoredStack { frames: frames.into(), when });
+                self.by_id.insert((*limit, id), StoredStack { frames: frames.into(), when });
             });
         }
-        if idle && self.taken.len() > self.enough {
+        if idle && self.by_id.len() > self.evict_above {
             self.forget();
         }
     }
 
     /// Discards stacks that no map refers to. Every value that looks like an ID counts as one.
     fn forget(&mut self) {
-        let ids: HashSet<u64> = self.taken.keys().map(|(_, id)| *id).collect();
+        let ids: HashSet<u64> = self.by_id.keys().map(|(_, id)| *id).collect();
         let mut held = HashSet::new();
-        for map in &self.holders {
+        for map in &self.stack_maps {
             let scanned = maps::scan(*map, |bytes| {
                 held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(|id| ids.contains(id)));
             });
@@ -104,7 +104,7 @@ impl Stacks {
                 return;
             }
         }
-        self.taken.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE);
-        self.enough = ENOUGH.max(self.taken.len().saturating_mul(2));
+        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE);
+        self.evict_above = ENOUGH.max(self.by_id.len().saturating_mul(2));
     }
 }

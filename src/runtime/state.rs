@@ -13,8 +13,8 @@ use crate::state::{Map, State};
 impl RunContext<'_> {
     /// Completes the state of a run that is over.
     pub(super) fn state(&mut self, mut state: Box<State>, not_attached: &BTreeSet<String>) -> anyhow::Result<Box<State>> {
-        let saved = std::mem::take(&mut self.saved);
-        let (emptied, cleared) = (saved.times(), saved.cleared());
+        let saved = std::mem::take(&mut self.final_contents);
+        let (emptied, cleared) = (saved.clear_count(), saved.cleared());
         state.maps = saved.contents(|map| {
             let (_, at) = self.map_at(map)?;
             self.saved_at(map, at)
@@ -33,9 +33,9 @@ impl RunContext<'_> {
 
     /// Called before a map is cleared, of which this is the copy in use: keeps what a state or a scrape needs.
     pub(super) fn save(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
-        let (mut saved, in_end) = (std::mem::take(&mut self.saved), self.in_end);
+        let (mut saved, in_end) = (std::mem::take(&mut self.final_contents), self.in_end);
         let done = saved.emptied(map, in_end, || self.saved_at(map, at));
-        self.saved = saved;
+        self.final_contents = saved;
         done?;
         self.remember(map, at)
     }
@@ -45,7 +45,7 @@ impl RunContext<'_> {
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
         let mut saved = maps::saved(row, at, self)?;
         saved.set = saved.set || self.other_is_set(map);
-        if self.emptied.contains(&map) {
+        if self.cleared_at_end.contains(&map) {
             saved.entries.clear();
         }
         Ok(saved)

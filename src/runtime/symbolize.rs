@@ -29,7 +29,7 @@ pub struct Options {
     /// Source lines and inlined functions, from debug information (`show_debug_info`).
     pub lines: bool,
     /// Cache the results (`cache_user_symbols`).
-    pub keep: bool,
+    pub cache_results: bool,
 }
 
 /// Symbolizes addresses of the kernel and of processes. Keep one for the whole run: it remembers the tables it has read
@@ -138,18 +138,18 @@ struct State {
     symbolizer: Option<Symbolizer>,
     debug_dirs: Vec<String>,
     /// Separate debug files by object.
-    separate: HashMap<usize, Option<DebugFile>>,
+    debug_files: HashMap<usize, Option<DebugFile>>,
     /// Names that several functions of an object share.
-    several: HashMap<usize, HashSet<String>>,
+    ambiguous_names: HashMap<usize, HashSet<String>>,
     /// Go functions by object, in order of address, for objects without symbols.
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
     /// Results by object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
     /// The same with the address, since the same code has other addresses in other processes.
-    placed: HashMap<(usize, u64, bool, u64), Frames>,
+    frames_by_address: HashMap<(usize, u64, bool, u64), Frames>,
     /// Objects on which blazesym panicked. They are not tried again.
-    broken: HashSet<usize>,
+    panicked: HashSet<usize>,
     /// Segments of objects in which a function was not found.
     segments: HashMap<usize, Option<Vec<Segment>>>,
     /// Build IDs by object, in hexadecimal.
@@ -198,11 +198,11 @@ impl State {
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
             Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at).into(),
-            Backing::File(object) => {
-                self.shared((object.id, offset, call, addr), options.keep, |state| state.file_frames(options, object, offset, call, addr))
-            }
+            Backing::File(object) => self.shared((object.id, offset, call, addr), options.cache_results, |state| {
+                state.file_frames(options, object, offset, call, addr)
+            }),
             Backing::Vdso => {
-                let frames = self.remembered((VDSO, offset, call), options.keep, |state| state.vdso(options, offset, call));
+                let frames = self.remembered((VDSO, offset, call), options.cache_results, |state| state.vdso(options, offset, call));
                 let mut frames = placed(&frames, addr, Some("[vdso]"));
                 frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| Arc::make_mut(frame).within = Some(offset));
                 frames.into()
@@ -213,7 +213,7 @@ impl State {
     }
 
     fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
-        let frames = self.remembered((object.id, offset, call), options.keep, |state| {
+        let frames = self.remembered((object.id, offset, call), options.cache_results, |state| {
             let frames = state.file(options, object, offset, call);
             state.named(options, Some(object), frames)
         });
@@ -245,7 +245,7 @@ impl State {
     /// The names (without the hash) that several functions of an object share.
     fn several(&mut self, object: &Object) -> &HashSet<String> {
         let dirs = &self.debug_dirs;
-        self.several.entry(object.id).or_insert_with(|| {
+        self.ambiguous_names.entry(object.id).or_insert_with(|| {
             let functions =
                 object.reach().and_then(|path| catch_panic(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
             let mut first: HashMap<&str, u64> = HashMap::new();
@@ -260,7 +260,7 @@ impl State {
             return Vec::new();
         };
         let dirs = &self.debug_dirs;
-        let separate = self.separate.entry(object.id).or_insert_with(|| {
+        let separate = self.debug_files.entry(object.id).or_insert_with(|| {
             let found = catch_panic(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
             Some(DebugFile { path: found, segments: elf::segments(&path)? })
         });
@@ -333,15 +333,15 @@ impl State {
     }
 
     fn shared(&mut self, key: (usize, u64, bool, u64), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
-        if let Some(placed) = self.placed.get(&key) {
+        if let Some(placed) = self.frames_by_address.get(&key) {
             return Arc::clone(placed);
         }
         let made: Frames = make(self).into();
         if keep {
-            if self.placed.len() >= REMEMBERED {
-                self.placed.clear();
+            if self.frames_by_address.len() >= REMEMBERED {
+                self.frames_by_address.clear();
             }
-            self.placed.insert(key, Arc::clone(&made));
+            self.frames_by_address.insert(key, Arc::clone(&made));
         }
         made
     }
@@ -369,7 +369,7 @@ impl State {
     }
 
     fn ask(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, past: u64) -> Option<Vec<Frame>> {
-        if self.broken.contains(&object) {
+        if self.panicked.contains(&object) {
             return None;
         }
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
@@ -385,7 +385,7 @@ impl State {
             Err(Panicked) => {
                 // A symbolizer that panicked cannot be trusted, not even to be dropped.
                 std::mem::forget(self.symbolizer.take());
-                self.broken.insert(object);
+                self.panicked.insert(object);
                 None
             }
         }
@@ -479,8 +479,8 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    const PLAIN: Options = Options { demangle: true, lines: false, keep: true };
-    const LINES: Options = Options { demangle: true, lines: true, keep: true };
+    const PLAIN: Options = Options { demangle: true, lines: false, cache_results: true };
+    const LINES: Options = Options { demangle: true, lines: true, cache_results: true };
 
     fn us() -> u32 {
         std::process::id()
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(frame.module.unwrap(), std::env::current_exe().unwrap().to_str().unwrap());
         assert!(frame.source.is_none());
         let name = frame.symbol.unwrap();
-        let mangled = Symbols::new(Options { demangle: false, lines: false, keep: true }).user_name(us(), addr).unwrap();
+        let mangled = Symbols::new(Options { demangle: false, lines: false, cache_results: true }).user_name(us(), addr).unwrap();
         assert!(mangled.symbol.unwrap().starts_with("_"));
         let frame = Symbols::new(LINES).user_name(us(), addr).unwrap();
         assert_eq!((frame.symbol.unwrap(), frame.offset), (name, 0));

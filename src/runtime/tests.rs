@@ -482,7 +482,7 @@ fn nothing_is_lost_in_silence() {
     let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
     let said = heard.problems();
     let seen = said.len() as u64;
-    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.cx.loaded.state.tally(&[0]));
+    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.cx.loaded.state.probe_counters(&[0]));
     assert_eq!(sent, seen + lost);
 }
 
@@ -548,12 +548,12 @@ fn a_slow_record_has_none_lost() {
     let mut dawdler = BlockingRenderer(heard.clone(), wait, false);
     session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
-    let tally = session.cx.loaded.state.tally(&[0]);
-    assert!(tally.sent > BURSTS * BURST, "{tally:?}");
-    assert_eq!(tally.dropped, 0, "{tally:?}");
+    let counters = session.cx.loaded.state.probe_counters(&[0]);
+    assert!(counters.sent > BURSTS * BURST, "{counters:?}");
+    assert_eq!(counters.dropped, 0, "{counters:?}");
     let said = heard.problems();
     let seen = said.len() as u64;
-    assert_eq!(seen, tally.sent);
+    assert_eq!(seen, counters.sent);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::render::{Rendered, Renderer};
 /// A benchmark is repeated until its total time reaches this.
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
 /// `BPF_MAX_LOOPS` of include/linux/bpf.h.
-const MOST_TIMES: u64 = 8 << 20;
+const MAX_TIMES: u64 = 8 << 20;
 
 /// One run of a program.
 struct ProgramRun {
@@ -168,10 +168,10 @@ impl Session<'_> {
                 return Ok(TestEvent::BenchSkipped { name, widest });
             }
             // the first run warms the caches for the others
-            if times > 1 && (ran.took >= LONG_ENOUGH || times >= MOST_TIMES) || ran.took > 10 * LONG_ENOUGH {
+            if times > 1 && (ran.took >= LONG_ENOUGH || times >= MAX_TIMES) || ran.took > 10 * LONG_ENOUGH {
                 return Ok(TestEvent::Benched { name, widest, average: ran.took.as_nanos() as u64 / times, times });
             }
-            times = (times * 2).min(MOST_TIMES);
+            times = (times * 2).min(MAX_TIMES);
         }
     }
 

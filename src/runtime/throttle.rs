@@ -76,15 +76,15 @@ pub(super) struct Throttle {
     budget: Option<f64>,
     events: u64,
     /// Fractions of an event that have not been allowed yet.
-    part: f64,
+    fractional_events: f64,
     groups: Vec<ProbeGroup>,
-    looked: Instant,
+    measured_at: Instant,
     /// Open while the kernel measures run times.
     statistics: Option<OwnedFd>,
     /// Nanoseconds above the limit; negative below.
     debt: f64,
-    calm: u32,
-    idle: u32,
+    calm_ticks: u32,
+    idle_ticks: u32,
 }
 
 /// Probes that are sampled and detached together.
@@ -98,7 +98,7 @@ struct ProbeGroup {
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
-    times: u64,
+    reductions: u64,
     /// Nanoseconds of a run that passes.
     run: f64,
     before: (Cost, u64, u64),
@@ -138,7 +138,7 @@ impl Throttle {
                         entry,
                         one_in: 1,
                         detached: None,
-                        times: 0,
+                        reductions: 0,
                         run: UNKNOWN_RUN,
                         before: Default::default(),
                         share: 0.0,
@@ -152,13 +152,13 @@ impl Throttle {
         let throttle = Self {
             budget,
             events: settings.max_events,
-            part: 0.0,
+            fractional_events: 0.0,
             groups,
-            looked: Instant::now(),
+            measured_at: Instant::now(),
             statistics: None,
             debt: 0.0,
-            calm: 0,
-            idle: 0,
+            calm_ticks: 0,
+            idle_ticks: 0,
         };
         throttle.fill(cx);
         cx.loaded.state.add_event_tokens(throttle.burst());
@@ -167,21 +167,21 @@ impl Throttle {
 
     /// How long to wait at most until the next [`Throttle::update`].
     pub fn max_wait(&self, longest: Duration) -> Duration {
-        longest.min(TICK.saturating_sub(self.looked.elapsed()) + Duration::from_millis(1))
+        longest.min(TICK.saturating_sub(self.measured_at.elapsed()) + Duration::from_millis(1))
     }
 
     /// How often each of these probes was detached.
     pub fn detached(&self, probes: &[usize]) -> u64 {
-        self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(|g| g.times).sum()
+        self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(|g| g.reductions).sum()
     }
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
     pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
-        let took = self.looked.elapsed();
+        let took = self.measured_at.elapsed();
         if took < TICK {
             return Vec::new();
         }
-        self.looked = Instant::now();
+        self.measured_at = Instant::now();
         self.allow_events(cx, took);
         let Some(budget) = self.budget else {
             self.fill(cx);
@@ -193,11 +193,11 @@ impl Throttle {
         let share: f64 = self.groups.iter().map(|g| g.share).sum();
         self.debt = (self.debt + (share - budget) * ns).max(-budget * 1e9);
         let step = if share > budget && self.debt > 0.0 {
-            self.calm = 0;
+            self.calm_ticks = 0;
             self.reduce_cost(cx, links, budget, share)
         } else {
-            self.calm += 1;
-            let time = self.calm >= CALM && self.debt <= 0.0 && share < budget * 0.5;
+            self.calm_ticks += 1;
+            let time = self.calm_ticks >= CALM && self.debt <= 0.0 && share < budget * 0.5;
             time.then(|| self.relax(cx, links, sys, budget, share)).flatten()
         };
         self.fill(cx);
@@ -215,8 +215,8 @@ impl Throttle {
         }
         let state = &cx.loaded.state;
         let room = (self.burst() as i64).saturating_sub(state.event_tokens()).max(0) as f64;
-        let more = (self.part + self.events as f64 * took.as_secs_f64()).min(room);
-        self.part = more.fract();
+        let more = (self.fractional_events + self.events as f64 * took.as_secs_f64()).min(room);
+        self.fractional_events = more.fract();
         state.add_event_tokens(more as u64);
     }
 
@@ -232,8 +232,8 @@ impl Throttle {
 
     /// Turns the kernel's statistics on or off. Without them, the last measured cost of a probe is used.
     fn measure(&mut self, share: f64, budget: f64) {
-        self.idle = if share < budget * IDLE { self.idle + 1 } else { 0 };
-        let wanted = self.idle < CALM || self.idle.is_multiple_of(CALM);
+        self.idle_ticks = if share < budget * IDLE { self.idle_ticks + 1 } else { 0 };
+        let wanted = self.idle_ticks < CALM || self.idle_ticks.is_multiple_of(CALM);
         match (wanted, self.statistics.is_some()) {
             (true, false) => self.statistics = cost::measure().ok(),
             (false, true) => self.statistics = None,
@@ -258,7 +258,7 @@ impl Throttle {
             links.detach(*program);
         }
         group.detached = Some(Instant::now());
-        group.times += 1;
+        group.reductions += 1;
         let step = limited(group, Step::Detach { for_good: group.gate.is_none() });
         (group.share, group.entries) = (0.0, 0.0);
         Some(step)
@@ -268,10 +268,10 @@ impl Throttle {
     fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
-        self.calm = 0;
+        self.calm_ticks = 0;
         // a coupled probe must not find values that other probes have stored meanwhile
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
-            if let Some(marks) = cx.loaded.marks {
+            if let Some(marks) = cx.loaded.call_marks {
                 // a remaining mark would let the return of a later call pass
                 let _ = maps::remove_all(marks);
             }
@@ -307,8 +307,8 @@ impl ProbeGroup {
             let of = cost::of(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap_or_default();
             (cost.ns, cost.runs) = (cost.ns + of.ns, cost.runs + of.runs);
         }
-        let tally = cx.loaded.state.tally(&self.probes);
-        (cost, tally.ran, tally.thinned)
+        let counters = cx.loaded.state.probe_counters(&self.probes);
+        (cost, counters.ran, counters.thinned)
     }
 
     /// Computes the group's share of processor time in the last `ns` nanoseconds.

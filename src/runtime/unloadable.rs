@@ -11,7 +11,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
-    if program.ty.row().of_kernel_functions && denied(why) && super::privileges::missing().is_none() {
+    if program.ty.row().traces_kernel_functions && denied(why) && super::privileges::missing().is_none() {
         // a rejection applies to all programs of the type, and repeats each time
         let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
         return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();

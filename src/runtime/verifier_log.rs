@@ -78,7 +78,7 @@ pub fn read(program: &str, log: &str, failure: Option<&str>) -> VerifierError {
         let words: Vec<&str> = lines.get(start..)?.iter().take_while(|l| l.starts_with([' ', '\t'])).map(|l| l.trim()).collect();
         (!words.is_empty()).then(|| words.join(" "))
     };
-    let words = last_words(trace);
+    let words = last_message(trace);
     let class = report.and_then(|i| lines.get(i)?.strip_prefix("Verification failed:")).map(str::trim);
     let reason = match (class, section("Reason:")) {
         (Some(class), Some(reason)) => format!("{class}: {reason}"),
@@ -148,7 +148,7 @@ const GIVES_UP: [&str; 2] = ["BPF program is too large", "The sequence of "];
 const LAST_LINES: usize = 8;
 
 /// The last line that is neither summary, instruction, register state nor source; or the text after an instruction.
-fn last_words(trace: &[&str]) -> Option<String> {
+fn last_message(trace: &[&str]) -> Option<String> {
     let gives_up = |line: &str| GIVES_UP.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
     let speech = || trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned);
     trace.iter().rev().take(LAST_LINES).find_map(|line| gives_up(line)).or_else(speech)

@@ -16,12 +16,12 @@ use crate::terminal::{self, Canvas};
 use crate::value::{MapView, ShowOptions, Value};
 
 /// Maximum number of lines that are kept until the end; earlier ones are dropped.
-const MOST_LINES: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 
 /// What is shown, and how.
 pub struct WatchView {
     /// The interval between two reads of the maps.
-    pub every: Duration,
+    pub interval: Duration,
     /// The title of the screen.
     pub title: String,
     /// How maps are rendered, except for the size of the screen.
@@ -38,7 +38,7 @@ pub(super) struct Watch {
     screen: Screen,
     keys: bool,
     since: Instant,
-    due: Instant,
+    next_redraw: Instant,
     size: (usize, usize),
     /// Output and messages: complete lines, except for the last.
     lines: VecDeque<(Stream, String)>,
@@ -64,7 +64,7 @@ impl Watch {
         maps.sort_by_key(name);
         let screen = Screen::take(true).ok()?;
         let (keys, now) = (screen.has_keys(), Instant::now());
-        Some(Self { wanted, maps, screen, keys, since: now, due: now, size: (0, 0), lines: VecDeque::new(), dropped: 0 })
+        Some(Self { wanted, maps, screen, keys, since: now, next_redraw: now, size: (0, 0), lines: VecDeque::new(), dropped: 0 })
     }
 
     /// Readable when there is a key.
@@ -83,7 +83,7 @@ impl Watch {
             }
             bytes.clear();
         }
-        while self.lines.len() > MOST_LINES {
+        while self.lines.len() > MAX_LINES {
             self.lines.pop_front();
             self.dropped += 1;
         }
@@ -106,10 +106,10 @@ impl Watch {
     /// The maps to draw, if it is time to, or if the size of the terminal has changed.
     pub fn due(&mut self) -> Option<Vec<usize>> {
         let (size, now) = (terminal::size(io::stdout()), Instant::now());
-        if size == self.size && now < self.due {
+        if size == self.size && now < self.next_redraw {
             return None;
         }
-        (self.size, self.due) = (size, now + self.wanted.every);
+        (self.size, self.next_redraw) = (size, now + self.wanted.interval);
         Some(self.maps.clone())
     }
 
@@ -146,8 +146,9 @@ fn fitting(blocks: &[Block], room: usize) -> Vec<usize> {
     let mut needs: Vec<usize> = blocks.iter().map(|block| block.lines.len()).collect();
     loop {
         let given = shares(&needs, room);
-        let lacks = |at: &usize| needs.get(*at).is_some_and(|need| *need > 0) && given.get(*at) < blocks.get(*at).map(|block| &block.least);
-        let widest = (0..blocks.len()).filter(lacks).max_by_key(|at| blocks.get(*at).map(|block| block.least));
+        let lacks =
+            |at: &usize| needs.get(*at).is_some_and(|need| *need > 0) && given.get(*at) < blocks.get(*at).map(|block| &block.min_lines);
+        let widest = (0..blocks.len()).filter(lacks).max_by_key(|at| blocks.get(*at).map(|block| block.min_lines));
         match widest.and_then(|at| needs.get_mut(at)) {
             Some(need) => *need = 0,
             None => return given,
@@ -166,12 +167,12 @@ struct Block {
     /// The number of lines that name what follows.
     head: usize,
     /// The least number of lines that show something.
-    least: usize,
+    min_lines: usize,
 }
 
 impl Block {
     fn of_output(lines: Vec<String>) -> Self {
-        Self { view: None, lines, entries: 0, head: 0, least: 1 }
+        Self { view: None, lines, entries: 0, head: 0, min_lines: 1 }
     }
 
     /// None if there is nothing to show.
@@ -192,7 +193,7 @@ impl Block {
         let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
         let head = usize::from(named) + usize::from(columns);
         let least = if is_heat(&view) { render::HEAT_MAP_LINES } else { head + 1 };
-        Some(Self { view: Some(view), lines, entries, head, least })
+        Some(Self { view: Some(view), lines, entries, head, min_lines: least })
     }
 
     /// Appends what fits into this many lines, and notes what is left out.

@@ -321,14 +321,14 @@ impl BodyChecker<'_> {
                     ExprKind::Call(call) => Some((call.row.name, call.word(0))),
                     _ => None,
                 };
-                ArgInfo { ty, span: e.span, lit, map: None, made_by, handed: is_handed(e) }
+                ArgInfo { ty, span: e.span, lit, map: None, made_by, has_verifier_type: is_handed(e) }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
             CallArg::Word(w) => {
-                ArgInfo { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, handed: false }
+                ArgInfo { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, has_verifier_type: false }
             }
-            CallArg::Type(ty) => ArgInfo { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, handed: false },
+            CallArg::Type(ty) => ArgInfo { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, has_verifier_type: false },
         }
     }
 
@@ -336,11 +336,11 @@ impl BodyChecker<'_> {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        ArgInfo { ty, span, lit: None, map: Some(MapArg { id, key }), made_by: None, handed: false }
+        ArgInfo { ty, span, lit: None, map: Some(MapArg { id, key }), made_by: None, has_verifier_type: false }
     }
 }
 
-/// See [`ArgInfo::handed`].
+/// See [`ArgInfo::has_verifier_type`].
 fn is_handed(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Context(_) => true,

@@ -17,9 +17,9 @@ use crate::syntax::ast;
 use crate::types::{Space, Type};
 
 /// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.
-pub const MOST_STEPS: u64 = 1 << 16;
+pub const MAX_STEPS: u64 = 1 << 16;
 /// Maximum number of nested macros that a diagnostic names.
-const MOST_USAGES: usize = 8;
+const MAX_USAGES: usize = 8;
 
 /// A scratch variable while its type is inferred.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,9 +27,9 @@ pub struct VarState {
     /// With its `$`.
     pub name: String,
     /// Type from all assignments.
-    pub merged: InferredType,
+    pub inferred: InferredType,
     /// Given by `let $x: T`.
-    pub fixed: Option<Type>,
+    pub declared: Option<Type>,
     /// Declared without size or address space, which the assigned values determine later.
     pub opaque: Option<Type>,
     /// Something is assigned to it, whether or not its type is known.
@@ -41,10 +41,10 @@ pub struct VarState {
 impl VarState {
     /// The type as far as it is known.
     fn settled(&self) -> Type {
-        match (&self.fixed, &self.opaque) {
+        match (&self.declared, &self.opaque) {
             (Some(ty), _) => ty.clone(),
-            (None, Some(blank)) if self.merged.ty == Type::Void => blank.clone(),
-            (None, _) => self.merged.ty.clone(),
+            (None, Some(blank)) if self.inferred.ty == Type::Void => blank.clone(),
+            (None, _) => self.inferred.ty.clone(),
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct BodyChecker<'a> {
     /// Number of loops around the current statement.
     pub loops: u32,
     /// How often the enclosing `unroll`s repeat the current statement.
-    pub copies: u64,
+    pub unroll_factor: u64,
     /// Number of expressions and uses of macros that were checked so far.
     steps: u64,
     /// Number of enclosing `comptime`s.
@@ -199,7 +199,7 @@ impl<'a> BodyChecker<'a> {
             diags: Vec::new(),
             options: Vec::new(),
             loops: 0,
-            copies: 1,
+            unroll_factor: 1,
             steps: 0,
             comptime: 0,
             fors: 0,
@@ -227,7 +227,7 @@ impl<'a> BodyChecker<'a> {
     /// that use others twice double with each level.
     pub fn counted(&mut self, span: Span) -> bool {
         self.steps += 1;
-        if self.steps <= MOST_STEPS {
+        if self.steps <= MAX_STEPS {
             return true;
         }
         if !self.env.exhausted.replace(true) {
@@ -235,7 +235,7 @@ impl<'a> BodyChecker<'a> {
                 Some((name, place)) => (format!("macro `{name}` expands"), *place),
                 None => ("this block comes".into(), span),
             };
-            let d = Diagnostic::error("too-large", place, format!("{what} to over {MOST_STEPS} expressions"));
+            let d = Diagnostic::error("too-large", place, format!("{what} to over {MAX_STEPS} expressions"));
             self.diags.push(d.help("use fewer macros in it, or a `fn`, whose code exists only once"));
         }
         false
@@ -247,7 +247,7 @@ impl<'a> BodyChecker<'a> {
             return;
         }
         let d = Diagnostic { span: self.place(d.span), ..d };
-        let usages = self.frame.own_usages().take(MOST_USAGES);
+        let usages = self.frame.own_usages().take(MAX_USAGES);
         self.diags.push(usages.fold(d, |d, (name, span)| d.related(*span, format!("expanded from this use of `{name}`"))));
     }
 
@@ -289,8 +289,8 @@ impl<'a> BodyChecker<'a> {
         let id = self.vars.len();
         self.vars.push(VarState {
             name: format!("${name}"),
-            merged: InferredType::default(),
-            fixed,
+            inferred: InferredType::default(),
+            declared: fixed,
             opaque: None,
             set: false,
             empty: None,
@@ -321,11 +321,11 @@ impl<'a> BodyChecker<'a> {
     pub fn var_type(&self, id: VarId) -> InferredType {
         let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
-            Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
-                let weak = if state.merged.ty == state.settled() { state.merged.weak.clone() } else { WeakSign::No };
-                InferredType { ty: state.settled(), weak, span: state.merged.span }
+            Some(state) if state.declared.is_some() || state.opaque.is_some() => {
+                let weak = if state.inferred.ty == state.settled() { state.inferred.weak.clone() } else { WeakSign::No };
+                InferredType { ty: state.settled(), weak, span: state.inferred.span }
             }
-            Some(state) => state.merged.clone(),
+            Some(state) => state.inferred.clone(),
             None => {
                 let hidden = id.checked_sub(self.known.len());
                 let found = hidden.and_then(|i| self.hidden.get(i));
@@ -383,7 +383,7 @@ impl<'a> BodyChecker<'a> {
             return StmtKind::SetVar(id, poison(span));
         }
         if let Some(v) = self.vars.get_mut(id) {
-            v.merged.add(&ty, &weak, span);
+            v.inferred.add(&ty, &weak, span);
             v.set = true;
         }
         if let Some(done) = self.assigned.get_mut(id) {
@@ -391,7 +391,7 @@ impl<'a> BodyChecker<'a> {
         }
         let target = self.var_type(id);
         let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
-        let fixed = self.vars.get(id).is_some_and(|v| v.fixed.is_some());
+        let fixed = self.vars.get(id).is_some_and(|v| v.declared.is_some());
         let value = self.assigned_value(value, &target, &name, fixed);
         StmtKind::SetVar(id, value)
     }

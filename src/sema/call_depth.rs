@@ -11,10 +11,10 @@ const DEEPEST: u32 = 6;
 
 /// Reports probes whose loops are nested too deeply.
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
-    let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), found: None };
+    let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), too_deep: None };
     walk.stmts(&probe.body, 0);
     let message = format!("loops are nested more than {DEEPEST} deep, which the kernel rejects");
-    walk.found.map(|at| {
+    walk.too_deep.map(|at| {
         Diagnostic::error("too-deep", at, message)
             .help("merge two loops into one: `for $i : 0..n * m { … $i / m … $i % m … }`; or turn a function into a macro")
     })
@@ -24,7 +24,7 @@ struct Walk<'a> {
     functions: &'a [Function],
     /// Functions, and the depths of their calls.
     seen: BTreeSet<(usize, u32)>,
-    found: Option<Span>,
+    too_deep: Option<Span>,
 }
 
 impl Walk<'_> {
@@ -36,7 +36,7 @@ impl Walk<'_> {
                 Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, span })
                     if depth >= DEEPEST =>
                 {
-                    self.found.get_or_insert(*span);
+                    self.too_deep.get_or_insert(*span);
                 }
                 Node::Expr(Expr { kind: ExprKind::CallFn(id, _), .. }) => self.call(*id, depth),
                 Node::Stmt(_) | Node::Expr(_) => {}
@@ -45,7 +45,7 @@ impl Walk<'_> {
     }
 
     fn call(&mut self, id: usize, depth: u32) {
-        if let (Some(f), None) = (self.functions.get(id), self.found)
+        if let (Some(f), None) = (self.functions.get(id), self.too_deep)
             && self.seen.insert((id, depth))
         {
             self.stmts(&f.body, depth);

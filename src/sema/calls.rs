@@ -224,7 +224,7 @@ impl BodyChecker<'_> {
             return false;
         }
         let from_context = matches!(row.lower, Lower::Context(_));
-        let stops = matches!(row.lower, Lower::Event(e) if e.stops);
+        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
         if self.fors > 0 && (from_context || stops) {
             let d = Diagnostic::error("in-loop", span, format!("`{}` cannot be used within a `for` loop", row.name));
             let help = if stops { "set a variable there, and return after the loop" } else { "assign it to a variable before the loop" };
@@ -365,13 +365,13 @@ impl super::Tables {
 
     /// Can the value of this aggregation be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
-        (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+        (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.kernel_read.is_some()))
     }
 
     /// Is the result of this aggregation a quotient of two numbers that are available?
     pub fn is_quotient(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| match row.lower {
-            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            Lower::Aggregate(a) => a.kernel_read.is_some_and(|r| r.quotient.is_some()),
             _ => false,
         })
     }

@@ -339,7 +339,7 @@ impl BodyChecker<'_> {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
                 if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_) | Type::Enum(_))) {
-                    v.merged.add(&Type::I64, &WeakSign::of_step(up), span);
+                    v.inferred.add(&Type::I64, &WeakSign::of_step(up), span);
                 }
                 match self.step_type(&e.ty, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },

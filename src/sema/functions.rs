@@ -38,7 +38,7 @@ pub struct Callee {
 /// All functions that a probe calls, in the order in which they are found: the index is a [`FunctionId`].
 pub struct Callees {
     known: Vec<Callee>,
-    found: Vec<Callee>,
+    list: Vec<Callee>,
     /// Options of the script that they declare.
     pub options: Vec<ScriptOption>,
 }
@@ -46,12 +46,12 @@ pub struct Callees {
 impl Callees {
     /// Empty; `known` is the result of the previous pass.
     pub fn new(known: &[Callee]) -> Self {
-        Self { known: known.to_vec(), found: Vec::new(), options: Vec::new() }
+        Self { known: known.to_vec(), list: Vec::new(), options: Vec::new() }
     }
 
     /// The result of this pass.
     pub fn finish(self) -> Vec<Callee> {
-        self.found
+        self.list
     }
 
     fn known(&self, index: usize) -> Option<&Callee> {
@@ -59,12 +59,12 @@ impl Callees {
     }
 
     fn id(&mut self, index: usize, params: usize, span: Span) -> FunctionId {
-        if let Some(id) = self.found.iter().position(|c| c.index == index) {
+        if let Some(id) = self.list.iter().position(|c| c.index == index) {
             return id;
         }
         let params = vec![InferredType::default(); params];
-        self.found.push(Callee { index, used: span, params, result: InferredType::default(), vars: Vec::new(), calls: Vec::new() });
-        self.found.len() - 1
+        self.list.push(Callee { index, used: span, params, result: InferredType::default(), vars: Vec::new(), calls: Vec::new() });
+        self.list.len() - 1
     }
 }
 
@@ -97,7 +97,7 @@ impl BodyChecker<'_> {
         let id = self.callees.id(index, f.params.len(), span);
         if let Some(within) = &self.function {
             let caller = within.id;
-            if let Some(c) = self.callees.found.get_mut(caller) {
+            if let Some(c) = self.callees.list.get_mut(caller) {
                 c.calls.push((id, span));
             }
         }
@@ -116,7 +116,7 @@ impl BodyChecker<'_> {
         }
         for (i, v) in values.iter().enumerate() {
             let weak = self.weakness(v);
-            if let Some(p) = self.callees.found.get_mut(id).and_then(|c| c.params.get_mut(i)) {
+            if let Some(p) = self.callees.list.get_mut(id).and_then(|c| c.params.get_mut(i)) {
                 p.add(&v.ty, &weak, v.span);
             }
         }
@@ -124,9 +124,9 @@ impl BodyChecker<'_> {
         let Some(known) = self.callees.known(index).cloned() else { return poison(span) };
         let mut given = Vec::new();
         for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
-            let ty = var.fixed.clone().unwrap_or_else(|| var.merged.ty.clone());
+            let ty = var.declared.clone().unwrap_or_else(|| var.inferred.ty.clone());
             let target = InferredType { ty, weak: WeakSign::No, span: name.span };
-            given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.fixed.is_some()));
+            given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.declared.is_some()));
         }
         let declared = self.signature(f).map(|(_, returns)| returns);
         let ty = match declared {
@@ -229,13 +229,13 @@ pub fn check_all(
     diags: &mut Vec<Diagnostic>,
 ) -> Vec<hir::Function> {
     let mut done: Vec<hir::Function> = Vec::new();
-    while let Some(callee) = callees.found.get(done.len()).cloned() {
+    while let Some(callee) = callees.list.get(done.len()).cloned() {
         let Some(of) = env.functions.get(callee.index).copied() else { break };
         done.push(check_one(env, maps, (site, context), callees, diags, done.len(), of));
     }
     // A function may call functions that come after it.
     for _ in 0..done.len() {
-        for (i, callee) in callees.found.iter().enumerate() {
+        for (i, callee) in callees.list.iter().enumerate() {
             let stops = callee.calls.iter().any(|(to, _)| done.get(*to).is_some_and(|f| f.stops));
             if let Some(f) = done.get_mut(i) {
                 f.stops |= stops;
@@ -256,7 +256,7 @@ fn check_one(
     of: &ast::Function,
 ) -> hir::Function {
     let (site, context) = caller;
-    let Some(callee) = callees.found.get(id).cloned() else { crate::bug!("a function was found") };
+    let Some(callee) = callees.list.get(id).cloned() else { crate::bug!("a function was found") };
     let known = callees.known(callee.index).cloned();
     let vars = known.as_ref().map(|k| k.vars.clone()).unwrap_or_default();
     let given = known.as_ref().map_or(&callee.params, |k| &k.params).clone();
@@ -286,9 +286,9 @@ fn check_one(
         };
         let given = given.get(i).cloned().unwrap_or_default();
         if let Some(v) = body.vars.get_mut(var) {
-            v.merged.add(&least, &WeakSign::No, t.span);
-            if v.fixed.is_none() {
-                v.merged.add(&given.ty, &given.weak, t.span);
+            v.inferred.add(&least, &WeakSign::No, t.span);
+            if v.declared.is_none() {
+                v.inferred.add(&given.ty, &given.weak, t.span);
             }
             v.set = true;
         }
@@ -308,7 +308,7 @@ fn check_one(
     let FinishedBody { vars, states, diags: mut found, mut options } = body.finish();
     diags.append(&mut found);
     callees.options.append(&mut options);
-    if let Some(c) = callees.found.get_mut(id) {
+    if let Some(c) = callees.list.get_mut(id) {
         (c.vars, c.result) = (states, result);
     }
     let stops = stops(&stmts);
@@ -319,7 +319,8 @@ fn check_one(
 fn stops(body: &[hir::Stmt]) -> bool {
     let mut found = false;
     hir::visit(body, &mut |n| {
-        found |= matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.lower, Lower::Event(e) if e.stops));
+        found |=
+            matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.lower, Lower::Event(e) if e.ends_probe));
     });
     found
 }

@@ -83,7 +83,7 @@ impl BodyChecker<'_> {
     /// meaning within its own expansion.
     fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
         let visible = self.frame.library.is_none();
-        let of_c = is_of_c(self.env, name);
+        let of_c = is_c_macro(self.env, name);
         let found = own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name);
         found.filter(move |m| !(of_c && self.frame.uses(m)))
     }
@@ -177,7 +177,7 @@ impl BodyChecker<'_> {
             of: Some(found.name.clone()),
             ..Frame::default()
         };
-        if self.frame.library.is_none() && is_of_c(env, name) {
+        if self.frame.library.is_none() && is_c_macro(env, name) {
             // C's macros are text: they see the names around their use.
             (frame.scopes, frame.maps) = (self.frame.scopes.clone(), self.frame.maps.clone());
         }
@@ -223,10 +223,10 @@ fn fitting<'a>(env: &CheckContext<'a>, own: bool, name: &str, args: &[ast::Arg])
 
 /// The script's definition of a name: `#define` takes precedence over `macro`.
 fn own<'w, 'a>(env: &'w CheckContext<'a>, name: &str) -> &'w [&'a ast::Macro] {
-    if is_of_c(env, name) { &env.defines } else { &env.macros }
+    if is_c_macro(env, name) { &env.defines } else { &env.macros }
 }
 
-fn is_of_c(env: &CheckContext, name: &str) -> bool {
+fn is_c_macro(env: &CheckContext, name: &str) -> bool {
     env.defines.iter().any(|m| m.name.name == name)
 }
 

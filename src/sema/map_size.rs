@@ -14,25 +14,25 @@ use crate::types::Type;
 const DEEPEST: u32 = 32;
 
 /// The value of `e`, if it consists of numbers, parameters, constants of C, macros without parameters and operators.
-pub fn number(e: &ast::Expr, world: &CheckContext) -> Option<u64> {
-    let found = value(e, world, 0)?;
+pub fn number(e: &ast::Expr, check_cx: &CheckContext) -> Option<u64> {
+    let found = value(e, check_cx, 0)?;
     fold::constant(&found).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
 }
 
-fn value(e: &ast::Expr, world: &CheckContext, depth: u32) -> Option<Expr> {
+fn value(e: &ast::Expr, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     if depth > DEEPEST {
         return None;
     }
-    let inner = |e| value(e, world, depth + 1);
+    let inner = |e| value(e, check_cx, depth + 1);
     match &e.kind {
         ast::ExprKind::Int(n) => Some(fold::literal(*n, e.span)),
         ast::ExprKind::Param(n) => {
-            let text = (*n as usize).checked_sub(1).and_then(|i| world.invocation.params.get(i))?;
+            let text = (*n as usize).checked_sub(1).and_then(|i| check_cx.invocation.params.get(i))?;
             fold::parse_int(text)
         }
-        ast::ExprKind::ParamCount => Some(fold::literal(world.invocation.params.len() as u64, e.span)),
-        ast::ExprKind::Ident(name) => named(name, world, depth),
-        ast::ExprKind::Call { name, args } if args.is_empty() => named(&name.name, world, depth),
+        ast::ExprKind::ParamCount => Some(fold::literal(check_cx.invocation.params.len() as u64, e.span)),
+        ast::ExprKind::Ident(name) => named(name, check_cx, depth),
+        ast::ExprKind::Call { name, args } if args.is_empty() => named(&name.name, check_cx, depth),
         ast::ExprKind::Comptime(e) => inner(e),
         ast::ExprKind::Unary(op, e) => {
             let n = fold::constant(&inner(e)?)?;
@@ -52,33 +52,33 @@ fn value(e: &ast::Expr, world: &CheckContext, depth: u32) -> Option<Expr> {
                 (_, None) => Some(cond),
             }
         }
-        ast::ExprKind::Block(block) => of_block(block, world, depth),
+        ast::ExprKind::Block(block) => of_block(block, check_cx, depth),
         _ => None,
     }
 }
 
-fn of_block(block: &ast::Block, world: &CheckContext, depth: u32) -> Option<Expr> {
+fn of_block(block: &ast::Block, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     match (&block.stmts[..], &block.value) {
-        ([], Some(e)) => value(e, world, depth + 1),
+        ([], Some(e)) => value(e, check_cx, depth + 1),
         _ => None,
     }
 }
 
 /// The script's own definition takes precedence over those of headers and the kernel.
-fn named(name: &str, world: &CheckContext, depth: u32) -> Option<Expr> {
-    let own = world.macros.iter().chain(&world.defines).find(|m| m.name.name == name && m.params.is_empty());
+fn named(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
+    let own = check_cx.macros.iter().chain(&check_cx.defines).find(|m| m.name.name == name && m.params.is_empty());
     if let Some(own) = own {
-        return of_block(&own.body, world, depth);
+        return of_block(&own.body, check_cx, depth);
     }
-    if let Some((_, n)) = world.sys.enumerator(name) {
+    if let Some((_, n)) = check_cx.sys.enumerator(name) {
         return Some(fold::signed(n, Span::default()));
     }
-    let Some(of_header) = world.sys.c_macro(name) else {
+    let Some(of_header) = check_cx.sys.c_macro(name) else {
         return constants::find(name).map(|c| fold::signed(c.value, Span::default()));
     };
     match of_header {
         CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),
-        CMacro::Name(other) => named(&other, world, (depth < DEEPEST).then_some(depth + 1)?),
+        CMacro::Name(other) => named(&other, check_cx, (depth < DEEPEST).then_some(depth + 1)?),
         CMacro::Text(_) | CMacro::Function | CMacro::Other(_) => None,
     }
 }

@@ -14,7 +14,7 @@ use crate::types::{Int, Type};
 
 /// Maximum number of keys of a hash map: `htab_map_alloc` of kernel/bpf/hashtab.c rounds it up to a power of two, and the buckets,
 /// of 16 bytes each, must be less than 4 GiB.
-const MOST_KEYS: u64 = 1 << 27;
+const MAX_KEYS: u64 = 1 << 27;
 
 /// The types of a map as inferred by one pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,9 +100,9 @@ pub struct Maps {
     /// From `let @m = …`.
     pub declared: BTreeMap<String, Declared>,
     /// Existing maps with their types, which become part of the script when it uses them.
-    given: BTreeMap<String, hir::Map>,
+    existing: BTreeMap<String, hir::Map>,
     /// Minimum size of strings in maps, for values that later scripts store there; integers then have eight bytes.
-    room: u32,
+    min_string_size: u32,
 }
 
 /// The capacity of strings in a map that outlives its script.
@@ -112,12 +112,12 @@ impl Maps {
     /// No maps except for declared and predefined ones.
     pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], invocation: &Invocation) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
-        Self { declared, given, room: if invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
+        Self { declared, existing: given, min_string_size: if invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
     }
 
     /// The initial types of a predefined map.
     fn beforehand(&self, name: &str) -> Option<InferredMap> {
-        let map = self.given.get(name)?;
+        let map = self.existing.get(name)?;
         let settled = |ty: &Type| InferredType { ty: ty.clone(), weak: WeakSign::No, span: EARLIER };
         Some(InferredMap {
             value: settled(&map.value),
@@ -136,10 +136,10 @@ impl Maps {
 
     /// Ends a pass. Returns true if it found anything new.
     pub fn end_pass(&mut self) -> bool {
-        if self.room > 0 {
-            for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.given.contains_key(*name)) {
-                found.value.ty = widened_type(&found.value.ty, self.room);
-                found.key.ty = widened_type(&found.key.ty, self.room);
+        if self.min_string_size > 0 {
+            for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.existing.contains_key(*name)) {
+                found.value.ty = widened_type(&found.value.ty, self.min_string_size);
+                found.key.ty = widened_type(&found.key.ty, self.min_string_size);
             }
         }
         let changed = self.known != self.next;
@@ -168,7 +168,7 @@ impl Maps {
 
     /// Is anything assigned to it?
     pub fn is_set(&self, name: &str) -> bool {
-        self.given.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
+        self.existing.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
     }
 
     /// Has a complete pass seen it without an assignment?
@@ -200,7 +200,7 @@ impl Maps {
     /// Names of maps that are assigned somewhere, with `@`: for suggestions.
     pub fn assigned(&self) -> Vec<String> {
         let here = self.known.iter().filter(|(_, f)| f.value.ty != Type::Void).map(|(n, _)| n);
-        here.chain(self.given.keys()).map(|n| format!("@{n}")).collect()
+        here.chain(self.existing.keys()).map(|n| format!("@{n}")).collect()
     }
 
     /// Returns the finished table, and reports errors of declarations. `mentions`: does the script use this map anywhere, even in
@@ -217,7 +217,7 @@ impl Maps {
                 let message = format!("`@{name}` is assigned from itself only: it has no type");
                 diags.push(Diagnostic::error("undefined-map", f.first, message));
             }
-            if let Some(given) = self.given.get(name) {
+            if let Some(given) = self.existing.get(name) {
                 diags.extend(disagrees(given, f));
                 maps.push(hir::Map { span: f.first, ..given.clone() });
                 continue;
@@ -234,14 +234,14 @@ impl Maps {
             let keyed = f.keyed.is_some();
             let entries = if keyed { declared.map_or(settings.max_map_keys, |d| d.entries) } else { 1 };
             let span = declared.map_or(f.first, |d| d.span);
-            if entries > MOST_KEYS {
+            if entries > MAX_KEYS {
                 diags.push(too_large(name, entries, declared.is_some(), span));
             }
             maps.push(hir::Map {
                 name: format!("@{name}"),
                 key: keyed.then(|| f.key.ty.clone()),
                 value: f.value.ty.clone(),
-                max_entries: entries.min(MOST_KEYS) as u32,
+                max_entries: entries.min(MAX_KEYS) as u32,
                 sized: keyed && declared.is_some(),
                 lru: keyed && declared.is_some_and(|d| d.lru),
                 span,
@@ -252,7 +252,7 @@ impl Maps {
 }
 
 fn too_large(name: &str, entries: u64, declared: bool, span: Span) -> Diagnostic {
-    let message = format!("`@{name}` has room for {entries} keys, but the kernel's limit is {MOST_KEYS}");
+    let message = format!("`@{name}` has room for {entries} keys, but the kernel's limit is {MAX_KEYS}");
     let remedy = if declared { "declare fewer keys" } else { "lower max_map_keys, or declare the size of the map: `let @map = hash(N)`" };
     Diagnostic::error("too-large", span, message).help(remedy)
 }

@@ -120,7 +120,7 @@ impl CheckContext<'_> {
 /// Number of passes after which types may only grow.
 const FREE_PASSES: u32 = 10;
 /// Maximum number of passes.
-const MOST_PASSES: u32 = 50;
+const MAX_PASSES: u32 = 50;
 
 fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let Env { sys, settings, invocation } = *env;
@@ -137,7 +137,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     let env = Env { sys, ..*env };
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
-    let world = CheckContext {
+    let check_cx = CheckContext {
         sys,
         settings,
         invocation,
@@ -149,15 +149,15 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
         exhausted: Cell::new(false),
         macro_uses: RefCell::default(),
     };
-    let mut maps = Maps::new(declarations(script, &world, &mut diags), given, invocation);
-    let jobs = probes::expand(script, &world, &env, tables, &mut diags);
+    let mut maps = Maps::new(declarations(script, &check_cx, &mut diags), given, invocation);
+    let jobs = probes::expand(script, &check_cx, &env, tables, &mut diags);
     let incomplete = failed(&diags);
 
-    let Inferred { states, unused, mut results, diags: mut unused_diags } = infer(&world, &mut maps, &jobs, &mut diags)?;
+    let Inferred { states, unused, mut results, diags: mut unused_diags } = infer(&check_cx, &mut maps, &jobs, &mut diags)?;
     let mut probes = Vec::new();
     diags.append(&mut unused_diags);
     let all: Vec<&State> = states.iter().flatten().chain(&unused).collect();
-    functions::recursion(&world, &all, &mut diags);
+    functions::recursion(&check_cx, &all, &mut diags);
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
@@ -171,14 +171,14 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
     options::check_declarations(&mut uses, script, invocation, &mut diags);
-    let map_table = maps.finish(settings, |name| uses::mentions_map(&world, script, name), &mut diags);
+    let map_table = maps.finish(settings, |name| uses::mentions_map(&check_cx, script, name), &mut diags);
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));
     }
     // a missing probe may be the one that assigns them
     diags.retain(|d| !incomplete || d.code != "undefined-map");
     let diags = tidy(root_causes(diags));
-    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes, macro_uses: world.macro_uses() }, diags)) }
+    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes, macro_uses: check_cx.macro_uses() }, diags)) }
 }
 
 /// The result of [`infer`].
@@ -194,9 +194,9 @@ struct Inferred {
 }
 
 /// Checks all bodies until the types of variables and maps no longer change.
-fn infer(world: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Diagnostic>) -> Result<Inferred, Diagnostics> {
+fn infer(check_cx: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Diagnostic>) -> Result<Inferred, Diagnostics> {
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
-    let mut unused = vec![State::default(); world.functions.len()];
+    let mut unused = vec![State::default(); check_cx.functions.len()];
     let mut passes = 0;
     loop {
         maps.start_pass(passes > FREE_PASSES);
@@ -207,7 +207,7 @@ fn infer(world: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Di
             let mut bodies = Vec::new();
             for ((first, context), state) in job.contexts.iter().zip(states) {
                 let Some(site) = job.sites.get(*first) else { continue };
-                let checked = BodyChecker::check(world, maps, site, context, state, job.probe);
+                let checked = BodyChecker::check(check_cx, maps, site, context, state, job.probe);
                 if *state != checked.state {
                     changed = true;
                     state.clone_from(&checked.state);
@@ -216,16 +216,16 @@ fn infer(world: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Di
             }
             results.push(bodies);
         }
-        let (mut found, more) = functions::check_unused(world, maps, jobs, &mut unused, &results);
+        let (mut found, more) = functions::check_unused(check_cx, maps, jobs, &mut unused, &results);
         changed |= more;
         changed |= maps.end_pass();
-        if world.exhausted.get() {
+        if check_cx.exhausted.get() {
             diags.extend(results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.diags)));
             diags.append(&mut found);
             diags.retain(|d| d.code == "too-large");
             return Err(tidy(std::mem::take(diags)));
         }
-        let is_last = passes == MOST_PASSES;
+        let is_last = passes == MAX_PASSES;
         if changed && is_last {
             let message = "the type of a variable or map grows with each use";
             diags.push(Diagnostic::error("recursive-type", Span::default(), message).help("a tuple may not contain itself"));
@@ -262,7 +262,7 @@ fn last_imported_last(probes: &mut Vec<hir::Probe>) {
 
 /// Reports variables that are assigned only from themselves (`let $x; $x = $x;`), if there are no other errors.
 fn circular(job: &Job, bodies: &[Checked], diags: &mut Vec<Diagnostic>) {
-    let unknown = bodies.iter().flat_map(|b| &b.state.vars).find(|v| v.set && v.fixed.is_none() && v.merged.ty == Type::Void);
+    let unknown = bodies.iter().flat_map(|b| &b.state.vars).find(|v| v.set && v.declared.is_none() && v.inferred.ty == Type::Void);
     if let (Some(v), false) = (unknown, failed(diags)) {
         let message = format!("`{}` is assigned from itself only: it has no type", v.name);
         diags.push(Diagnostic::error("undefined-variable", job.probe.span, message));
@@ -381,7 +381,7 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec
 }
 
 /// `let @m = kind(entries);`
-fn declarations(script: &ast::Script, world: &CheckContext, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
+fn declarations(script: &ast::Script, check_cx: &CheckContext, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
     const KINDS: &[(&str, bool, bool)] =
         &[("hash", false, false), ("lruhash", true, false), ("percpuhash", false, true), ("percpulruhash", true, true)];
     let mut declared: BTreeMap<String, Declared> = BTreeMap::new();
@@ -393,7 +393,7 @@ fn declarations(script: &ast::Script, world: &CheckContext, diags: &mut Vec<Diag
             diags.push(if diag.help.is_some() { diag } else { diag.help("the kinds are hash, lruhash, percpuhash, percpulruhash") });
             continue;
         };
-        let entries = map_size::number(&d.entries, world);
+        let entries = map_size::number(&d.entries, check_cx);
         if entries.is_none() {
             diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant integer"));
         }

@@ -33,7 +33,13 @@ pub struct Job<'a> {
 const NO_MATCH: &str = "no-match";
 
 /// Expands all probes.
-pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
+pub fn expand<'a>(
+    script: &'a ast::Script,
+    check_cx: &CheckContext,
+    env: &Env,
+    tables: &Tables,
+    diags: &mut Vec<Diagnostic>,
+) -> Vec<Job<'a>> {
     let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
         Some(Err(e)) => {
             let why = e.to_string().lines().last().unwrap_or_default().to_string();
@@ -71,7 +77,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
         sites.retain(|s| s.attach.own() || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
         filtered |= sites.len() < before;
         if !sites.is_empty() {
-            jobs.push(with_contexts(probe, sites, world, env, tables, diags));
+            jobs.push(with_contexts(probe, sites, check_cx, env, tables, diags));
         }
     }
     // a run whose begin and end probes work on traced data is nothing without traces; a signal may still be sent
@@ -379,7 +385,7 @@ struct Needs {
 }
 
 /// Does a macro or function of the script use `args`?
-fn own_ask_for_fields(world: &CheckContext, tables: &Tables) -> bool {
+fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
     let mut found = false;
     let mut each = |e: &ast::Expr| {
         let name = match &e.kind {
@@ -389,12 +395,12 @@ fn own_ask_for_fields(world: &CheckContext, tables: &Tables) -> bool {
         };
         found |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_))));
     };
-    world.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
-    world.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
+    check_cx.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
+    check_cx.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
     found
 }
 
-fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
+fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
@@ -409,8 +415,8 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
         };
         // A macro's or function's body is checked here only for whether it uses `args` at all: a binary may not
         // describe its arguments.
-        if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
-            n = Needs { context: true, fields: n.fields || own_ask_for_fields(world, tables), site: false };
+        if check_cx.macros.iter().any(|m| m.name.name == name) || check_cx.function(name).is_some() {
+            n = Needs { context: true, fields: n.fields || definitions_use_fields(check_cx, tables), site: false };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };
@@ -419,13 +425,13 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
         n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
     });
-    n.site = asks_its_site(probe, world, tables);
+    n.site = depends_on_site(probe, check_cx, tables);
     n.context |= n.site;
     n
 }
 
 /// Can a `comptime` condition depend on the site? True if the probe, or any macro or function, has such words.
-fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> bool {
+fn depends_on_site(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> bool {
     let (mut comptime, mut asks) = (false, false);
     let mut each = |e: &ast::Expr| {
         let name = match &e.kind {
@@ -439,7 +445,7 @@ fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> b
         asks |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Either(..)));
     };
     uses::expressions(probe, &mut each);
-    uses::in_own_code(world, &mut each);
+    uses::each_definition_expr(check_cx, &mut each);
     comptime && asks
 }
 
@@ -460,12 +466,12 @@ fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
 fn with_contexts<'a>(
     probe: &'a ast::Probe,
     sites: Vec<ProbeSite>,
-    world: &CheckContext,
+    check_cx: &CheckContext,
     env: &Env,
     tables: &Tables,
     diags: &mut Vec<Diagnostic>,
 ) -> Job<'a> {
-    let needs = needs(probe, world, tables);
+    let needs = needs(probe, check_cx, tables);
     let mut contexts: Vec<(usize, Context)> = Vec::new();
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {

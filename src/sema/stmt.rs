@@ -14,9 +14,9 @@ use crate::types::Type;
 
 /// Maximum number of statements and expressions in all copies of a body. The verifier follows some thousands of
 /// conditions in a row (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), and a statement may have several.
-const MOST_UNROLLED: u64 = 6000;
+const MAX_UNROLLED: u64 = 6000;
 /// Maximum number of copies of a body in nested `unroll`s: more would take LLVM and the verifier minutes.
-const MOST_COPIES: u64 = 10_000;
+const MAX_COPIES: u64 = 10_000;
 
 impl BodyChecker<'_> {
     /// A block in statement position: it has its own scope, and is evaluated for its effect.
@@ -109,10 +109,10 @@ impl BodyChecker<'_> {
                         1
                     }
                 };
-                let around = self.copies;
-                self.copies = around.saturating_mul(u64::from(times));
-                if self.copies > MOST_COPIES && around <= MOST_COPIES {
-                    let message = format!("the body is unrolled {} times in all; the limit is {MOST_COPIES}", self.copies);
+                let around = self.unroll_factor;
+                self.unroll_factor = around.saturating_mul(u64::from(times));
+                if self.unroll_factor > MAX_COPIES && around <= MAX_COPIES {
+                    let message = format!("the body is unrolled {} times in all; the limit is {MAX_COPIES}", self.unroll_factor);
                     self.report(
                         Diagnostic::error("bad-unroll", s.span, message).help("use a loop for the outer one: `for $i : 0..n { … }`"),
                     );
@@ -120,7 +120,7 @@ impl BodyChecker<'_> {
                 self.loops += 1;
                 let body = self.block(body);
                 self.loops -= 1;
-                self.copies = around;
+                self.unroll_factor = around;
                 self.repeated(times, body, span)
             }
             ast::StmtKind::Break | ast::StmtKind::Continue => {
@@ -151,7 +151,7 @@ impl BodyChecker<'_> {
 
     /// A repeated body: copies of it, or if that would be too long, an equivalent loop.
     fn repeated(&mut self, times: u32, body: Vec<Stmt>, span: Span) -> StmtKind {
-        let small = u64::from(times).saturating_mul(weight(&body)) <= MOST_UNROLLED;
+        let small = u64::from(times).saturating_mul(weight(&body)) <= MAX_UNROLLED;
         let var = self.hide(Type::I64);
         let copies = StmtKind::Repeat { times, var, body };
         if small { copies } else { copies.as_loop(span) }
@@ -192,7 +192,7 @@ impl BodyChecker<'_> {
             *done = true;
         }
         if let Some(v) = self.vars.get_mut(id) {
-            v.merged = InferredType { span: var.span, ..held };
+            v.inferred = InferredType { span: var.span, ..held };
             v.set = true;
         }
         id
@@ -323,7 +323,7 @@ impl BodyChecker<'_> {
                 Type::Str(0) => Type::Str(1),
                 ty => ty.clone(),
             };
-            v.merged.add(&least, &WeakSign::No, span);
+            v.inferred.add(&least, &WeakSign::No, span);
         }
         let kind = match value {
             Some(value) => self.set_var(id, value, span),
@@ -473,7 +473,7 @@ pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
-            ExprKind::Call(call) => matches!(call.row.lower, Lower::Event(e) if e.stops),
+            ExprKind::Call(call) => matches!(call.row.lower, Lower::Event(e) if e.ends_probe),
             _ => false,
         },
         StmtKind::If { then, otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),

@@ -56,7 +56,7 @@ pub enum WeakSign {
 }
 
 /// Maximum length of an array, a string or a buffer.
-const MOST_LENGTH: u32 = 1 << 20;
+const MAX_LENGTH: u32 = 1 << 20;
 
 impl WeakSign {
     /// The weakness of one part.
@@ -259,7 +259,7 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
 }
 
 /// Maximum number of values that a tuple may consist of.
-const MOST_VALUES: usize = 1024;
+const MAX_VALUES: usize = 1024;
 
 /// The number of values in a value of this type.
 fn values_in(ty: &Type) -> usize {
@@ -283,7 +283,7 @@ fn values_in(ty: &Type) -> usize {
 }
 
 /// Maximum number of levels of a type: of tuples, arrays and pointers in one another.
-const MOST_LEVELS: usize = 100;
+const MAX_LEVELS: usize = 100;
 
 /// The number of levels of a type.
 fn levels_of(ty: &Type) -> usize {
@@ -410,10 +410,10 @@ impl BodyChecker<'_> {
     /// Is the nesting and the number of values in a type of the script within limits? Tuples that contain another twice
     /// double with each level.
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
-        let too_large = if levels_of(ty) > MOST_LEVELS {
-            format!("a type of more than {MOST_LEVELS} levels")
-        } else if values_in(ty) > MOST_VALUES {
-            format!("a tuple of more than {MOST_VALUES} values, including those of its parts")
+        let too_large = if levels_of(ty) > MAX_LEVELS {
+            format!("a type of more than {MAX_LEVELS} levels")
+        } else if values_in(ty) > MAX_VALUES {
+            format!("a tuple of more than {MAX_VALUES} values, including those of its parts")
         } else {
             return true;
         };
@@ -459,9 +459,9 @@ impl BodyChecker<'_> {
 
     fn type_length(&mut self, n: &ast::Expr) -> Option<u32> {
         let e = self.value(n);
-        let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= MOST_LENGTH);
+        let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= MAX_LENGTH);
         if length.is_none() && e.ty != Type::Void {
-            self.error("bad-type", n.span, format!("a length must be a constant from 1 to {MOST_LENGTH}"));
+            self.error("bad-type", n.span, format!("a length must be a constant from 1 to {MAX_LENGTH}"));
         }
         length
     }

@@ -12,7 +12,7 @@ pub fn expressions<'a>(probe: &'a Probe, each: &mut dyn FnMut(&'a Expr)) {
 }
 
 /// Does a probe, a macro or a function use the map with this name?
-pub fn mentions_map(world: &super::CheckContext, script: &Script, name: &str) -> bool {
+pub fn mentions_map(check_cx: &super::CheckContext, script: &Script, name: &str) -> bool {
     let mut found = false;
     let mut each = |e: &Expr| found |= matches!(&e.kind, ExprKind::Map { name: used, .. } if used == name);
     for item in &script.items {
@@ -20,13 +20,13 @@ pub fn mentions_map(world: &super::CheckContext, script: &Script, name: &str) ->
             expressions(probe, &mut each);
         }
     }
-    in_own_code(world, &mut each);
+    each_definition_expr(check_cx, &mut each);
     found
 }
 
 /// Calls `each` for every expression of the script's macros and functions.
-pub fn in_own_code(world: &super::CheckContext, each: &mut dyn FnMut(&Expr)) {
-    for body in world.macros.iter().chain(&world.defines).map(|m| &m.body).chain(world.functions.iter().map(|f| &f.body)) {
+pub fn each_definition_expr(check_cx: &super::CheckContext, each: &mut dyn FnMut(&Expr)) {
+    for body in check_cx.macros.iter().chain(&check_cx.defines).map(|m| &m.body).chain(check_cx.functions.iter().map(|f| &f.body)) {
         in_block(body, each);
     }
 }

@@ -16,7 +16,7 @@ const HEAD: usize = 8 << 10;
 /// Maximum number of headers in a request.
 const HEADERS: usize = 64;
 /// The timeout of a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum age of a text that is reused.
 const FRESH: Duration = Duration::from_millis(200);
 
@@ -91,7 +91,7 @@ impl Server {
                         if self.clients.len() >= CLIENTS {
                             self.clients.remove(0);
                         }
-                        let until = Instant::now() + PATIENCE;
+                        let until = Instant::now() + TIMEOUT;
                         self.clients.push(Client { stream, until, head: Vec::new(), answer: Vec::new(), written: 0 });
                     }
                 }

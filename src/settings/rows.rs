@@ -5,7 +5,7 @@ use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, U
 use crate::value::StackMode;
 
 /// The size of the largest ring buffer, 1 GiB, in pages of 4 KiB.
-const MOST_RING_PAGES: u64 = 1 << 18;
+const MAX_RING_PAGES: u64 = 1 << 18;
 
 macro_rules! number {
     ($field:ident, $values:literal, $least:literal, $doc:literal) => {
@@ -176,8 +176,8 @@ pub const SETTINGS: &[Setting] = &[
         at_run: false,
         set: |s, text| {
             let pages = parse_int(text)?;
-            if !(0..=MOST_RING_PAGES).contains(&pages) {
-                return Err(format!("must be between 0 and {MOST_RING_PAGES} (1 GiB)"));
+            if !(0..=MAX_RING_PAGES).contains(&pages) {
+                return Err(format!("must be between 0 and {MAX_RING_PAGES} (1 GiB)"));
             }
             s.perf_rb_pages = pages;
             Ok(())

@@ -21,9 +21,9 @@ pub(crate) struct Kind {
     /// Prefix of file names, before the identity.
     pub prefix: &'static str,
     /// Maximum size of a file.
-    pub most_bytes: u64,
+    pub max_bytes: u64,
     /// Maximum number of files; the ones written last remain.
-    pub most_files: usize,
+    pub max_files: usize,
 }
 
 /// A file of the cache.
@@ -57,7 +57,7 @@ impl CacheFile {
     /// Reads the file. Returns its bytes and the offset of the contents, or `None` if it is absent or damaged.
     pub fn load(&self) -> Option<(Vec<u8>, usize)> {
         let (mut file, about) = input::open_itself(&self.path()).ok()?;
-        if about.len() > self.kind.most_bytes || !input::is_trusted(&about) {
+        if about.len() > self.kind.max_bytes || !input::is_trusted(&about) {
             return None;
         }
         let mut bytes = Vec::with_capacity(about.len() as usize + 1);
@@ -75,7 +75,7 @@ impl CacheFile {
     fn try_save(&self, contents: &[u8]) -> std::io::Result<()> {
         let head = self.head(contents);
         // a longer file would not be read back
-        if (head.len() + contents.len()) as u64 > self.kind.most_bytes {
+        if (head.len() + contents.len()) as u64 > self.kind.max_bytes {
             return Ok(());
         }
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.folder)?;
@@ -108,7 +108,7 @@ impl CacheFile {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let ours = entries.filter(|e| e.file_name().to_string_lossy().starts_with(self.kind.prefix));
         let mut all: Vec<_> = ours.filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
-        let spare = all.len().saturating_sub(self.kind.most_files);
+        let spare = all.len().saturating_sub(self.kind.max_files);
         if spare == 0 {
             return;
         }
@@ -149,7 +149,7 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", most_bytes: 1 << 20, most_files: 8 };
+    const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", max_bytes: 1 << 20, max_files: 8 };
 
     #[test]
     fn contents_are_kept_and_damaged_ones_are_not_used() {
@@ -174,7 +174,7 @@ mod tests {
         for n in 0..20 {
             CacheFile::at(KIND, &folder, &format!("{n}-0")).save(b"");
         }
-        assert!(fs::read_dir(&folder).unwrap().count() <= KIND.most_files + 1);
+        assert!(fs::read_dir(&folder).unwrap().count() <= KIND.max_files + 1);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

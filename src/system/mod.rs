@@ -154,7 +154,7 @@ pub enum Feature {
     Override,
     /// Keys of maps are limited to [`SHORT_KEY`] bytes (until Linux 5.11).
     ShortKeys,
-    /// The JIT may give programs of any type a per-CPU stack: see `Builder::keep_own_stack`.
+    /// The JIT may give programs of any type a per-CPU stack: see `Builder::avoid_private_stack`.
     SharedStacks,
     /// `BPF_LINK_TYPE_KPROBE_MULTI`.
     KprobeMulti,

@@ -47,7 +47,7 @@ pub struct Canvas {
 
 impl Default for Canvas {
     fn default() -> Self {
-        Self { columns: USUAL_COLUMNS, rows: MOST_ROWS, utf8: false, colors: false }
+        Self { columns: USUAL_COLUMNS, rows: MAX_ROWS, utf8: false, colors: false }
     }
 }
 
@@ -55,7 +55,7 @@ impl Default for Canvas {
 const USUAL_COLUMNS: usize = 80;
 const USUAL_ROWS: usize = 24;
 /// Maximum number of rows of a picture; more are joined.
-const MOST_ROWS: usize = 40;
+const MAX_ROWS: usize = 40;
 
 impl Canvas {
     /// The canvas of `out`. `color`: use colors if supported.
@@ -64,7 +64,7 @@ impl Canvas {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().map(named).find(|value| !value.is_empty()).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
         let colors = color && (named("TERM").contains("256color") || !named("COLORTERM").is_empty());
-        Self { columns: size(out).1, rows: MOST_ROWS, utf8: locale.contains("utf-8") || locale.contains("utf8"), colors }
+        Self { columns: size(out).1, rows: MAX_ROWS, utf8: locale.contains("utf-8") || locale.contains("utf8"), colors }
     }
 }
 

@@ -23,7 +23,7 @@ fn suite(out: &mut String, report: &Report, id: usize, against: &str, style: &St
     let count = |cell| all.iter().filter(|o| report.cell(o) == cell).count();
     let name = if against.is_empty() { report.name.to_string() } else { format!("{} {against}", report.name) };
     let time: f64 = all.iter().map(|o| o.seconds).sum();
-    let timestamp = utc(style.began).get(..19).unwrap_or_default().replace(' ', "T");
+    let timestamp = utc(style.started_ns).get(..19).unwrap_or_default().replace(' ', "T");
     let host = if style.host.is_empty() { "localhost" } else { &style.host };
     let _ = writeln!(
         out,

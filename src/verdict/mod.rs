@@ -63,7 +63,7 @@ pub struct Style {
     /// In text, include facts and notes.
     pub verbose: bool,
     /// When the run began, in nanoseconds since 1970.
-    pub began: i128,
+    pub started_ns: i128,
     /// The machine that it ran on.
     pub host: String,
     /// The repository's root: readers of a report expect paths relative to it, whatever the working directory.

@@ -101,7 +101,7 @@ fn json_is_one_object() {
 /// Requirements of the two schemas in use: attributes in any order, and children in this order.
 #[test]
 fn junit_is_what_its_schemas_ask() {
-    let style = Style { began: 1_700_000_000_012_345_678, host: "box".into(), ..Style::default() };
+    let style = Style { started_ns: 1_700_000_000_012_345_678, host: "box".into(), ..Style::default() };
     let text = said("junit", &report(), &style);
     let suites: Vec<&str> = text.split("<testsuite ").skip(1).collect();
     assert_eq!(suites.len(), 2, "{text}");

@@ -229,7 +229,7 @@ fn compare(program: &Path, args: &[&str], places: &str) -> Result<Counts, Failed
         .args(args)
         .env("PLACES", &list)
         .env("ANSWERS", &answers)
-        .env("PATIENCE", number("RBT_ARGUMENTS_SECONDS", 60).to_string())
+        .env("TIMEOUT", number("RBT_ARGUMENTS_SECONDS", 60).to_string())
         .stdin(Stdio::null())
         .output()?;
     let said = std::fs::read_to_string(&answers).unwrap_or_default();

@@ -17,7 +17,7 @@ const PLAIN: &str = "1";
 const COUNT: &str = VALUES[0];
 
 /// A million histograms would take 600 MB.
-const MOST_HISTOGRAMS: u64 = 100_000;
+const MAX_HISTOGRAMS: u64 = 100_000;
 
 /// A shorter time is not distinguishable from the noise of a process start.
 const LEAST_NS: f64 = 1e7;
@@ -27,7 +27,7 @@ pub fn keys() {
     for n in SIZES {
         let plain = Measured::of(n, PLAIN, &mut |script| command(&["-q", "-e", script]));
         plain.show(n, PLAIN, None);
-        for value in VALUES.into_iter().filter(|v| n <= MOST_HISTOGRAMS || !v.starts_with("hist")) {
+        for value in VALUES.into_iter().filter(|v| n <= MAX_HISTOGRAMS || !v.starts_with("hist")) {
             let measured = Measured::of(n, value, &mut |script| command(&["-q", "-e", script]));
             measured.show(n, value, Some(&plain));
             if value == COUNT && Some(&n) == SIZES.last() {

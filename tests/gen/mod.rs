@@ -40,10 +40,10 @@ pub fn main(args: &[String]) -> ExitCode {
             let (outcome, spent) = attempt(&machine, word(1), number(2, 1), &text);
             println!("{text}\n{}: {}\n{spent:?}", outcome.class(), outcome.story());
         }
-        "work" => return work(word(1), number(2, 500), number(3, 1), number(4, PATIENCE)),
+        "work" => return work(word(1), number(2, 500), number(3, 1), number(4, TIMEOUT)),
         "make" => return make(word(1), number(2, 500), number(3, 1), Path::new(word(4)), Path::new(word(5))),
         "load" => return load(Path::new(word(1))),
-        kind @ ("wild" | "stress" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, PATIENCE)),
+        kind @ ("wild" | "stress" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, TIMEOUT)),
         _ => {
             println!("wild|stress|exact N [SEED [SECONDS]], show KIND SEED, try KIND SEED, make KIND N SEED SNAPSHOT FOLDER, load FOLDER");
             return ExitCode::FAILURE;
@@ -96,7 +96,7 @@ fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
 }
 
 /// Maximum time for the reduction of a failing script, in seconds.
-const PATIENCE: u64 = 120;
+const TIMEOUT: u64 = 120;
 
 /// The arguments of a worker.
 pub const WORK: &str = "RBT_GENERATE";

@@ -695,7 +695,7 @@ impl Gen<'_> {
         };
         // in a for body of its own, where it would end the probe
         let script = self.accepted(&text)?;
-        let stops = matches!(row.lower, Lower::Event(e) if e.stops);
+        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
         let _ = script;
         match stops {
             true => Some(Node::with(format!("if ({})", self.condition(1)), vec![Node::line(text)])),
@@ -1230,7 +1230,7 @@ impl Gen<'_> {
     fn row(&mut self) -> Option<&'static Builtin> {
         let row = *self.rng.pick(&self.home.rows);
         let from_context = matches!(row.lower, Lower::Context(_));
-        let stops = matches!(row.lower, Lower::Event(e) if e.stops);
+        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
         let here = self.point.context.features.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
         // a macro may be used in any probe
         let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;

@@ -145,7 +145,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         end_ns: 2,
         depth: 0,
         values: vec![(text.clone(), word())],
-        begun_with: 1,
+        begin_values: 1,
     };
     let scale = Scale::Linear { min: 0, max: 2, step: 1 };
     let heat = HeatMap { interval: 1_000_000_000, scale, columns: vec![(0, vec![0, 1, 2, 0]), (1_000_000_000, vec![0, 3, 0, 0])] };

@@ -22,7 +22,7 @@ pub struct Tracers {
 }
 
 /// Maximum duration of a run in seconds.
-const PATIENCE: &str = "300";
+const TIMEOUT: &str = "300";
 
 impl Tracers {
     pub fn new(theirs: &Path) -> std::io::Result<Self> {
@@ -101,7 +101,7 @@ fn run(tracer: &Path, row: &Row, text: &str, json: bool) -> Said {
         Kind::Shell => text.to_string(),
         Kind::Statements | Kind::Script => format!("exec $T {format} -q -e \"$SCRIPT\" {}", row.args),
     };
-    c.args([PATIENCE, "sh", "-c", &shell]).env("SCRIPT", text).env("T", tracer).env("F", &fixtures).env("FORMAT", format);
+    c.args([TIMEOUT, "sh", "-c", &shell]).env("SCRIPT", text).env("T", tracer).env("F", &fixtures).env("FORMAT", format);
     c.env_remove("BPFTRACE_COLOR").stdin(Stdio::null());
     match c.output() {
         Ok(out) => Said {

@@ -42,7 +42,7 @@ pub(super) struct Flag {
     /// The help text: one line without a period. The words of a list follow it.
     help: &'static str,
     /// Text that only the long help shows.
-    more: &'static str,
+    long_help: &'static str,
     takes: FlagValue,
     repeat: Repeat,
     /// The kind of value that a shell completes.
@@ -67,7 +67,7 @@ const FLAG: Flag = Flag {
     name: "",
     letter: None,
     help: "",
-    more: "",
+    long_help: "",
     takes: FlagValue::Nothing(|_| ()),
     repeat: Repeat::LastCounts,
     hint: ValueHint::Unknown,
@@ -297,8 +297,8 @@ impl Flag {
     fn arg(&self, heading: &'static str) -> Arg {
         let mut arg = Arg::new(self.name).help(self.help()).help_heading(heading).hide(heading.is_empty());
         arg = arg.long(self.long()).short(self.short());
-        if !self.more.is_empty() {
-            arg = arg.long_help(format!("{}\n\n{}.", self.help(), self.more));
+        if !self.long_help.is_empty() {
+            arg = arg.long_help(format!("{}\n\n{}.", self.help(), self.long_help));
         }
         arg = match self.takes {
             FlagValue::Nothing(_) => return arg.action(ArgAction::SetTrue),

@@ -17,7 +17,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
         Flag {
             name: "expect",
             help: "An expression about the script's maps that must be true at the end, such as `count(@calls) <= 200` (may be repeated)",
-            more: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
+            long_help: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
                    not run or lost events leave an expectation undecided",
             hyphens: true,
             takes: FlagValue::Text("EXPRESSION", |d, text| {
@@ -85,7 +85,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "output",
             letter: Some('o'),
             help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
-            more: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error. - is \
+            long_help: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error. - is \
                    standard output",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
@@ -118,7 +118,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "diff",
             help: "Compare the flame graphs with the state in the file BASE (see -f state), or with the map @BASE",
-            more: "Widths are those of this run. Functions that have grown since BASE are red, and those that have shrunk are blue",
+            long_help: "Widths are those of this run. Functions that have grown since BASE are red, and those that have shrunk are blue",
             hint: ValueHint::FilePath,
             takes: FlagValue::Text("BASE", |d, text| {
                 d.run.diff = Some(text.into());
@@ -132,7 +132,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "watch",
             help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (1)",
-            more: "Each tseries is a sparkline of the latest intervals, with the newest at the right, and the least and the greatest value among them. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
+            long_help: "Each tseries is a sparkline of the latest intervals, with the newest at the right, and the least and the greatest value among them. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
             takes: FlagValue::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())

@@ -36,21 +36,21 @@ const I32: Int = Int { bytes: 4, signed: true };
 const BYTE: Int = Int { bytes: 1, signed: false };
 
 /// Maximum number of frames in a stack.
-pub const MOST_PYTHON_FRAMES: u32 = 1022;
+pub const MAX_PYTHON_FRAMES: u32 = 1022;
 /// The number of interpreters and threads that are searched for the current thread.
-const MOST_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = 1024;
 /// Maximum number of processes with an interpreter.
-const MOST_PROCESSES: u32 = 16384;
+const MAX_PROCESSES: u32 = 16384;
 /// Maximum number of code objects that are known to have been sent. One that is forgotten is sent again.
-const MOST_CODES: u32 = 32768;
+const MAX_CODES: u32 = 32768;
 
 /// How the ID of the current thread in Python, pthread_self(3), is known.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadPointer {
     /// Offset of the thread pointer in `struct task_struct`.
     pub offset: u32,
-    /// See [`ThreadRegister::most_below`](crate::system::machine::arch::ThreadRegister::most_below).
-    pub most_below: u64,
+    /// See [`ThreadRegister::max_below`](crate::system::machine::arch::ThreadRegister::max_below).
+    pub max_below: u64,
 }
 
 /// The state of a walk, in an element of the map of states.
@@ -62,7 +62,7 @@ struct Walk {
     thread: u64,
     frame: u64,
     /// The thread pointer.
-    own: u64,
+    thread_pointer: u64,
     /// Number of frames so far.
     count: u64,
     /// Number of frames that are marked as the first of a call of the loop.
@@ -87,7 +87,7 @@ struct Walk {
     code_bytes: [u8; CODE + 8],
     record: Code,
     /// Two words for each frame, and two for the reason.
-    frames: [[u64; 2]; MOST_PYTHON_FRAMES as usize + 2],
+    frames: [[u64; 2]; MAX_PYTHON_FRAMES as usize + 2],
 }
 
 /// In place of the ID of a code object: the frames of a call of the loop start here. The offset is the address of the
@@ -120,7 +120,7 @@ mod codes;
 
 /// The maximum number of elements of a walk whose frames are merged with this many native frames.
 fn merged_entries(limit: u32) -> u32 {
-    (2 * limit + 2).min(MOST_PYTHON_FRAMES)
+    (2 * limit + 2).min(MAX_PYTHON_FRAMES)
 }
 
 /// Words in the table of stacks with this many frames.
@@ -130,19 +130,19 @@ pub fn python_words(limit: u32) -> u32 {
 
 impl<'c> CodegenCx<'c> {
     /// Does a program walk Python frames?
-    pub fn asks_python(&self) -> bool {
+    pub fn uses_python(&self) -> bool {
         self.maps.borrow().contains_key(PYTHON_PROCESSES)
     }
 
     fn python_processes(&self) -> PointerValue<'c> {
-        let flags = if self.target.allocates { NO_PREALLOC } else { 0 };
+        let flags = if self.target.allocates_in_any_context { NO_PREALLOC } else { 0 };
         let value_size = size_of::<Process>() as u32;
-        let def = MapDef { kind: MapKind::Hash, key_size: 4, value_size, max_entries: MOST_PROCESSES, flags };
+        let def = MapDef { kind: MapKind::Hash, key_size: 4, value_size, max_entries: MAX_PROCESSES, flags };
         self.declare_map(PYTHON_PROCESSES, def)
     }
 
     fn python_codes(&self) -> PointerValue<'c> {
-        let def = MapDef { kind: MapKind::LruHash, key_size: 24, value_size: 8, max_entries: MOST_CODES, flags: 0 };
+        let def = MapDef { kind: MapKind::LruHash, key_size: 24, value_size: 8, max_entries: MAX_CODES, flags: 0 };
         self.declare_map(PYTHON_CODES, def)
     }
 
@@ -249,7 +249,7 @@ impl<'c> Builder<'_, 'c> {
 
     fn walk_threads(&mut self, walk: PointerValue<'c>, slot: IntValue<'c>, (limit, says_cut): (u32, bool), thread: ThreadPointer) {
         let task = self.call(Helper::GetCurrentTask, &[]);
-        let (to, size, from) = (self.offset(walk, at!(own)), self.int(8), self.add(task, self.int(thread.offset.into())));
+        let (to, size, from) = (self.offset(walk, at!(thread_pointer)), self.int(8), self.add(task, self.int(thread.offset.into())));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
         let runtime = self.load(walk, at!(process.runtime), U64);
         let supported = self.cmp(Cmp::Ne, runtime, self.int(0));
@@ -264,8 +264,8 @@ impl<'c> Builder<'_, 'c> {
                     let none = e.int(0);
                     e.ret(Some(none));
                 });
-                let most = u64::from(limit) + MOST_THREADS;
-                let turns = e.steps(most, slot, limit, thread.most_below);
+                let most = u64::from(limit) + MAX_THREADS;
+                let turns = e.steps(most, slot, limit, thread.max_below);
                 let left = e.cmp(Cmp::Uge, turns, e.int(most));
                 e.if_(left, |e| e.end_walk(walk, Reason::TooMany));
             },
@@ -294,7 +294,7 @@ impl<'c> Builder<'_, 'c> {
     /// Takes steps until the walk is over, and returns their number.
     fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32, most_below: u64) -> IntValue<'c> {
         let limit = self.int(limit.into());
-        if self.target.loops {
+        if self.target.loop_helper {
             let at = self.alloc_kept(16);
             self.store(at, 0, 8, slot);
             self.store(at, 8, 8, limit);
@@ -333,7 +333,7 @@ impl<'c> Builder<'_, 'c> {
             e.if_(thread, |e| {
                 let next = e.word_at(walk, thread, layout!(thread_next));
                 let id = e.word_at(walk, thread, layout!(thread_id));
-                let own = e.load(walk, at!(own), U64);
+                let own = e.load(walk, at!(thread_pointer), U64);
                 let same = e.cmp(Cmp::Ule, e.sub(own, id), e.int(most_below));
                 e.store(walk, at!(thread), 8, next);
                 e.if_(same, |e| {
@@ -529,7 +529,7 @@ impl<'c> Builder<'_, 'c> {
         let home = self.scalar_home();
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         self.keep_ptr(home, found);
-        if let Some(id) = self.id_of_there() {
+        if let Some(id) = self.namespace_key() {
             let none = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
             self.if_(none, |e| {
                 e.store(key, 0, 4, id);

@@ -7,7 +7,7 @@ pub use crate::system::binary::unwind::entry::*;
 /// The map of rows: an array of arrays of blocks. See [`POOL_BLOCKS`] and [`BLOCK_WORDS`].
 pub const POOLS: &str = "unwind_pools";
 /// Maximum number of pools: 1 GB of tables.
-pub const MOST_POOLS: u32 = 512;
+pub const MAX_POOLS: u32 = 512;
 /// Number of blocks in a pool of 2 MiB.
 pub const POOL_BLOCKS: u32 = 128;
 /// Words (`u64`) of a block. A block has the rows (`u32`) of whole pages, or entries (`u64`) of pages.
@@ -28,9 +28,9 @@ pub const TABLE: &str = "unwind_table";
 /// The first rule: [`RuleEntry`].
 pub const RULES: u32 = 0;
 /// The first file with a table: [`FileEntry`].
-pub const FILES: u32 = RULES + MOST_RULES;
+pub const FILES: u32 = RULES + MAX_RULES;
 /// Maximum number of files.
-pub const MOST_FILES: u32 = 1 << 13;
+pub const MAX_FILES: u32 = 1 << 13;
 /// The number of the vDSO.
 pub const VDSO: u32 = 0;
 
@@ -47,7 +47,7 @@ pub struct FileEntry {
 }
 
 /// Maximum number of rules. An entire distribution has fewer than 10,000.
-pub const MOST_RULES: u32 = 1 << 15;
+pub const MAX_RULES: u32 = 1 << 15;
 
 /// The hash of files by the kernel's identity of them: [`FileKey`] to a `u32`, the index in [`FILES`].
 pub const INODES: &str = "unwind_inodes";
@@ -65,7 +65,7 @@ pub struct FileKey {
 }
 
 /// The cache of addresses: entries by hash. The value is the number of a rule, and 1 more.
-pub(super) const ADDRESSES: u32 = FILES + MOST_FILES;
+pub(super) const ADDRESSES: u32 = FILES + MAX_FILES;
 /// The cache of code pages: the same.
 pub(super) const PAGES: u32 = ADDRESSES + (1 << CACHE_SHIFT);
 /// log2 of the entries of a cache.
@@ -144,9 +144,9 @@ pub const MAPS: [(&str, MapDef); 7] = {
         MapDef { kind, key_size, value_size, max_entries, flags }
     }
     [
-        (POOLS, def(MapKind::ArrayOfMaps, 4, 4, MOST_POOLS, 0)),
+        (POOLS, def(MapKind::ArrayOfMaps, 4, 4, MAX_POOLS, 0)),
         (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, PAGES + (1 << CACHE_SHIFT), 0)),
-        (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MOST_FILES, 0)),
+        (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MAX_FILES, 0)),
         (MISSES, def(MapKind::Ringbuf, 0, 0, MISSES_BYTES, 0)),
         (MISSED, def(MapKind::LruHash, 8, 8, 4096, 0)),
         (INTERPRETERS, def(MapKind::Hash, 4, size_of::<Process>() as u32, 256, 0)),

@@ -42,7 +42,7 @@ impl<'c> Builder<'_, 'c> {
         /// `MAPLE_RANGE64_SLOTS`, `MAPLE_ARANGE64_SLOTS`
         const SLOTS: [u64; 2] = [16, 10];
         let at = self.add(self.load(state, MM, U64), self.int(root.into()));
-        let root = self.read_quietly(Space::Kernel, at);
+        let root = self.read_or_zero(Space::Kernel, at);
         self.store(state, MAPPING, 8, root);
         self.count(HEIGHT, |e, _| {
             let entry = e.load(state, MAPPING, U64);
@@ -91,7 +91,7 @@ impl<'c> Builder<'_, 'c> {
         const RIGHT: u64 = 8;
         const LEFT: u64 = 16;
         let at = self.add(self.load(state, MM, U64), self.int(root.into()));
-        let root = self.read_quietly(Space::Kernel, at);
+        let root = self.read_or_zero(Space::Kernel, at);
         self.store(state, NODE, 8, root);
         self.count(HEIGHT, |e, _| {
             let node = e.load(state, NODE, U64);
@@ -100,7 +100,7 @@ impl<'c> Builder<'_, 'c> {
             let mapping = e.sub(node, e.int(member.into()));
             let read = |e: &mut Self, offset: u32| {
                 let at = e.add(mapping, e.int(offset.into()));
-                e.read_quietly(Space::Kernel, at)
+                e.read_or_zero(Space::Kernel, at)
             };
             let (start, end) = (read(e, vma[0]), read(e, vma[1]));
             let addr = e.load(state, MISS_ADDR, U64);
@@ -113,7 +113,7 @@ impl<'c> Builder<'_, 'c> {
             });
             let side = e.select(before, e.int(LEFT), e.int(RIGHT));
             let at = e.add(node, side);
-            let next = e.read_quietly(Space::Kernel, at);
+            let next = e.read_or_zero(Space::Kernel, at);
             e.store(state, NODE, 8, next);
         });
     }
@@ -121,7 +121,7 @@ impl<'c> Builder<'_, 'c> {
     pub(super) fn note_mapping(&mut self, state: PointerValue<'c>, vma: IntValue<'c>, of: &UnwindTarget) {
         let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
             let at = e.add(base, e.int(offset.into()));
-            e.read_quietly(Space::Kernel, at)
+            e.read_or_zero(Space::Kernel, at)
         };
         let [start, end, pgoff, file] = of.vma;
         for (member, to) in [(start, MISS_START), (end, MISS_END), (pgoff, PGOFF), (file, FILE)] {
@@ -167,7 +167,7 @@ impl<'c> Builder<'_, 'c> {
             },
             |e| {
                 let at = e.add(e.load(state, MM, U64), e.int(target.vdso.into()));
-                let vdso = e.read_quietly(Space::Kernel, at);
+                let vdso = e.read_or_zero(Space::Kernel, at);
                 let is_vdso = e.cmp(Cmp::Eq, vdso, start);
                 e.if_else(
                     is_vdso,

@@ -122,7 +122,7 @@ impl CodegenCx<'_> {
         let state = e.walk_memory(limit, slot);
         e.store(state, WALK, 8, slot);
         e.identify(state, &target);
-        let ids = e.own_ids();
+        let ids = e.ns_pid_tgid();
         e.store(state, MISS_IDS, 8, ids);
         e.find_page(limit, state, addr, &target);
         e.end_program(0);
@@ -157,7 +157,7 @@ impl<'c> Builder<'_, 'c> {
         let usable = self.first_registers(state, &target);
         self.if_(usable, |e| {
             e.identify(state, &target);
-            let ids = e.own_ids();
+            let ids = e.ns_pid_tgid();
             e.store(state, MISS_IDS, 8, ids);
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
@@ -220,7 +220,7 @@ impl<'c> Builder<'_, 'c> {
         } else {
             let task = self.call(Helper::GetCurrentTask, &[]);
             let at = self.add(task, self.int(target.stack.into()));
-            let stack = self.read_quietly(Space::Kernel, at);
+            let stack = self.read_or_zero(Space::Kernel, at);
             self.add(stack, self.int(THREAD_SIZE - target.arch.pt_regs))
         };
         // all at once: a read costs the same for any length
@@ -242,7 +242,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// A word, or 0; a failure is not reported.
-    fn read_quietly(&mut self, space: Space, addr: IntValue<'c>) -> IntValue<'c> {
+    fn read_or_zero(&mut self, space: Space, addr: IntValue<'c>) -> IntValue<'c> {
         let (to, size) = (self.alloc_known("unwind_word", 8), self.int(8));
         let zero = self.int(0);
         self.store(to, 0, 8, zero);
@@ -255,7 +255,7 @@ impl<'c> Builder<'_, 'c> {
     fn identify(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
         let task = self.call(Helper::GetCurrentTask, &[]);
         let mm = self.add(task, self.int(target.mm.into()));
-        let mm = self.read_quietly(Space::Kernel, mm);
+        let mm = self.read_or_zero(Space::Kernel, mm);
         self.store(state, MM, 8, mm);
         let members = [target.start_code, target.start_stack, target.exec_vm];
         let (first, last) = members.into_iter().fold((u32::MAX, 0), |(a, b), m| (a.min(m), b.max(m)));
@@ -267,7 +267,7 @@ impl<'c> Builder<'_, 'c> {
         } else {
             members.map(|member| {
                 let at = self.add(mm, self.int(member.into()));
-                self.read_quietly(Space::Kernel, at)
+                self.read_or_zero(Space::Kernel, at)
             })
         };
         let mix = |e: &Self, a: IntValue<'c>, b: IntValue<'c>| {
@@ -276,7 +276,7 @@ impl<'c> Builder<'_, 'c> {
         };
         if let Some(task_size) = target.task_size {
             let at = self.add(mm, self.int(task_size.into()));
-            let size = self.read_quietly(Space::Kernel, at);
+            let size = self.read_or_zero(Space::Kernel, at);
             let mask = self.sub(size, self.int(1));
             self.store(state, MASK, 8, mask);
         }
@@ -429,7 +429,7 @@ impl<'c> Builder<'_, 'c> {
             let state = e.walk_memory_of(limit, numbers);
             let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
                 let at = e.add(base, e.int(offset.into()));
-                e.read_quietly(Space::Kernel, at)
+                e.read_or_zero(Space::Kernel, at)
             };
             let page = |e: &Self, addr: IntValue<'c>| e.shr(addr, e.int(PAGE_SHIFT), false);
             let found = e.scalar_home();

@@ -137,7 +137,7 @@ impl<'c> Builder<'_, 'c> {
             self.store(state, word, 8, zero);
         }
         self.skip_unfinished_first_call(limit, state, slot);
-        let (to, size, from) = (self.offset(state, natives(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
+        let (to, size, from) = (self.offset(state, native_words_offset(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
         self.count(limit.into(), |e, _| {
             let over = e.global(&format!("unwind_merge_step_{limit}"), &[slot], |e, numbers| {
@@ -181,11 +181,11 @@ impl<'c> Builder<'_, 'c> {
         self.if_(beyond, |e| e.leave());
         let index = self.at_most(native, u64::from(limit) - 1);
         let at = self.offset_by(state, self.mul(index, self.int(8)));
-        let word = self.load(at, natives(limit), U64);
+        let word = self.load(at, native_words_offset(limit), U64);
         let is_loop = self.and(word, self.int(LOOP_FRAME));
         let itself = self.and(word, self.int(!LOOP_FRAME));
         let plain = self.cmp(Cmp::Eq, is_loop, self.int(0));
-        self.if_(plain, |e| e.give(limit, state, itself, true));
+        self.if_(plain, |e| e.emit_frame(limit, state, itself, true));
         let end = self.load(at, ends(limit), U64);
         let index = self.scalar_home();
         let first = self.load(state, INTERPRETED_AT, U64);
@@ -198,7 +198,7 @@ impl<'c> Builder<'_, 'c> {
             e.if_(called, |e| {
                 // of an outer call
                 let other = e.cmp(Cmp::Uge, offset, end);
-                e.if_(other, |e| e.give(limit, state, itself, true));
+                e.if_(other, |e| e.emit_frame(limit, state, itself, true));
                 let next = e.add(first, e.int(1));
                 e.store(index, 0, 8, next);
                 e.store(state, INTERPRETED_AT, 8, next);
@@ -207,7 +207,7 @@ impl<'c> Builder<'_, 'c> {
         let index = self.load(index, 0, U64);
         let [id, offset] = self.python_entry(slot, index);
         let none = self.or(self.cmp(Cmp::Eq, id, self.int(0)), self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP)));
-        self.if_(none, |e| e.give(limit, state, itself, true));
+        self.if_(none, |e| e.emit_frame(limit, state, itself, true));
         let next = self.add(index, self.int(1));
         self.store(state, INTERPRETED_AT, 8, next);
         let [after, _] = self.python_entry(slot, next);
@@ -216,7 +216,7 @@ impl<'c> Builder<'_, 'c> {
         let going_on = self.cmp(Cmp::Eq, last, self.int(0));
         self.store(state, WITHIN, 8, going_on);
         let frame = self.python_word(id, offset);
-        self.if_else(last, |e| e.give(limit, state, frame, true), |e| e.give(limit, state, frame, false));
+        self.if_else(last, |e| e.emit_frame(limit, state, frame, true), |e| e.emit_frame(limit, state, frame, false));
         self.int(0)
     }
 
@@ -234,14 +234,14 @@ impl<'c> Builder<'_, 'c> {
             let beyond = e.int(BEYOND);
             e.store(state, WITHIN, 8, beyond);
             let gap = e.int(PYTHON_REASON | Reason::Gap as u64);
-            e.give(limit, state, gap, false);
+            e.emit_frame(limit, state, gap, false);
         });
         let next = self.add(index, self.int(1));
         self.store(state, INTERPRETED_AT, 8, next);
         let called = self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP));
         self.if_(called, |e| e.go_on());
         let frame = self.python_word(id, offset);
-        self.give(limit, state, frame, false);
+        self.emit_frame(limit, state, frame, false);
     }
 
     /// The word of a Python frame, or of the reason why there is none.
@@ -261,7 +261,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Emits a frame, and leaves the step. `done`: the native frame is finished.
-    fn give(&mut self, limit: u32, state: PointerValue<'c>, word: IntValue<'c>, done: bool) {
+    fn emit_frame(&mut self, limit: u32, state: PointerValue<'c>, word: IntValue<'c>, done: bool) {
         let merged = self.load(state, MERGED, U64);
         let full = self.cmp(Cmp::Uge, merged, self.int(limit.into()));
         self.if_(full, |e| e.leave());
@@ -284,13 +284,13 @@ fn ends(limit: u32) -> u32 {
 }
 
 /// Offset in the walk's memory of a copy of the frames' words.
-fn natives(limit: u32) -> u32 {
+fn native_words_offset(limit: u32) -> u32 {
     ends(limit) + limit * 8
 }
 
 /// The size of a walk with this many frames: the frames, and what the merge needs.
 pub(super) fn walk_size(limit: u32) -> u32 {
-    natives(limit) + limit * 8
+    native_words_offset(limit) + limit * 8
 }
 
 fn slot_of<'c>(numbers: &[IntValue<'c>]) -> IntValue<'c> {

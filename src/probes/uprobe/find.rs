@@ -60,7 +60,7 @@ impl UprobeLocation {
 
 /// Makes the names of functions unique: instances of a generic function by the hash in their symbols, constructors and
 /// others by their symbols.
-fn told_apart(mut found: Vec<UprobeLocation>) -> Vec<UprobeLocation> {
+fn unique_names(mut found: Vec<UprobeLocation>) -> Vec<UprobeLocation> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     found.iter().for_each(|f| *times.entry(f.display.clone()).or_default() += 1);
     for f in found.iter_mut().filter(|f| times.get(&f.display).is_some_and(|n| *n > 1)) {
@@ -171,7 +171,7 @@ impl Uprobe {
         if what.contains('*') && binary.functions_named(what).next().is_none() {
             let all: Vec<UprobeLocation> =
                 binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| UprobeLocation::listed(f, env)).collect();
-            let all = told_apart(all);
+            let all = unique_names(all);
             return if all.is_empty() && demangle::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
         if let Some(addr) = whole_number(what) {
@@ -234,7 +234,7 @@ impl Uprobe {
         found.sort_by(|a, b| (a.function.offset, &a.function.name).cmp(&(b.function.offset, &b.function.name)));
         found.dedup_by_key(|f| f.function.offset);
         if !found.is_empty() {
-            return self.checked(binary, told_apart(found), point, env);
+            return self.checked(binary, unique_names(found), point, env);
         }
         if what.contains('*') {
             return Ok(Vec::new());

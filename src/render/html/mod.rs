@@ -21,17 +21,17 @@ use crate::timeline::{Phase, Span, Track};
 use crate::value::{MapView, Value};
 
 /// Maximum number of lines of text in a page.
-const MOST_LINES: usize = 100_000;
+const MAX_LINES: usize = 100_000;
 /// Maximum number of messages in a page.
-const MOST_MESSAGES: usize = 1000;
+const MAX_MESSAGES: usize = 1000;
 /// Maximum number of spans in a page.
-const MOST_SPANS: usize = 200_000;
+const MAX_SPANS: usize = 200_000;
 /// Maximum number of rows of a map in a page, and of boxes in its flame graph.
-const MOST_ROWS: usize = 100_000;
-const MOST_BOXES: usize = 200_000;
+const MAX_ROWS: usize = 100_000;
+const MAX_BOXES: usize = 200_000;
 /// Maximum number of columns and rows of a heat map in a page.
-const MOST_COLUMNS: usize = 450;
-const MOST_BUCKETS: usize = 200;
+const MAX_COLUMNS: usize = 450;
+const MAX_BUCKETS: usize = 200;
 /// The limit of exact integers in JavaScript.
 const EXACT: i128 = 1 << 53;
 
@@ -50,7 +50,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         tracks: BTreeMap::new(),
         names: HashMap::new(),
         maps: BTreeMap::new(),
-        alone: Vec::new(),
+        uncompared: Vec::new(),
         lost: 0,
     })
 }
@@ -69,7 +69,7 @@ struct Page {
     /// Indices of maps: the last printed state of each counts.
     maps: BTreeMap<String, usize>,
     /// Maps that could not be compared.
-    alone: Vec<String>,
+    uncompared: Vec<String>,
     /// Lost events. They are reported repeatedly during the run; the counts at its end include them.
     lost: u64,
 }
@@ -156,7 +156,7 @@ impl Renderer for Page {
     }
 
     fn uncompared(&self) -> Option<String> {
-        flamegraph::uncompared(self.options.base.as_deref()?, &self.alone)
+        flamegraph::uncompared(self.options.base.as_deref()?, &self.uncompared)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -166,7 +166,7 @@ impl Renderer for Page {
         self.compare();
         self.data.spans.order = self.track_order();
         for graph in self.data.maps.iter_mut().filter_map(|map| map.graph.as_mut()) {
-            (graph.stacks, graph.least) = frame_tree::bounded(std::mem::take(&mut graph.stacks), MOST_BOXES);
+            (graph.stacks, graph.least) = frame_tree::bounded(std::mem::take(&mut graph.stacks), MAX_BOXES);
         }
         let about = &self.options.about;
         let facts = [
@@ -203,12 +203,12 @@ impl Page {
         self.messages.render(output, &mut told);
         let told = String::from_utf8_lossy(&told.err).into_owned();
         for line in told.lines().filter(|line| !line.trim().is_empty()) {
-            if self.data.losses.len() < MOST_MESSAGES { self.data.losses.push(visible(line)) } else { self.data.more_losses += 1 }
+            if self.data.losses.len() < MAX_MESSAGES { self.data.losses.push(visible(line)) } else { self.data.more_losses += 1 }
         }
     }
 
     fn line(&mut self, line: String) {
-        if self.data.lines.len() < MOST_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
+        if self.data.lines.len() < MAX_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
     }
 
     fn span(&mut self, of: &Span) {
@@ -216,7 +216,7 @@ impl Page {
             return;
         }
         let spans = &mut self.data.spans;
-        if spans.rows.len() >= MOST_SPANS {
+        if spans.rows.len() >= MAX_SPANS {
             spans.more += 1;
             return;
         }
@@ -263,7 +263,7 @@ impl Page {
             None => columns.push("value".into()),
         }
         // the greatest come first
-        let rows = entries.iter().rev().take(MOST_ROWS).map(|(key, value)| {
+        let rows = entries.iter().rev().take(MAX_ROWS).map(|(key, value)| {
             let key = if view.keyed { parts(key).iter().map(cell).collect() } else { Vec::new() };
             (key, content(value, div))
         });
@@ -272,7 +272,7 @@ impl Page {
             kind: view.kind.name(),
             columns,
             rows: rows.collect(),
-            more_rows: entries.len().saturating_sub(MOST_ROWS),
+            more_rows: entries.len().saturating_sub(MAX_ROWS),
             graph: stacks.map(|stacks| Graph { unit: Width::of(view).unit(), stacks, least: 0, base: None }),
         };
         let next = self.data.maps.len();
@@ -305,7 +305,7 @@ impl Page {
                 Base::Run { maps, .. } => maps.get(name),
             };
             let Some(before) = before else {
-                self.alone.push(name.clone());
+                self.uncompared.push(name.clone());
                 continue;
             };
             // of several stacks with the same names, the first has the weight of all
@@ -376,7 +376,7 @@ fn content(value: &Value, div: Option<u64>) -> Json {
     } else if let Value::Series(s) = divide(value, div).as_ref() {
         s.buckets.iter().map(|(at, value)| json!([ms(*at), cell(value)])).collect()
     } else if let Value::HeatMap(h) = value {
-        let Some(Grid { labels, cells, first, step, .. }) = Grid::of(h, MOST_COLUMNS, MOST_BUCKETS) else { return json!([cell(value)]) };
+        let Some(Grid { labels, cells, first, step, .. }) = Grid::of(h, MAX_COLUMNS, MAX_BUCKETS) else { return json!([cell(value)]) };
         let columns = (0..cells.first().map_or(0, Vec::len)).map(|x| {
             let counts: Vec<u64> = cells.iter().map(|row| row.get(x).copied().unwrap_or(0)).collect();
             json!([ms(first + step * x as i128), counts])

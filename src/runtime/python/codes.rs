@@ -27,7 +27,7 @@ struct Codes {
 /// Maximum number of bytes that are kept: half a million functions.
 const MOST: usize = 256 << 20;
 /// Maximum size of a line table in bytes.
-const MOST_TABLE: usize = 64 << 10;
+const MAX_TABLE: usize = 64 << 10;
 
 static CODES: LazyLock<Mutex<Codes>> = LazyLock::new(Mutex::default);
 
@@ -52,7 +52,7 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
     }
     if let Some(known) = codes.known.get_mut(&id) {
         // another process may send the same piece
-        if piece_at == known.table.len() && piece_at + piece.len() <= MOST_TABLE {
+        if piece_at == known.table.len() && piece_at + piece.len() <= MAX_TABLE {
             known.table.extend_from_slice(piece);
             codes.bytes += piece.len();
         }

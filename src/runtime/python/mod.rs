@@ -43,7 +43,7 @@ impl Processes {
     /// Fills the map with the existing processes (those of `pid`, if it is given), and starts the thread. None if no
     /// program needs Python frames. `in_namespace`: processes are identified by their numbers in rbt's PID namespace.
     pub fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
-        let map = loaded.pythons?;
+        let map = loaded.python_processes?;
         // before the search, so that no mapping is missed in between
         let recorder = Recorder::open_prompt().ok();
         let of_namespace = if in_namespace { OF_NAMESPACE } else { 0 };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::input;
 use crate::system::cache::{CacheFile, Kind, digest};
 
-const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", most_bytes: 1 << 20, most_files: 1024 };
+const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", max_bytes: 1 << 20, max_files: 1024 };
 /// Maximum number of files of one program.
 const MOST: usize = 512;
 
@@ -17,7 +17,7 @@ pub(super) struct MappedFilesCache {
     /// Those of the last run, in the order in which they were first mapped.
     pub files: Vec<PathBuf>,
     /// Those of this run. They replace the others: many programs, such as a shell, run quite different ones each time.
-    now: Vec<PathBuf>,
+    current: Vec<PathBuf>,
 }
 
 impl MappedFilesCache {
@@ -27,19 +27,19 @@ impl MappedFilesCache {
         let file = CacheFile::new(KIND, format!("{:016x}", digest(path.as_os_str().as_encoded_bytes())))?;
         let text = file.load().and_then(|(bytes, start)| String::from_utf8(bytes.get(start..)?.to_vec()).ok()).unwrap_or_default();
         let files = text.lines().take(MOST).map(PathBuf::from).collect();
-        Some(Self { file, files, now: Vec::new() })
+        Some(Self { file, files, current: Vec::new() })
     }
 
     /// Adds a file that the program, or one that it started, has mapped.
     pub fn add(&mut self, path: &Path) {
-        if self.now.len() < MOST && path.is_absolute() && !self.now.iter().any(|known| known == path) {
-            self.now.push(path.to_owned());
+        if self.current.len() < MOST && path.is_absolute() && !self.current.iter().any(|known| known == path) {
+            self.current.push(path.to_owned());
         }
     }
 
     /// Saves the files that still exist, if they are not those of the last run.
     pub fn save(&mut self) {
-        let now = std::mem::take(&mut self.now);
+        let now = std::mem::take(&mut self.current);
         if !now.is_empty() && now != self.files {
             let there = now.iter().filter(|path| input::open_regular(path).is_ok());
             let lines: Vec<&str> = there.filter_map(|path| path.to_str()).filter(|path| !path.contains('\n')).collect();

@@ -59,7 +59,7 @@ pub(super) struct Unwinder {
     target: SharedTarget,
     recorder: SharedRecorder,
     /// Receives a message when the tables of [`Unwinder::preload_earlier`] are made.
-    earlier: Mutex<Option<Receiver<()>>>,
+    preload_done: Mutex<Option<Receiver<()>>>,
     stop: OwnedFd,
     wake: OwnedFd,
 }
@@ -77,19 +77,19 @@ struct Target {
     /// The files that they have mapped.
     files: HashSet<PathBuf>,
     /// What is kept of them for the next run of the program.
-    earlier: Option<MappedFilesCache>,
+    previous_files: Option<MappedFilesCache>,
 }
 
 impl Target {
     fn new(pid: u32, earlier: Option<MappedFilesCache>) -> Self {
-        Self { processes: HashSet::from([pid]), files: HashSet::new(), earlier }
+        Self { processes: HashSet::from([pid]), files: HashSet::new(), previous_files: earlier }
     }
 
     /// Notes a file that a process has mapped, if it is one of these.
     fn note(&mut self, pid: u32, path: &Path) {
         if self.processes.contains(&pid) {
             self.files.insert(path.to_owned());
-            if let Some(earlier) = &mut self.earlier {
+            if let Some(earlier) = &mut self.previous_files {
                 earlier.add(path);
             }
         }
@@ -121,7 +121,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some(earlier) = &mut self.earlier {
+        if let Some(earlier) = &mut self.previous_files {
             earlier.save();
         }
     }
@@ -155,9 +155,9 @@ struct State {
     /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
     target: SharedTarget,
-    next: VecDeque<Task>,
+    tasks: VecDeque<Task>,
     /// Makes the thread build the tables of all mapped files.
-    all: bool,
+    preloads_all: bool,
     debug_dirs: Vec<String>,
     /// The loaded tables, for `-v`.
     loaded: Vec<String>,
@@ -191,8 +191,8 @@ impl Unwinder {
             preloaded: HashSet::new(),
             identify: None,
             target: Arc::clone(&target),
-            next: VecDeque::new(),
-            all: false,
+            tasks: VecDeque::new(),
+            preloads_all: false,
             loaded: Vec::new(),
         };
         let state = Arc::new(Mutex::new(state));
@@ -201,7 +201,7 @@ impl Unwinder {
         // without permission, tables are made when programs miss them
         let recorder = Arc::new(Mutex::new(Recorder::open_prompt().ok()));
         spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, Arc::clone(&recorder))?;
-        Ok(Self { state, target, recorder, earlier: Mutex::default(), stop, wake })
+        Ok(Self { state, target, recorder, preload_done: Mutex::default(), stop, wake })
     }
 
     /// The map of this name, if it is one of those that programs share.
@@ -241,16 +241,16 @@ impl Unwinder {
         let earlier = MappedFilesCache::of(program);
         let (tell, told) = channel();
         let files = earlier.iter().flat_map(|earlier| &earlier.files).cloned().map(Task::Make);
-        of(&self.state).next.extend(files.chain([Task::Tell(tell)]));
+        of(&self.state).tasks.extend(files.chain([Task::Tell(tell)]));
         *of(&self.target) = Some(Target::new(pid, earlier));
-        *of(&self.earlier) = Some(told);
+        *of(&self.preload_done) = Some(told);
         wake(&self.wake);
     }
 
     /// Waits for the tables of [`Unwinder::preload_earlier`]. A program may end before the table of its largest file could be
     /// read, and in that case a later run needs it as much.
     pub fn wait_for_earlier(&self) {
-        if let Some(told) = of(&self.earlier).take() {
+        if let Some(told) = of(&self.preload_done).take() {
             // errors: the time is over, or there is no thread
             let _ = told.recv_timeout(EARLIER);
         }
@@ -259,7 +259,7 @@ impl Unwinder {
     /// Makes the thread build the tables of all files that processes run now, at low priority: files that programs miss
     /// come first.
     pub fn preload_all(&self) {
-        of(&self.state).all = true;
+        of(&self.state).preloads_all = true;
         wake(&self.wake);
     }
 
@@ -322,11 +322,11 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
             }
             if readable(&wake) {
                 clear(&wake);
-                if std::mem::take(&mut of(&state).all) {
+                if std::mem::take(&mut of(&state).preloads_all) {
                     left = mapped_files();
                 }
             }
-            let next = of(&state).next.pop_front();
+            let next = of(&state).tasks.pop_front();
             match next {
                 Some(Task::Make(file)) => {
                     of(&state).preload(&file);
@@ -388,7 +388,7 @@ impl State {
                 seen.clear();
             }
             let by_mapping = procfs::mapped(pid, start, start.saturating_add(len));
-            self.next.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { procfs::within(pid, &path) }));
+            self.tasks.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { procfs::within(pid, &path) }));
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use super::kernel::Maps;
 use crate::codegen::artifact::unwind::{
-    BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MOST_FILES, MOST_POOLS, MOST_RULES, POOL_BLOCKS, RULE_SHIFT, RuleEntry,
+    BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MAX_FILES, MAX_POOLS, MAX_RULES, POOL_BLOCKS, RULE_SHIFT, RuleEntry,
 };
 use crate::system::binary::unwind::{Row, Rule, Table};
 
@@ -82,7 +82,7 @@ impl TableAllocator {
     /// `memory`: the maximum size of all tables in bytes.
     pub fn new(memory: u64) -> Self {
         let pool = u64::from(POOL_BLOCKS) * u64::from(BLOCK_WORDS);
-        let pools = (memory / 8 / pool).clamp(1, MOST_POOLS.into());
+        let pools = (memory / 8 / pool).clamp(1, MAX_POOLS.into());
         Self { words: 0, most: pools * pool, files: 0, rules: HashMap::new(), last: None }
     }
 
@@ -90,7 +90,7 @@ impl TableAllocator {
     ///
     /// Errors: no space, or an error of the kernel.
     pub fn add(&mut self, maps: &mut Maps, table: &Table) -> io::Result<u32> {
-        if self.files >= MOST_FILES {
+        if self.files >= MAX_FILES {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let rules = table.rules.iter().map(|rule| self.rule(maps, rule)).collect::<io::Result<Vec<u32>>>()?;
@@ -146,7 +146,7 @@ impl TableAllocator {
             return Ok(*known);
         }
         let number = self.rules.len() as u32;
-        if number >= MOST_RULES {
+        if number >= MAX_RULES {
             return Err(io::ErrorKind::StorageFull.into());
         }
         maps.set_rule(number, &entry)?;

@@ -31,47 +31,47 @@ fn finish<'c>(_: &mut Builder<'_, 'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> 
     a
 }
 
-static EVENT: Event = Event { stops: false, capture: None, prepare: |_| anyhow::bail!("no") };
-static STOP: Event = Event { stops: true, capture: None, prepare: |_| anyhow::bail!("no") };
+static EVENT: Event = Event { ends_probe: false, capture: None, prepare: |_| anyhow::bail!("no") };
+static STOP: Event = Event { ends_probe: true, capture: None, prepare: |_| anyhow::bail!("no") };
 static READ: KernelRead = KernelRead { init: [0, 0], step, finish, quotient: None };
 
 fn agg(f: &CallInfo, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
 static SAVED: StateCodec =
-    StateCodec { adds: false, size: |_, _| None, save: |_, _| AggregateState::default(), load: |_, _| Ok(Vec::new()) };
+    StateCodec { is_additive: false, size: |_, _| None, save: |_, _| AggregateState::default(), load: |_, _| Ok(Vec::new()) };
 static COUNT: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, false, vec![]),
     update,
     merge: |_, _| Value::None,
-    saved: &SAVED,
+    state_codec: &SAVED,
     kind: MapViewKind::Map,
     measures: false,
-    more: crate::builtins::Monotonicity::Either,
-    read: Some(&READ),
+    monotonicity: crate::builtins::Monotonicity::Either,
+    kernel_read: Some(&READ),
 };
 static SUM: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, f.args[0].ty.as_int().is_some_and(|i| i.signed), vec![]),
     update,
     merge: |_, _| Value::None,
-    saved: &SAVED,
+    state_codec: &SAVED,
     kind: MapViewKind::Map,
     measures: false,
-    more: crate::builtins::Monotonicity::Either,
-    read: Some(&READ),
+    monotonicity: crate::builtins::Monotonicity::Either,
+    kernel_read: Some(&READ),
 };
 static HIST: Aggregate = Aggregate {
     sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]),
     update,
     merge: |_, _| Value::None,
-    saved: &SAVED,
+    state_codec: &SAVED,
     kind: MapViewKind::Hist,
     measures: false,
-    more: crate::builtins::Monotonicity::Either,
-    read: None,
+    monotonicity: crate::builtins::Monotonicity::Either,
+    kernel_read: None,
 };
 
 const fn row(name: &'static str, params: &'static [Param], needs: ContextFeatures, returns: Returns, lower: Lower) -> Builtin {

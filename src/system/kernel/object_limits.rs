@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 
 /// `MAX_BPF_STACK` of include/linux/filter.h, for a program together with all functions that it is calling.
-pub const MOST_STACK: u32 = 512;
+pub const MAX_STACK: u32 = 512;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: a program with the functions that it is calling.
-pub const MOST_FRAMES: u32 = 8;
+pub const MAX_FRAMES: u32 = 8;
 /// `MAX_USED_MAPS` of include/linux/bpf.h.
-pub const MOST_MAPS: usize = 64;
+pub const MAX_MAPS: usize = 64;
 /// `BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h, the program included.
-pub const MOST_FUNCTIONS: usize = 256;
+pub const MAX_FUNCTIONS: usize = 256;
 
 /// From this size, a function has a private stack if the kernel supports them (`BPF_PRIV_STACK_MIN_SIZE`).
 const PRIVATE_FROM: u32 = 64;
@@ -51,7 +51,7 @@ impl StackRule {
 pub struct LimitedProgram {
     /// Name of its function.
     pub name: String,
-    /// Stack in bytes that counts towards [`MOST_STACK`]: that of the deepest chain of calls, or the largest of one function.
+    /// Stack in bytes that counts towards [`MAX_STACK`]: that of the deepest chain of calls, or the largest of one function.
     pub stack: u32,
     /// Functions in the longest chain of calls, the program included.
     pub frames: u32,
@@ -161,7 +161,7 @@ fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) 
 /// The stack in bytes of the chain of calls that needs the most, and the number of functions in the longest. rbt
 /// generates no recursion, so a longer chain than this is not followed.
 fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, depth: u32) -> (u32, u32) {
-    const LONGEST: u32 = 2 * MOST_FRAMES;
+    const LONGEST: u32 = 2 * MAX_FRAMES;
     let Some(f) = functions.get(name).filter(|_| depth < LONGEST) else { return (0, 0) };
     let calls = f.calls.iter().map(|c| deepest(functions, c, rule, depth + 1));
     let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));

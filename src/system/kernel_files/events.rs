@@ -105,8 +105,8 @@ const COPIED: &[(u32, &[&str])] = &[
 ];
 
 /// Limits for the fields of one event, and for the events of one image.
-const MOST_FIELDS: usize = 256;
-const MOST_EVENTS: usize = 1 << 16;
+const MAX_FIELDS: usize = 256;
+const MAX_EVENTS: usize = 1 << 16;
 
 impl Layout {
     /// Reads the layouts from the kernel's types; `None` if they lack these structs.
@@ -182,7 +182,7 @@ fn evals(image: &Image<'_>, layout: &Layout, table: &[u8]) -> Evals {
         let text = |member: u64| Some(image.text(image.u64(at.checked_add(member)?)?)?.to_owned());
         Some(((text(system)?, text(name)?), image.u64(at.checked_add(value)?)?))
     };
-    pointers(table).take(MOST_EVENTS).filter_map(one).collect()
+    pointers(table).take(MAX_EVENTS).filter_map(one).collect()
 }
 
 /// System calls in the kernel's table, as `sys_openat`. Others have no events (`init_syscall_trace`). `None` if the table is
@@ -207,7 +207,7 @@ struct Reader<'a, 'd> {
 impl Reader<'_, '_> {
     /// Reads all events. `None` if one of them cannot be read, because a list with gaps would say that an event does not exist.
     fn all(&self, table: &[u8]) -> Option<Vec<Event>> {
-        let events = pointers(table).take(MOST_EVENTS).map(|call| self.event(call));
+        let events = pointers(table).take(MAX_EVENTS).map(|call| self.event(call));
         Some(events.collect::<Option<Vec<_>>>()?.into_iter().flatten().filter(|e| e.category != RECORDS).collect())
     }
 
@@ -234,7 +234,7 @@ impl Reader<'_, '_> {
         };
         let class = self.pointer(call, class)?;
         let category = self.text(class, self.layout.class_system)?;
-        if category == "syscalls" && !self.is_there(call)? {
+        if category == "syscalls" && !self.has_syscall(call)? {
             return Some(None);
         }
         if !is_name(name) || !is_name(category) {
@@ -250,7 +250,7 @@ impl Reader<'_, '_> {
     }
 
     /// Is the system call in the kernel's table?
-    fn is_there(&self, call: u64) -> Option<bool> {
+    fn has_syscall(&self, call: u64) -> Option<bool> {
         let Some(calls) = &self.calls else { return Some(true) };
         let [name, ..] = self.layout.syscall?;
         let name = self.text(self.pointer(call, self.layout.call.data)?, name)?;
@@ -263,7 +263,7 @@ impl Reader<'_, '_> {
         const BY_FUNCTION: u64 = u64::MAX;
         let FieldLayout { size: step, members: [ty, name, size, align, signed], len } = self.layout.field;
         let mut offset = self.layout.entry_size;
-        for n in 0..MOST_FIELDS as u64 {
+        for n in 0..MAX_FIELDS as u64 {
             let at = array.checked_add(n * step)?;
             let spelled = match self.pointer(at, ty)? {
                 0 => return Some(()),

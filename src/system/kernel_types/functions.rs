@@ -86,8 +86,8 @@ impl KernelTypes {
     /// After some lookups, the names of all functions are sorted once, which takes as long as about twenty lookups.
     fn function_in(&self, module: u32, name: &str) -> Option<u32> {
         let blob = self.blob(module)?;
-        let asked = self.functions_asked.get();
-        self.functions_asked.set(asked.saturating_add(1));
+        let asked = self.function_lookups.get();
+        self.function_lookups.set(asked.saturating_add(1));
         if module != 0 || asked < WITHOUT {
             let shared = self.base.find_string(name);
             let own = if module == 0 { Vec::new() } else { blob.find_string(name) };
@@ -139,8 +139,8 @@ impl KernelTypes {
 
     /// The typedef of a raw tracepoint: the first in the kernel or in its modules.
     fn event_named(&self, name: &str) -> Option<u32> {
-        let asked = self.events_asked.get();
-        self.events_asked.set(asked.saturating_add(1));
+        let asked = self.raw_tracepoint_lookups.get();
+        self.raw_tracepoint_lookups.set(asked.saturating_add(1));
         if asked < WITHOUT {
             return self.find(&format!("{EVENT}{name}"), Kind::Typedef.bit());
         }

@@ -83,14 +83,14 @@ pub struct KernelTypes {
     sections: RefCell<BTreeMap<String, Option<String>>>,
     callable: RefCell<BTreeMap<String, Option<u32>>>,
     /// Does this BTF record the sign of enums? Before 6.0 it does not, and the sign must be guessed from the values.
-    signs_known: OnceCell<bool>,
+    records_enum_signs: OnceCell<bool>,
     /// The targets of forward declarations, by ID.
-    forwards: RefCell<BTreeMap<u32, Option<u32>>>,
+    forward_targets: RefCell<BTreeMap<u32, Option<u32>>>,
     /// The number of lookups of functions; after some, the sorted names of the kernel's functions with their IDs.
-    functions_asked: Cell<u32>,
+    function_lookups: Cell<u32>,
     functions: OnceCell<Vec<(u32, u32)>>,
     /// The same for raw tracepoints.
-    events_asked: Cell<u32>,
+    raw_tracepoint_lookups: Cell<u32>,
     events: OnceCell<BTreeMap<String, u32>>,
     /// The entries used so far, if they are recorded.
     used: Option<RefCell<used_types::UsedTypes>>,
@@ -136,16 +136,16 @@ impl KernelTypes {
             base,
             source,
             modules: OnceCell::new(),
-            signs_known: OnceCell::new(),
+            records_enum_signs: OnceCell::new(),
             enums: RefCell::default(),
             variants: RefCell::default(),
             found: RefCell::default(),
             sections: RefCell::default(),
             callable: RefCell::default(),
-            forwards: RefCell::default(),
-            functions_asked: Cell::default(),
+            forward_targets: RefCell::default(),
+            function_lookups: Cell::default(),
             functions: OnceCell::new(),
-            events_asked: Cell::default(),
+            raw_tracepoint_lookups: Cell::default(),
             events: OnceCell::new(),
             used: None,
         }
@@ -448,7 +448,7 @@ impl KernelTypes {
     }
 
     fn signs_known(&self) -> bool {
-        *self.signs_known.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
+        *self.records_enum_signs.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
     }
 
     /// The definition of a forward declaration, if there is one.
@@ -456,7 +456,7 @@ impl KernelTypes {
         if entry.kind != Kind::Fwd {
             return None;
         }
-        if let Some(known) = self.forwards.borrow().get(&id) {
+        if let Some(known) = self.forward_targets.borrow().get(&id) {
             return *known;
         }
         let kind = if entry.flag { Kind::Union } else { Kind::Struct };
@@ -472,7 +472,7 @@ impl KernelTypes {
                 Some(self.within(module, id))
             })
         });
-        self.forwards.borrow_mut().insert(id, full);
+        self.forward_targets.borrow_mut().insert(id, full);
         full
     }
 

@@ -77,7 +77,7 @@ pub fn path_of(id: u64) -> Option<String> {
     if let Some(path) = known.get(&id) {
         return Some(path.clone());
     }
-    if known.len() > MOST_KNOWN {
+    if known.len() > MAX_KNOWN {
         known.clear();
     }
     // IDs are not used again; in a container, rbt's own mount may show only the container's cgroups
@@ -147,7 +147,7 @@ fn file_handle(path: &Path) -> Option<u64> {
 }
 
 /// Maximum number of known paths.
-pub(super) const MOST_KNOWN: usize = 100_000;
+pub(super) const MAX_KNOWN: usize = 100_000;
 
 /// The subdirectories of a directory, sorted by name.
 pub(super) fn folders_in(folder: &Path) -> Vec<PathBuf> {

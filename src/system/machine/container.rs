@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::cgroup::{self, Cgroup, MOST_KNOWN, NOT_MOUNTED, folders_in, path_of};
+use super::cgroup::{self, Cgroup, MAX_KNOWN, NOT_MOUNTED, folders_in, path_of};
 use crate::input;
 use crate::system::Missing;
 
@@ -92,7 +92,7 @@ pub fn of_cgroup(id: u64) -> Option<Container> {
     let path = path_of(id)?;
     let found = of_path(&path);
     if found.as_ref().is_none_or(|container| container.is_complete(&path)) {
-        if known.len() > MOST_KNOWN {
+        if known.len() > MAX_KNOWN {
             known.clear();
         }
         known.insert(id, found.clone());

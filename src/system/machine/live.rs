@@ -66,12 +66,12 @@ pub struct Live {
     /// A file tree with the binaries, instead of this machine's.
     tree: Option<PathBuf>,
     /// Files that replace all binaries with the same file name.
-    stand_ins: Vec<PathBuf>,
+    replacement_files: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
     /// If BPF features cannot be tested (see `may_ask`), infer them from types and symbols.
     attaches_nothing: bool,
-    may_ask: OnceCell<bool>,
+    can_test_features: OnceCell<bool>,
     /// The types of binaries, in the order of opening, which determines their IDs.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
     headers: RefCell<Headers>,
@@ -126,7 +126,7 @@ impl Live {
 
     /// Takes binaries from a file tree; `stand_ins` come first, for binaries with their file names.
     pub fn with_files(self, tree: Option<PathBuf>, stand_ins: Vec<PathBuf>) -> Self {
-        Self { tree, stand_ins, ..self }
+        Self { tree, replacement_files: stand_ins, ..self }
     }
 
     /// The types of a binary, or the reason why there are none.
@@ -453,7 +453,7 @@ impl TargetInfo for Live {
             let rest = path.file_name().and_then(|own| own.as_bytes().strip_prefix(last));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
         };
-        match (self.stand_ins.iter().find(stands), &self.tree) {
+        match (self.replacement_files.iter().find(stands), &self.tree) {
             (Some(path), _) => elf::resolve(&std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy(), None),
             (None, Some(tree)) => locate::resolve_in(name, tree),
             (None, None) => elf::resolve(name, pid),
@@ -483,7 +483,7 @@ impl TargetInfo for Live {
         }
         if self.attaches_nothing
             && feature != Feature::Kprobe
-            && !*self.may_ask.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
+            && !*self.can_test_features.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
         {
             let known = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| true };
             return inferred_features::has(&known, feature);

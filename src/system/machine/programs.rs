@@ -27,8 +27,8 @@ const OBJ_GET_INFO_BY_FD: u32 = 15;
 const BTF_GET_FD_BY_ID: u32 = 19;
 
 /// Limits for values from the kernel.
-const MOST_FUNCTIONS: u32 = 1 << 16;
-const MOST_BTF: u32 = 16 << 20;
+const MAX_FUNCTIONS: u32 = 1 << 16;
+const MAX_BTF: u32 = 16 << 20;
 
 /// `union bpf_attr` for commands that take an ID.
 #[repr(C)]
@@ -116,7 +116,7 @@ fn of_program(id: u32) -> io::Result<Vec<String>> {
     let mut about = ProgInfo::default();
     info(&program, &mut about)?;
     let (count, size) = (about.nr_func_info, about.func_info_rec_size);
-    if about.btf_id == 0 || count == 0 || count > MOST_FUNCTIONS || !(8..=256).contains(&size) {
+    if about.btf_id == 0 || count == 0 || count > MAX_FUNCTIONS || !(8..=256).contains(&size) {
         return Ok(Vec::new());
     }
     let mut records = vec![0u8; count as usize * size as usize];
@@ -142,7 +142,7 @@ fn types(id: u32) -> io::Result<Option<Blob>> {
     let btf = descriptor(BTF_GET_FD_BY_ID, id)?;
     let mut about = BtfInfo::default();
     info(&btf, &mut about)?;
-    if about.size > MOST_BTF {
+    if about.size > MAX_BTF {
         return Ok(None);
     }
     let mut bytes = vec![0u8; about.size as usize];

@@ -18,7 +18,7 @@ use crate::system::{Feature, TargetInfo, events::headers, kernel::function_cache
 pub(super) const THIS_MACHINE: &str = "this machine";
 
 /// Limit for the size of a configuration.
-const MOST_CONFIG: u64 = 16 << 20;
+const MAX_CONFIG: u64 = 16 << 20;
 
 /// Reads all parts that this user can read. `report` receives the name of each part.
 pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
@@ -163,7 +163,7 @@ fn config(release: &str) -> Result<String, String> {
     let packed = Path::new("/proc/config.gz");
     if let Ok(file) = File::open(packed) {
         let mut text = String::new();
-        let read = flate2::read::GzDecoder::new(file).take(MOST_CONFIG).read_to_string(&mut text);
+        let read = flate2::read::GzDecoder::new(file).take(MAX_CONFIG).read_to_string(&mut text);
         return read.map(|_| text).map_err(|e| format!("{}: {}", packed.display(), reason(&e)));
     }
     let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];

@@ -31,15 +31,15 @@ pub const VERSION: (u16, u16) = (1, 1);
 const HEAD: usize = 48;
 const WRITER: usize = 16;
 /// Limit for the size of a file; a distribution's kernel with all modules needs a twentieth of it.
-pub const MOST_FILE: u64 = 256 << 20;
+pub const MAX_FILE: u64 = 256 << 20;
 /// Limit for the unpacked size of a section.
-pub const MOST_SECTION: u64 = 256 << 20;
+pub const MAX_SECTION: u64 = 256 << 20;
 /// Limit for the unpacked size of all sections.
-const MOST_ALL: u64 = 1 << 30;
+const MAX_ALL: u64 = 1 << 30;
 /// Limit for the size of the table: 100,000 sections with short names.
-const MOST_TABLE: usize = 6 << 20;
+const MAX_TABLE: usize = 6 << 20;
 /// Limit for the compression ratio, and the unpacked size that is always accepted.
-const MOST_RATIO: u64 = 100;
+const MAX_RATIO: u64 = 100;
 const SLACK: u64 = 1 << 20;
 /// Measured for a kernel's types (5.5 MB): level 9 takes 0.7 s for 1.6 MB, level 19 takes 8 s for 1.4 MB. Small sections use
 /// the highest level.
@@ -52,10 +52,10 @@ const ZSTD: u8 = 1;
 
 struct Section {
     name: String,
-    how: u8,
+    encoding: u8,
     from: usize,
     to: usize,
-    raw: usize,
+    raw_size: usize,
 }
 
 /// A valid file.
@@ -72,7 +72,7 @@ impl Sections {
     /// Reads a file and checks its digests. Sections are unpacked later.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let shown = path.display();
-        let read = input::read(path, MOST_FILE);
+        let read = input::read(path, MAX_FILE);
         let bytes = read.map_err(|e| Missing {
             what: format!("cannot read the snapshot {shown}: {}", reason(&e)),
             help: Some("`rbt snapshot -o FILE` makes one, on the machine with that kernel".into()),
@@ -86,7 +86,7 @@ impl Sections {
         for (name, raw) in sections {
             let from = bytes.len();
             bytes.extend(&raw);
-            table.push(Section { name, how: STORED, from, to: bytes.len(), raw: raw.len() });
+            table.push(Section { name, encoding: STORED, from, to: bytes.len(), raw_size: raw.len() });
         }
         let index = table.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
         Self { bytes, table, index, writer: env!("CARGO_PKG_VERSION").into() }
@@ -113,7 +113,7 @@ impl Sections {
         if length < was {
             return Err(SnapshotError::Cut { is: length, was: Some(was) });
         }
-        let end = HEAD.checked_add(table as usize).filter(|_| table as usize <= MOST_TABLE);
+        let end = HEAD.checked_add(table as usize).filter(|_| table as usize <= MAX_TABLE);
         let table = end.and_then(|end| bytes.get(HEAD..end)).ok_or(SnapshotError::Damaged(String::new()))?;
         let of_head = digest(bytes.get(..HEAD - 8).unwrap_or_default());
         if length > was || major == 0 || of_head ^ digest(table).rotate_left(1) != sum {
@@ -135,7 +135,7 @@ impl Sections {
     /// Packed and unpacked size of a section.
     pub fn sizes(&self, name: &str) -> Option<(usize, usize)> {
         let section = self.find(name)?;
-        Some((section.to - section.from, section.raw))
+        Some((section.to - section.from, section.raw_size))
     }
 
     /// Size of the file in bytes.
@@ -151,12 +151,12 @@ impl Sections {
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(section) = self.find(name) else { return Ok(None) };
         let stored = self.bytes.get(section.from..section.to).unwrap_or_default();
-        let raw = match section.how {
+        let raw = match section.encoding {
             STORED => stored.to_vec(),
-            _ => zstd::bulk::decompress(stored, section.raw).map_err(|e| format!("its section `{name}` cannot be unpacked: {e}"))?,
+            _ => zstd::bulk::decompress(stored, section.raw_size).map_err(|e| format!("its section `{name}` cannot be unpacked: {e}"))?,
         };
-        if raw.len() != section.raw {
-            return Err(format!("its section `{name}` has {} bytes and should have {}", raw.len(), section.raw));
+        if raw.len() != section.raw_size {
+            return Err(format!("its section `{name}` has {} bytes and should have {}", raw.len(), section.raw_size));
         }
         Ok(Some(raw))
     }
@@ -182,8 +182,8 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, SnapshotError>
         // The sum of overlapping sections exceeds the size of the file.
         stored_sum = stored_sum.saturating_add(stored);
         raw_sum = raw_sum.saturating_add(raw);
-        let most = stored.saturating_mul(MOST_RATIO).saturating_add(SLACK);
-        if raw > MOST_SECTION || raw_sum > MOST_ALL || (how != STORED && raw > most) {
+        let most = stored.saturating_mul(MAX_RATIO).saturating_add(SLACK);
+        if raw > MAX_SECTION || raw_sum > MAX_ALL || (how != STORED && raw > most) {
             return Err(SnapshotError::Large { name: name.to_owned(), raw });
         }
         let to = from.checked_add(stored).filter(|_| stored_sum <= bytes.len() as u64).ok_or_else(|| damaged(name))?;
@@ -192,7 +192,7 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, SnapshotError>
         if digest(there) != sum || how > ZSTD {
             return Err(damaged(name));
         }
-        all.push(Section { name: name.to_owned(), how, from, to, raw: raw as usize });
+        all.push(Section { name: name.to_owned(), encoding: how, from, to, raw_size: raw as usize });
     }
     Ok(all)
 }
@@ -289,8 +289,8 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
     for ((name, raw), (how, bytes)) in sections.iter().zip(&stored) {
         let length = u8::try_from(name.len()).map_err(|_| wrong(format!("the name `{name}` is too long for a snapshot's section")))?;
         all += raw.len() as u64;
-        if raw.len() as u64 > MOST_SECTION || all > MOST_ALL {
-            return Err(wrong(format!("`{name}` makes the snapshot larger than {} MB", MOST_ALL >> 20)));
+        if raw.len() as u64 > MAX_SECTION || all > MAX_ALL {
+            return Err(wrong(format!("`{name}` makes the snapshot larger than {} MB", MAX_ALL >> 20)));
         }
         table.push(length);
         table.extend(name.as_bytes());
@@ -300,7 +300,7 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
         }
         at += bytes.len() as u64;
     }
-    if table.len() > MOST_TABLE || at > MOST_FILE {
+    if table.len() > MAX_TABLE || at > MAX_FILE {
         return Err(wrong(format!("the snapshot would have {} MB and {} sections: more than rbt could read", at >> 20, sections.len())));
     }
     let mut head = Vec::with_capacity(HEAD);
@@ -324,7 +324,7 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
 
 fn pack(raw: &[u8]) -> io::Result<(u8, Vec<u8>)> {
     let packed = zstd::bulk::compress(raw, if raw.len() > SMALL { LEVEL } else { LEVEL_OF_SMALL })?;
-    let fine = packed.len() < raw.len() && raw.len() as u64 <= packed.len() as u64 * MOST_RATIO + SLACK;
+    let fine = packed.len() < raw.len() && raw.len() as u64 <= packed.len() as u64 * MAX_RATIO + SLACK;
     Ok(if fine { (ZSTD, packed) } else { (STORED, raw.to_vec()) })
 }
 

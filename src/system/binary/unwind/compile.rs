@@ -21,7 +21,7 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 /// A longer gap between two functions is not only padding for alignment.
 const GAP: u64 = 64;
 /// Limit for forged files. Each row needs at least one byte of the file.
-const MOST_ROWS: usize = 64 << 20;
+const MAX_ROWS: usize = 64 << 20;
 /// The same for the common part of several functions, which is processed for each of them, in bytes. Compilers need
 /// less than 32.
 const LONGEST_CIE: usize = 4 << 10;
@@ -143,7 +143,7 @@ impl Compiler {
                 if row.start_address() >= row.end_address() {
                     continue;
                 }
-                if self.spans.len() >= MOST_ROWS {
+                if self.spans.len() >= MAX_ROWS {
                     return;
                 }
                 let rule = Rule::of(row, frames, signal, encoding, &self.arch.unwind);

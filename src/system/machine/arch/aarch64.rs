@@ -61,7 +61,7 @@ pub(super) const ARCH: Arch = Arch {
         // `struct pthread` ends at the thread pointer: 1,700 to 2,000 bytes in versions of glibc, 200 in musl. Two threads are
         // further apart, since each has a stack. The kernel saves the register when the thread is switched out, so that of a
         // program that has never been is unknown.
-        thread: ThreadRegister { path: &["thread", "uw", "tp_value"], most_below: 4096 },
+        thread: ThreadRegister { path: &["thread", "uw", "tp_value"], max_below: 4096 },
     },
     private_stacks: false,
     instructions: instructions::aarch64::INSTRUCTIONS,

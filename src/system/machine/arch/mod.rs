@@ -116,7 +116,7 @@ pub struct ThreadRegister {
     /// The members that lead to it, from `struct task_struct`.
     pub path: &'static [&'static str],
     /// How far below the thread pointer the result may be, in bytes. It depends on the C library and its version.
-    pub most_below: u64,
+    pub max_below: u64,
 }
 
 /// The instruction for which the kernel replaces the trap of a uprobe by a call, and how to query whether it does.

@@ -90,7 +90,7 @@ pub(super) const ARCH: Arch = Arch {
         user_mode: (CS, 0xffff, 0x33),
         pt_regs: 168,
         // the base address of the segment `fs`
-        thread: ThreadRegister { path: &["thread", "fsbase"], most_below: 0 },
+        thread: ThreadRegister { path: &["thread", "fsbase"], max_below: 0 },
     },
     private_stacks: true,
     instructions: instructions::x86_64::INSTRUCTIONS,
