@@ -25,22 +25,22 @@ pub struct Build {
 
 const ABOUT: &str = "Compile a script to a file that runs without a compiler
 
-rbt build writes a bundle: the BPF object of a script with everything that running it needs. rbt-run runs bundles. It attaches to what the \
-script names, and prints what rbt prints.
+rbt build writes a bundle, which contains the BPF object of a script and everything else that a run needs. rbt-run runs bundles. It \
+attaches the probes of the script, and its output is the same as that of rbt.
 
-A bundle runs on other kernels, too. Offsets of members and of tracepoint fields are relocated, and there are variants for kernels with \
-fewer features. What else rbt asked about types, functions and tracepoints when it compiled the script, rbt-run asks first. If no variant \
-fits the kernel, it names the differences and attaches nothing.";
+A bundle also runs on other kernels: rbt-run relocates the offsets of members and tracepoint fields, and the bundle has variants for \
+kernels with fewer features. rbt-run first checks all other facts about types, functions and tracepoints that the code depends on. If no \
+variant fits the kernel, it names the differences and attaches nothing.";
 
 const EXAMPLES: &str =
-    "The script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …), are those of the \
-     build. The options of rbt-run choose output, format, command and limits of the run: see `rbt-run --help`.
+    "The build fixes the script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …). The \
+     options of rbt-run select the output, the format, the command and the duration of a run: see `rbt-run --help`.
 
 Examples:
   rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
   rbt-run failed.bundle -f json                       run it
   rbt build --exe opensnoop -o opensnoop              write a program that needs neither rbt nor rbt-run
-  rbt build opensnoop --against kernels/              and say for each kernel in a directory whether it runs there
+  rbt build opensnoop --against kernels/              and report whether it runs on each kernel in a directory
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
@@ -64,23 +64,23 @@ pub(super) fn command() -> clap::Command {
                 .long("output")
                 .value_name("FILE")
                 .value_hint(clap::ValueHint::FilePath)
-                .help("The file of the bundle; the default is NAME.bundle in the current directory, and NAME with --exe"),
+                .help("Write the bundle to FILE; the default is NAME.bundle in the current directory, or NAME with --exe"),
         )
         .arg(
             Arg::new("exe")
                 .long("exe")
                 .action(ArgAction::SetTrue)
-                .help("Write an executable file: rbt-run, which must be beside rbt, with the bundle at its end"),
+                .help("Write an executable file that contains rbt-run and the bundle; rbt-run must be in the directory of rbt"),
         )
         .arg(
             Arg::new("this-kernel")
                 .long("this-kernel")
                 .action(ArgAction::SetTrue)
-                .help("Compile for kernels with the features of this one only: a smaller file"),
+                .help("Compile only for kernels with the features of the running one, which makes the file smaller"),
         )
         .arg(Arg::new("against").long("against").value_name("KERNEL").action(ArgAction::Append).value_hint(clap::ValueHint::AnyPath).help(
-            "Check the bundle against a kernel, and compile for it where nothing else fits: a snapshot, or a directory of \
-                     *.rbts; may be repeated",
+            "Check the bundle against a kernel (a snapshot, or a directory of *.rbts), and compile a variant for it if none fits; \
+                     may be repeated",
         ))
 }
 

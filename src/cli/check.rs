@@ -48,9 +48,10 @@ pub const SNAPSHOT: &str = "rbts";
 
 /// Check scripts against kernels, without running them
 ///
-/// For each script and each kernel, rbt checks the syntax, the types, that each probe exists and can be traced, that fields and
-/// arguments have not changed, and that the kernel has the BPF features which the script needs. Without --against, it checks the
-/// running kernel. Only --load needs root; but an unprivileged user sees less of the running kernel than a snapshot contains.
+/// For each script and each kernel, rbt checks the syntax and the types. It also checks that each probe exists and can be traced,
+/// that fields and arguments have not changed, and that the kernel has the BPF features that the script needs. Without --against,
+/// it checks the running kernel. Only --load needs root, but a user without root sees less of the running kernel than a snapshot
+/// contains.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt check",

@@ -136,25 +136,26 @@ const OF_A_RUN: &[&str] = &["duration", "max-overhead", "cmd", "pid", "cgroup", 
 
 const ABOUT: &str = "Measure what a script costs the machine
 
-rbt cost attaches the probes of a script for 5 s, for the time of --duration, or while the command of -c runs. It discards the output of \
-the script, and prints for each probe the runs per second, the nanoseconds of a run and of entering it, and the share of a CPU; for \
-each map the memory; and what --max-overhead (1% unless another limit is given) would have done. The script is not limited \
-meanwhile.";
+rbt cost attaches the probes of a script for 5 s, for the time of --duration, or while the command of -c runs, and discards the output of \
+the script. For each probe, it prints the number of runs per second, the nanoseconds of a run and of entering the program, and the share \
+of a CPU. For each map, it prints the memory. It also names the probes that --max-overhead (default: 1%) would have sampled or detached, \
+but does not limit them.";
 
 /// The command, for completions and the manual.
 pub(super) fn command() -> clap::Command {
     let examples = format!(
-        "The cost of a run is the time that the kernel measures, with the time to enter and to leave the program, which rbt measures once on each \
-         machine for probes in user space and system calls and estimates for others. Measuring adds some 20 ns to each run of any BPF program.
+        "The cost of a run is its time, as the kernel measures it, plus the time to enter and leave the program. rbt measures the latter once on \
+         each machine for probes in user space and on system calls, and estimates it for other probes. The measurement adds about 20 ns to each \
+         run of every BPF program on the machine.
 
 Quantities of --expect, with <, <=, > or >=:
 {}
 Examples:
   rbt cost opensnoop                          measure a tool
   rbt cost --duration 1m --max-overhead 0.5% slow.bt
-                                              and say what a limit of 0.5% would have done
+                                              show the effect of a limit of 0.5%
   rbt cost -c 'make -j4' --expect 'cost < 1%' --report junit=cost.xml slow.bt
-                                              check it in CI, under a load
+                                              check the cost in CI, under a load
 
 Exit status:
   0    success; all expectations are met

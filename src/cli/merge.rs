@@ -28,20 +28,20 @@ const OF_A_RUN: &[&str] = &["output", "format", "diff", "expect", "expect-file",
 
 const ABOUT: &str = "Add up the counts of runs of one script on several machines
 
-`rbt -f state` writes everything that the maps of a run have counted as one line of JSON, the state of the run. rbt merge adds \
+`rbt -f state` writes the state of a run, which is everything that its maps have counted, as one line of JSON. rbt merge adds up \
 such states exactly: counts, sums, buckets of histograms, extremes, percentiles. It prints what a single run prints at its end, \
-in any output format. It selects the greatest N entries after merging.";
+in any output format. `print(@m, N)` and --top select entries of the sum.";
 
 const EXAMPLES: &str =
-    "A state may have other text before it on its line, such as the name of a host. rbt reports and omits any other line, and \
+    "Other text may precede a state on its line, such as the name of a host. rbt reports and omits lines without a state, and \
      states that are damaged or truncated. It refuses to add states of different scripts and maps of different types.
 
 Examples:
   for h in a b c; do ssh $h rbt -q -f state x.bt & done | rbt merge --hosts a,b,c -
-                                              run on three machines at once, and report missing answers
+                                              run on three machines at once, and report missing states
   pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
                                               read the output of pdsh, with the names of the hosts
-  rbt merge --by host *.json                  put the host into each key, as the first part
+  rbt merge --by host *.json                  make the host the first part of each key
   rbt merge new.json --diff old.json -o diff.svg
                                               compare the stacks of two runs
   rbt merge *.json --expect 'p99(@ns) < 1ms'  check the sum

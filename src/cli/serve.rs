@@ -31,26 +31,26 @@ const ADDRESS: &str = "127.0.0.1:9435";
 
 const ABOUT: &str = "Run the scripts of a folder, and serve their maps as metrics for Prometheus
 
-rbt serve runs each file DIR/*.bt as `rbt FILE` does, all of them in one process, until it receives SIGINT or SIGTERM. It serves their \
+rbt serve runs each file DIR/*.bt as `rbt FILE` does, but all in one process, until it receives SIGINT or SIGTERM. It serves their \
 maps at /metrics, with the name of the file in the label `script`.
 
-SIGHUP starts new, changed and failed scripts, and ends those whose files are gone. The other scripts are not interrupted. A changed script \
-replaces its predecessor when all its probes are attached; if it cannot run, the predecessor continues. Its counters and histograms \
-continue from the values of its predecessor, except those of maps whose types have changed.";
+SIGHUP starts new, changed and failed scripts, and ends those whose files are gone. The other scripts are not interrupted. The new version \
+of a script replaces the old one when all its probes are attached. If it cannot run, the old one continues. Counters and histograms \
+continue from the values of the old version, except those of maps whose types have changed.";
 
 const EXAMPLES: &str = "Paths:
-  /metrics     the metrics of all scripts; rbt_script_up, rbt_script_current and rbt_script_failure_info tell how each script is
-  /-/healthy   how each script is; the status is 200 while rbt runs
-  /-/ready     the same; the status is 503 if any script does not run as its file is now
+  /metrics     the metrics of all scripts; rbt_script_up, rbt_script_current and rbt_script_failure_info show the state of each
+  /-/healthy   the state of each script; the status is 200 while rbt runs
+  /-/ready     the same; the status is 503 if the current version of any file does not run
 
 Examples:
   rbt serve /etc/rbt                          serve at http://127.0.0.1:9435/metrics
   rbt serve --token /etc/rbt.token /etc/rbt 0.0.0.0:9435
-                                              serve to other machines that know the token
+                                              serve other machines that send the token
   kill -HUP $(pidof rbt)                      reload
 
 Exit status:
-  0    SIGINT or SIGTERM ended it
+  0    SIGINT or SIGTERM ended the run
   1    wrong usage, no script, an address that cannot be used, a missing permission";
 
 /// The command, for completions and the manual.
@@ -83,7 +83,7 @@ pub(super) fn command() -> clap::Command {
                 .value_name("FILE")
                 .value_hint(clap::ValueHint::FilePath)
                 .value_parser(value_parser!(PathBuf))
-                .help("Clients must send the word in FILE as their bearer token"),
+                .help("Require the token in FILE as a bearer token from clients"),
         )
         .args(flags::of_subcommand(OF_A_RUN))
 }

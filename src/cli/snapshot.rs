@@ -87,8 +87,8 @@ pub(super) struct Raw {
 
 const EXAMPLES: &str =
     "Root can read everything. Other users can read the types, the names of symbols, and often the configuration. rbt reports the \
-     facts that it could not read; the snapshot lacks them. You can read the files of a kernel without root. They lack the list \
-     of loaded modules, the IDs of events, and the kernel functions that BPF programs may call.
+     facts that it could not read, which are missing from the snapshot. The files of a kernel package can be read without root, but \
+     do not contain the list of loaded modules, the IDs of events, and the kernel functions that BPF programs may call.
 
 Examples:
   sudo rbt snapshot                          describe this machine in a file named after its kernel

@@ -340,7 +340,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "folded",
         endings: &[".folded"],
-        doc: "Input for flame graphs: a line for each key of each map. It has the parts and frames of the key, outermost first and separated by semicolons, and the value. Lines do not name the map, so readers add up those of several maps. All other output goes to standard error.",
+        doc: "Input for flame graphs: a line for each key of each map. A line contains the parts and frames of the key, separated by semicolons and with the outermost frame first, and the value. Lines do not contain the name of the map, so programs that read them add up several maps. All other output goes to standard error.",
         make: folded::make,
         ..STREAM
     },
@@ -362,7 +362,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "html",
         endings: &[".html", ".htm"],
-        doc: "One page with all results: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and lost events. The page needs no network. To search it for a word, add `#q=WORD` to its address. A map has at most 100,000 rows there, and a flame graph at most 200,000 boxes. `--diff` compares flame graphs.",
+        doc: "One page with all results: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and lost events. The page needs no network. To search it for a word, add `#q=WORD` to its address. The page shows at most 100,000 rows of a map, and at most 200,000 boxes of a flame graph. `--diff` compares flame graphs.",
         compares: true,
         shows: EVERYTHING,
         make: html::make,
@@ -371,7 +371,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "flamegraph",
         endings: &[".svg"],
-        doc: "A flame graph in SVG for each map with stacks in its keys, and a picture of each heat map. You can zoom and search in a flame graph. Kernel functions are orange, interpreted functions green, and other parts of the key gray. The functions of a library have a shade of red, yellow or violet, which depends on its name. If widths are times, all boxes are blue; rbt knows this from the unit in `print()`, or from a map's name that ends in ns, us or ms. The widths of `sum`, `avg`, `min` and `max` have the unit of the name, or else are called units. The width of a caller is the sum of the widths of its callees. The width of a distribution is its number of values. Stacks whose value is zero or negative are not drawn. A key with two stacks of the same kind, such as (waker, its stack, stack, task), is a chain: above `--`, the stack of the waker begins with its innermost function. The first map by name is in FILE.svg, and each other map in FILE.NAME.svg. `--diff` compares two runs.",
+        doc: "A flame graph in SVG for each map with stacks in its keys, and a picture of each heat map. You can zoom and search in a flame graph. Kernel functions are orange, interpreted functions green, and other parts of the key gray. The functions of a library have a shade of red, yellow or violet, which depends on its name. If widths are times, all boxes are blue; rbt takes the unit from `print()`, or from the name of the map if it ends in ns, us or ms. The widths of `sum`, `avg`, `min` and `max` have the unit of the name; without one, their unit is `units`. The width of a caller is the sum of the widths of its callees. The width of a distribution is its number of values. Stacks whose value is zero or negative are not drawn. A key with two stacks of the same kind, such as (waker, its stack, stack, task), is a chain: above the frame `--`, the stack of the waker is drawn with its innermost function first. rbt writes the first map by name to FILE.svg, and each other map to FILE.NAME.svg. `--diff` compares two runs.",
         compares: true,
         make: flamegraph::flamegraph,
         ..DOCUMENT

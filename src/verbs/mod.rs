@@ -56,16 +56,21 @@ pub struct VerbOption {
 
 /// Options of verbs, in addition to rbt's own.
 pub const OPTIONS: &[VerbOption] = &[
-    VerbOption { name: "if", short: None, value: Some("EXPR"), doc: "Trace only where this is true, such as `pid == 1` or `args.ret < 0`" },
+    VerbOption {
+        name: "if",
+        short: None,
+        value: Some("EXPR"),
+        doc: "Trace only hits for which this is true, such as `pid == 1` or `args.ret < 0`",
+    },
     VerbOption {
         name: "by",
         short: None,
         value: Some("EXPR"),
-        doc: "Print one line per value of this, such as comm, pid, args.fd or `comm, pid`",
+        doc: "Group the results by this expression, such as comm, pid, args.fd or `comm, pid`",
     },
     VerbOption { name: "interval", short: Some('i'), value: Some("SECS"), doc: "Print and reset at this interval: 1, 0.5, 200ms, 2m" },
     VerbOption { name: "duration", short: Some('d'), value: Some("SECS"), doc: "Stop after this time" },
-    VerbOption { name: "top", short: None, value: Some("N"), doc: "Print only the N largest" },
+    VerbOption { name: "top", short: None, value: Some("N"), doc: "Print only the N greatest entries" },
     VerbOption {
         name: "percentiles",
         short: None,
@@ -99,7 +104,7 @@ pub const VERBS: &[Verb] = &[
         name: "count",
         takes: "PROBE...",
         doc: "Count how often probes are hit",
-        more: "rbt counts each probe separately, including those that match a pattern. --by counts by another key: `--by comm`, or `--by 'probe, comm'` for both. --subsecond shows at which milliseconds of the last 60 seconds they are hit: timers are lines, and phases of load are blocks.",
+        more: "rbt counts each probe separately, including those that match a pattern. --by selects another key, such as `--by comm`, or `--by 'probe, comm'` for both. --subsecond shows in which part of each of the last 60 seconds the hits occurred. In this heat map, timers appear as lines, and phases of load as blocks.",
         options: &["if", "by", "interval", "duration", "top", "subsecond", "print-script"],
         examples: &[
             ("rbt count 'vfs_*'", "calls of the kernel's file functions, until Ctrl-C"),
@@ -171,7 +176,7 @@ pub const VERBS: &[Verb] = &[
         doc: "Show how long a function takes, as a histogram",
         more: "FUNCTION is a kernel function, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
                t:syscalls:sys_enter_read. rbt measures from entry to return, in microseconds, and includes recursive calls. \
-               It evaluates --if at the entry and --by at the return.",
+               rbt evaluates --if at the entry and --by at the return.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "unit", "print-script"],
         examples: &[
             ("rbt latency vfs_read -d 5", "reads, in the kernel"),
@@ -189,13 +194,14 @@ pub const VERBS: &[Verb] = &[
         takes: "PROBE...",
         doc: "Show when calls begin and end, on the timelines of their threads",
         more: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
-               one of two words: syscalls stands for all system calls, and sched for the states of all threads (running, \
-               runnable, sleeping, and who woke them) and the threads on each CPU. With sched, -c does not limit the other probes either. rbt prints a line per call; `-f perfetto -o FILE` makes a \
-               timeline for https://ui.perfetto.dev. Calls that have not returned are shown as open.",
+               one of two words. syscalls stands for all system calls. sched stands for the states of all threads (running, runnable, \
+               sleeping, and which thread woke them) and the threads on each CPU. With sched, rbt traces all processes, even with -c. \
+               rbt prints a line per call; `-f perfetto -o FILE` writes a timeline for https://ui.perfetto.dev. Calls that have \
+               not returned appear as open.",
         options: &["if", "duration", "print-script"],
         examples: &[
             ("rbt timeline syscalls -c 'ls -l'", "the system calls of a command"),
-            ("rbt timeline libc:malloc t:syscalls:sys_enter_brk -c 'ls -l'", "the allocator, and when it asks the kernel"),
+            ("rbt timeline libc:malloc t:syscalls:sys_enter_brk -c 'ls -l'", "the allocator, and its requests for memory from the kernel"),
             ("rbt timeline vfs_read vfs_write -d 2 -f perfetto -o vfs.pftrace", "reads and writes of files, for Perfetto"),
         ],
         operands: &["PROBE"],

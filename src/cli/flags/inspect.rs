@@ -139,7 +139,7 @@ pub(super) const HIDDEN: FlagGroup = FlagGroup {
         },
         Flag {
             name: "dwarf-pid",
-            help: "Accepted for scripts of bpftrace: rbt unwinds the stacks of every process by call frame information",
+            help: "Accepted for compatibility with bpftrace: rbt unwinds the user stacks of all processes by call frame information",
             takes: FlagValue::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,

@@ -85,8 +85,8 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "output",
             letter: Some('o'),
             help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
-            long_help: "rbt writes files whose extension selects a format, such as .html or .svg, in addition to the output. Messages still go to standard error. - is \
-                   standard output",
+            long_help: "If the extension of FILE selects a format, such as .html or .svg, rbt writes the file in addition to the output. Messages still go to \
+                   standard error. `-` stands for standard output",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 d.run.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
@@ -118,7 +118,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "diff",
             help: "Compare the flame graphs with the state in the file BASE (see -f state), or with the map @BASE",
-            long_help: "Widths are those of this run. Functions that have grown since BASE are red, and those that have shrunk are blue",
+            long_help: "Widths are those of this run. Functions that are wider than in BASE are red, and narrower ones are blue",
             hint: ValueHint::FilePath,
             takes: FlagValue::Text("BASE", |d, text| {
                 d.run.diff = Some(text.into());
@@ -131,8 +131,8 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "watch",
-            help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (1)",
-            long_help: "Each tseries is a sparkline of the latest intervals, with the newest at the right, and the least and the greatest value among them. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect on formats other than text, or if output goes to a file or a pipe",
+            help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (default: 1)",
+            long_help: "A tseries appears as a sparkline of its latest intervals, with the newest at the right, and with their minimum and maximum. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect with formats other than text, or if the output goes to a file or a pipe",
             takes: FlagValue::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
@@ -192,7 +192,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "serve-token",
-            help: "With --serve: clients must send the word in FILE as their bearer token",
+            help: "With --serve: require the token in FILE as a bearer token from clients",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 d.run.serve_token = Some(path);

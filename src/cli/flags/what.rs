@@ -12,7 +12,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
     flags: &[
         Flag {
             name: "e",
-            help: "Run this program; if repeated, the last -e applies",
+            help: "Run this program; if you repeat the option, the last one applies",
             takes: FlagValue::Text("PROGRAM", |d, text| {
                 d.program = Some(text.into());
                 Ok(())
