@@ -330,7 +330,7 @@ impl Bundle {
                 }
             }
         }
-        let Some((variant, unfit)) = nearest else { return Err(Failure::new("the bundle has no program in it").code("bundle")) };
+        let Some((variant, unfit)) = nearest else { return Err(Failure::new("the bundle contains no program").code("bundle")) };
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
     }

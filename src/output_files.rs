@@ -63,7 +63,7 @@ impl Destinations {
                 let (path, other) = (path.display(), other.display());
                 let twice = path.to_string() == other.to_string();
                 let what = if twice { "appears twice".into() } else { format!("is the same file as -o {other}") };
-                return Err(Failure::new(format!("-o {path} {what}")).help("give each output a name of its own"));
+                return Err(Failure::new(format!("-o {path} {what}")).help("use a different name for each output"));
             }
             let format = named.or_else(|| render::of_file(path)).unwrap_or(text);
             if is_stdout(path) {

@@ -36,7 +36,9 @@ pub(super) const ROWS: &[Builtin] = &[
                 None => {
                     let d = Diagnostic::error("unknown-register", f.span(0), format!("{} has no register `{name}`", arch.name));
                     Err(match arch.others_with_register(&name) {
-                        Some(other) => d.help(format!("`{name}` is one of {other}; arg0 and up, retval and func are the same on all")),
+                        Some(other) => {
+                            d.help(format!("`{name}` is a register of {other}; arg0, arg1, …, retval and func exist on every architecture"))
+                        }
                         None => d.suggest(&name, arch.registers.iter().map(|(n, _)| *n)),
                     })
                 }

@@ -102,7 +102,7 @@ pub fn declared(row: &str, args: &[ArgInfo], span: Span) -> Option<ScriptOption>
 fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     let Some(option) = declared(f.name, f.args, f.span) else {
         let d = Diagnostic::error("not-constant", f.span(1), "an option's default must be a literal: true, false, a number or a string");
-        return Err(d.help("its type determines that of the option"));
+        return Err(d.help("the default determines the type of the option"));
     };
     f.notes.borrow_mut().options.push(option.clone());
     let name = &option.name;

@@ -65,7 +65,7 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
     let mut kept: Vec<i64> = kept.iter().map(|m| m.offset.into()).collect();
     for i in [2, 3] {
         if f.int(i).is_some_and(|n| n < 0) {
-            return Err(Diagnostic::error("out-of-range", f.span(i), "this cannot be negative"));
+            return Err(Diagnostic::error("out-of-range", f.span(i), "a length or an offset cannot be negative"));
         }
     }
     kept.push(f.int(2).unwrap_or(MOST.into()).clamp(1, MOST.into()));

@@ -102,7 +102,9 @@ pub(super) const ROWS: &[Builtin] = &[
             let mut words = false;
             for i in 1..f.args.len() {
                 match (f.int(i), f.text(i)) {
-                    (Some(_), _) if words => return Err(Diagnostic::error("type-mismatch", f.span(i), "numbers come before words")),
+                    (Some(_), _) if words => {
+                        return Err(Diagnostic::error("type-mismatch", f.span(i), "`top` and `div` must precede the layout"));
+                    }
                     (Some(n), _) if i == 1 && n < 0 => {
                         return Err(Diagnostic::error("out-of-range", f.span(1), "`top` cannot be negative"));
                     }

@@ -58,7 +58,7 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
             Some(i) => i as i64 + 1,
             None => {
                 let message = format!("{} has no function \"{}\"", f.name, String::from_utf8_lossy(text));
-                return Err(Diagnostic::error("invalid-keyword", f.span(3), message).help("it has \"avg\", \"max\", \"min\" and \"sum\""));
+                return Err(Diagnostic::error("invalid-keyword", f.span(3), message).help("use \"avg\", \"max\", \"min\" or \"sum\""));
             }
         },
     };

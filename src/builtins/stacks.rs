@@ -100,7 +100,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
     if at == 0 && f.args.len() > 1 {
-        return Err(Diagnostic::error("arity", f.span(1), "the limit is the last argument, and there is only one"));
+        return Err(Diagnostic::error("arity", f.span(1), "nothing may follow the limit, which is the last argument"));
     }
     if tag == KERNEL {
         f.warn_of_hidden_symbols();

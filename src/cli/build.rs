@@ -109,10 +109,10 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [] if exe => PathBuf::from(stem(&run.program)),
         [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
         [file] if file.as_os_str() == "-" => {
-            return Err(Failure::new("rbt build writes a file, and - is standard output").help("name a file: -o NAME"));
+            return Err(Failure::new("rbt build cannot write to standard output (-)").help("name a file: -o NAME"));
         }
         [file] => file.clone(),
-        [_, other, ..] => return Err(Failure::new(format!("rbt build writes one file; -o {} is another", other.display()))),
+        [_, other, ..] => return Err(Failure::new(format!("rbt build writes only one file; -o {} is a second one", other.display()))),
     };
     Ok(Command::Subcommand(Box::new(Build { run, to, exe, this_kernel: here, against })))
 }
@@ -209,7 +209,7 @@ pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) ->
         Ok(found) => found,
         Err(e) if e.use_stderr() => {
             let failure = super::usage::usage_error_of(name, &e, &words);
-            return Err(failure.help(format!("`{name} --help` lists the options; the options of the script are those of the build")));
+            return Err(failure.help(format!("`{name} --help` lists the options; `rbt build` fixed the script's own options")));
         }
         Err(e) => return Ok(RunnerCommand::Say(e.render().to_string())),
     };

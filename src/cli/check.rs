@@ -152,7 +152,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Err(wrong(Failure::new(format!("rbt check: there is no format `{}`", raw.format)).suggest(&raw.format, &names)));
     }
     if let Some(what) = raw.deny.as_deref().filter(|w| *w != "warnings") {
-        return Err(wrong(Failure::new(format!("rbt check: `{what}` cannot be denied")).help("--deny warnings")));
+        return Err(wrong(Failure::new(format!("rbt check: --deny {what}: only `warnings` is possible")).help("--deny warnings")));
     }
     let (mut scripts, mut against) = (raw.files, Vec::new());
     for word in raw.against {

@@ -115,7 +115,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     };
     if inputs.len() > 1 && matches!(to, To::Stdout | To::File(_)) {
         let help = "-i rewrites each file, and --check and --diff compare all of them";
-        return Err(wrong(Failure::new("rbt fmt: several scripts cannot go to one destination").help(help)));
+        return Err(wrong(Failure::new("rbt fmt: cannot write several scripts to one output").help(help)));
     }
     if to == To::InPlace && inputs.contains(&Program::Stdin) {
         return Err(wrong(Failure::new("rbt fmt -i cannot rewrite standard input").help("remove -i: `rbt fmt -` is a filter")));

@@ -303,7 +303,7 @@ fn parse_words(mut args: Vec<OsString>, subcommand: Option<&str>) -> Result<Comm
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let (options, rest, twice) = split::split(&mut args);
     if let (true, Some(name)) = (twice, rest.first().map(|name| name.to_string_lossy())) {
-        return Err(Failure::new(format!("{name} is a script, and -e PROGRAM is another one"))
+        return Err(Failure::new(format!("-e PROGRAM cannot be used with the script {name}"))
             .help(format!("`rbt {name} --help` lists its own options; arguments after `--` belong to the script")));
     }
     match command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options)) {
@@ -399,7 +399,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
             (None, Some(arg)) => listed(arg),
         };
         if let Some(extra) = rest.next() {
-            return Err(Failure::new(format!("-l takes one pattern; `{}` is another", extra.to_string_lossy()))
+            return Err(Failure::new(format!("-l takes one pattern; `{}` is a second one", extra.to_string_lossy()))
                 .help("separate patterns by commas, and quote them so that the shell does not expand `*`"));
         }
         return Ok(Command::List { what, verbose, run });
@@ -461,8 +461,8 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
         Command::Prompt(_) => {
             Err(Failure::new(format!("rbt {name} needs a script")).help("give a FILE, the NAME of a tool, or -e 'PROGRAM'"))
         }
-        Command::List { .. } => Err(Failure::new(format!("-l lists probes, and rbt {name} takes a script"))),
-        Command::Subcommand(_) => Err(Failure::new(format!("rbt {name} takes a script, and no other subcommand"))),
+        Command::List { .. } => Err(Failure::new(format!("-l cannot be used with rbt {name}, which takes a script"))),
+        Command::Subcommand(_) => Err(Failure::new(format!("rbt {name} takes a script, not a subcommand"))),
     }
 }
 

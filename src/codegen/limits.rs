@@ -88,7 +88,7 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
                 "this probe compiles to {} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop is one",
                 program.functions
             );
-            let help = "put the loops that are alike into a function of the script (`fn`), or split the work among several probes";
+            let help = "put similar loops into a function (`fn`), or split the work among several probes";
             report(Diagnostic::error("too-many-functions", span, message).help(help));
         }
     }

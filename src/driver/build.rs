@@ -215,7 +215,7 @@ fn compiled(
         checked.settings.no_features.extend(&without);
         let compiled = compile(&checked, &recorder, front, false)?;
         let asked = recorder.portable().map_err(|what| {
-            Failure::new(format!("the script needs {what}, which holds for this machine only, so it cannot be built")).code("bundle")
+            Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
         let artifact = &compiled.artifact;
         let made = variant(front, tree, target, &without, (asked, artifact), fixed).named(this_kernel());
@@ -327,14 +327,14 @@ const AFTER_5_10: &[Feature] = &[
 /// The program that runs bundles, of the same version: it is beside rbt.
 fn runner() -> Result<Vec<u8>, Failure> {
     const HELP: &str = "install rbt-run in the directory of rbt";
-    let own = std::env::current_exe().map_err(|e| Failure::new(format!("--exe: rbt does not find its own file: {}", reason(&e))))?;
+    let own = std::env::current_exe().map_err(|e| Failure::new(format!("--exe: cannot find the file of rbt itself: {}", reason(&e))))?;
     let path = own.with_file_name("rbt-run");
     let cannot =
         |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(HELP);
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;
     match Bundle::of_program(&mut io::Cursor::new(&bytes)) {
         Ok(None) => Ok(bytes),
-        Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} has a bundle in it already", path.display())).help(HELP)),
+        Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(HELP)),
     }
 }
 

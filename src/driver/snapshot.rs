@@ -142,7 +142,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     let mut bytes = Vec::new();
     let packed = snapshot::write_with_progress(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
     drop(progress);
-    packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
+    packed.map_err(|e| Failure::new(format!("cannot create the snapshot: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
         to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", named(what)))));
     }
@@ -157,7 +157,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     };
     if path == Path::new("-") {
         if io::stdout().is_terminal() {
-            let failure = Failure::new("a snapshot is binary and cannot go to a terminal").code("not-written").status(NOT_DONE);
+            let failure = Failure::new("cannot write a snapshot to a terminal, because it is binary").code("not-written").status(NOT_DONE);
             return Err(failure.help("redirect it to a file: `rbt snapshot -o - > k.rbts`"));
         }
         Stdout.write_all(&bytes).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;

@@ -73,14 +73,18 @@ impl Checker<'_> {
             ExprKind::Unary(UnOp::Not, of) => (Kind::Not(Box::new(self.want(of, Ty::Truth, "!")?)), Ty::Truth),
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e.span)?,
             ExprKind::Step { .. } => {
-                return Err(Diagnostic::error("not-assignable", e.span, "an expectation changes nothing").help("write the value alone"));
+                return Err(
+                    Diagnostic::error("not-assignable", e.span, "an expectation cannot change anything").help("write the value alone")
+                );
             }
             ExprKind::Param(_) | ExprKind::ParamCount | ExprKind::Var(_) => {
                 let message = format!("`{}` exists only while the script runs", self.text(e.span));
                 return Err(Diagnostic::error("no-value", e.span, message).help("store it in a map, `@name = …`, for the expectation"));
             }
             ExprKind::Tuple(_) | ExprKind::Record(_) => {
-                return Err(Diagnostic::error("type-mismatch", e.span, "a tuple can only be a key here").help("`@m[1, \"a\"]`"));
+                return Err(
+                    Diagnostic::error("type-mismatch", e.span, "an expectation can use a tuple only as a key").help("`@m[1, \"a\"]`")
+                );
             }
             ExprKind::Field { .. }
             | ExprKind::TupleIndex { .. }
@@ -289,13 +293,13 @@ impl Checker<'_> {
         };
         match (&found, ty) {
             (Constant::Number(n), _) if ty.is_scalar() => match ty.as_int() {
-                Some(int) if !fits(*n, int) => Err(wrong(&format!("{n}, which none of them can be"))),
+                Some(int) if !fits(*n, int) => Err(wrong(&format!("{n}, which is out of range"))),
                 Some(_) | None => Ok(found),
             },
             (Constant::Truth(_), Type::Bool) => Ok(found),
             (Constant::Text(text), Type::Str(size)) => match text.len() > *size as usize {
                 false => Ok(found),
-                true => Err(wrong(&format!("{} bytes long, so that none of them can be it", text.len()))
+                true => Err(wrong(&format!("{} bytes long, which is too long", text.len()))
                     .help("`max_strlen` limits the length of strings: config = { max_strlen = 1024; }")),
             },
             (Constant::Text(_), Type::Deferred(tag)) if crate::builtins::is_text(tag) => Ok(found),

@@ -13,7 +13,7 @@ pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
         Ok(text) if text.contains(&format!("\nTgid:\t{pid}\n")) => Ok(()),
         Ok(_) => Err(Failure::new(format!("{option} {pid}: this is a thread, not a process"))
             .code("no-process")
-            .help("give its process: Tgid in /proc/PID/status")),
+            .help("use the ID of its process: Tgid in /proc/PID/status")),
         Err(_) => Err(Failure::new(format!("{option} {pid}: there is no such process"))
             .code("no-process")
             .help("`pgrep NAME` finds the ID of a process")),

@@ -131,7 +131,7 @@ fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
     let Some(rest) = url.strip_prefix("http://") else {
         if url.starts_with("https://") {
             return Err(Failure::new(format!("{name}: `{url}`: rbt does not support TLS"))
-                .help("send to a collector on this machine by http://, and let it encrypt what it passes on"));
+                .help("send to a collector on this machine over http://, and configure the collector to forward over TLS"));
         }
         return Err(wrong());
     };

@@ -80,7 +80,9 @@ impl Fentry {
         let found = running(id, what, env).map_err(|m| missing(point.span, m))?;
         if found.is_empty() && !what.contains('*') {
             let d = Diagnostic::error("unknown-function", point.span, format!("no loaded BPF program has a function `{what}`"));
-            return Err(d.help(format!("`rbt -l '{}:{PROGRAMS}:*'` lists the traceable ones, which need types (BTF)", self.name())));
+            return Err(
+                d.help(format!("`rbt -l '{}:{PROGRAMS}:*'` lists the functions that can be traced; their programs need BTF", self.name()))
+            );
         }
         let site = |f: ProgramFunction| ProbeSite {
             kind: super::row(self.name()),
@@ -216,7 +218,7 @@ impl ProbeKind for Fentry {
         let described = [what, &home.function].into_iter().find_map(|n| Some((n, env.sys.prototype(Some(&home.module), n)?)));
         let Some((function, prototype)) = described else {
             let d = Diagnostic::error("not-in-btf", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
-            return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
+            return Err(d.help(format!("use kprobe:{what}, and read its arguments as arg0, arg1, …")));
         };
         if let Some(why) = unsupported_reason(&prototype, env.sys) {
             let d = Diagnostic::error("not-traceable", point.span, format!("{} cannot attach to `{what}`: {why}", self.name()));

@@ -76,8 +76,8 @@ fn untraceable(
         }
         let d = Diagnostic::error("not-traceable", point.span, format!("the kernel does not allow tracing `{function}`"));
         return Err(d.help(match probed_otherwise {
-            true => "it exists, but the kernel's list of traceable functions lacks it; --unsafe tries anyway",
-            false => "it exists, but the kernel's list of traceable functions lacks it",
+            true => "the function exists, but it is not in the kernel's list of traceable functions; --unsafe tries to attach anyway",
+            false => "the function exists, but it is not in the kernel's list of traceable functions",
         }));
     }
     let listed = env.sys.for_messages().functions().ok();

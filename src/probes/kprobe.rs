@@ -105,7 +105,7 @@ impl Kprobe {
             );
         };
         if self.ret {
-            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("remove the offset, or use kprobe"));
+            return Err(Diagnostic::error("bad-probe", point.span, "a return probe has no offset").help("remove the offset, or use kprobe"));
         }
         Ok((name, by))
     }

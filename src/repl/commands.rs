@@ -160,7 +160,9 @@ impl Prompt {
 
     fn entry(&self, word: &str) -> Result<&Running, Failure> {
         let found = numbered(word).and_then(|n| self.running.iter().find(|r| r.number == n));
-        found.ok_or_else(|| Failure::new(format!("no entry `{word}` runs")).code("no-entry").help("`:list` shows what runs"))
+        found.ok_or_else(|| {
+            Failure::new(format!("there is no running entry `{word}`")).code("no-entry").help("`:list` shows the running entries")
+        })
     }
 
     /// Parses numbers of entries; all if the text is empty.
@@ -521,7 +523,11 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
     written.map_err(|e| {
         let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
-        if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is not overwritten; give another name") } else { failure }
+        if e.kind() == std::io::ErrorKind::AlreadyExists {
+            failure.help("`:save` does not overwrite files; use another name")
+        } else {
+            failure
+        }
     })?;
     let n = prompt.running.len() + prompt.workspace.definitions.borrow().len();
     prompt.say(&format!("{} written to {file}\n", plural(n, "entry", "entries")));
@@ -541,12 +547,12 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         [words @ .., last] => {
             let (names, map) =
                 if last.starts_with('@') { (words.join(" "), format!(" {last}")) } else { (words.join(" ") + " " + last, String::new()) };
-            return Err(usage("`:write` takes a file and perhaps a map".into())
-                .help(format!("a name with spaces is in quotes: `:write {}{map}`", quoted(&names))));
+            return Err(usage("`:write` takes a file and optionally a map".into())
+                .help(format!("put a name with spaces in quotes: `:write {}{map}`", quoted(&names))));
         }
     };
     if file == "-" {
-        return Err(usage("`:write` writes a file, and - is standard output".into()).help("print(@map) prints a map"));
+        return Err(usage("`:write` cannot write to standard output (-)".into()).help("print(@map) prints a map"));
     }
     let maps = map.map_or_else(|| prompt.workspace.maps(), |map| vec![map]);
     if maps.is_empty() {

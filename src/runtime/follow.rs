@@ -20,7 +20,7 @@ impl Session<'_> {
         }
         let Some(map) = self.cx.loaded.followed else { return Ok(()) };
         if self.cx.loaded.followers.is_empty() {
-            anyhow::bail!("processes cannot be followed: the kernel has no description of its types (BTF)");
+            anyhow::bail!("cannot follow processes: the kernel has no BTF");
         }
         // in a PID namespace, the kernel's numbers are unknown
         let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | OF_NAMESPACE } else { pid };

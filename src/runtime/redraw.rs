@@ -27,8 +27,8 @@ pub(super) fn end(context: &mut RunContext) {
     let (lines, dropped) = watch.end();
     if dropped > 0 {
         context.warn(&format!(
-            "note: {} not repeated; -o FILE keeps all",
-            plural(dropped, "earlier line of output is", "earlier lines of output are")
+            "note: {} not repeated here; -o FILE keeps all output",
+            plural(dropped, "earlier line of output was", "earlier lines of output were")
         ));
     }
     let mut before = None;

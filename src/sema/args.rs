@@ -301,7 +301,7 @@ impl BodyChecker<'_> {
                 let skip = fold::constant(&skip).and_then(|n| usize::try_from(n).ok())?;
                 let text = self.param_as_text(base)?;
                 if skip >= text.len() {
-                    self.warn("missing-parameter", e.span, "the parameter is empty there");
+                    self.warn("missing-parameter", e.span, "the parameter is not that long, so the result is empty");
                 }
                 Some(text.get(skip..).unwrap_or_default().to_vec())
             }

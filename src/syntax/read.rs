@@ -165,7 +165,7 @@ impl Reader {
             if part.as_rule() == Rule::ident && part.as_str() != "config" {
                 let (span, name) = (self.span(&part), part.as_str());
                 let help = format!("write settings as `config = {{ … }}`, and the name of an attach point as `{name} = provider:…`");
-                self.diags.push(Diagnostic::error("syntax", span, format!("`{name} = {{` begins neither settings nor a probe")).help(help));
+                self.diags.push(Diagnostic::error("syntax", span, format!("expected settings or a probe, found `{name} = {{`")).help(help));
             }
             if part.as_rule() != Rule::setting {
                 continue;
@@ -413,7 +413,7 @@ impl Reader {
     /// Checks that the target is a variable or a map.
     pub fn check_target(&mut self, target: &Expr, what: &str) {
         if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map { .. }) {
-            let help = "only `$variable`, `@map` and `@map[key]` can";
+            let help = "only `$variable`, `@map` and `@map[key]` can be changed";
             self.diags.push(Diagnostic::error("not-assignable", target.span, format!("this cannot {what}")).help(help));
         }
     }

@@ -86,8 +86,8 @@ impl Script {
     fn ends(&mut self, asked: &VerbArgs, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
         let top = asked.number("top")?;
         if let (Some(n), false) = (top, keyed) {
-            let failure = Failure::new(format!("--top {n}: there is only one value"));
-            return Err(failure.help("--by EXPR yields several, as in `--by comm`"));
+            let failure = Failure::new(format!("--top {n} needs several values, but there is only one"));
+            return Err(failure.help("--by EXPR groups the values, as in `--by comm`"));
         }
         let print = match top {
             Some(n) => format!("print({map}, {n});"),

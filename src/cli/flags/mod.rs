@@ -363,7 +363,7 @@ pub(super) fn refuse(found: &ArgMatches, subcommand: Option<&str>) -> Result<(),
     let Some(subcommand) = subcommand else { return Ok(()) };
     match all().map(|(_, flag)| flag).find(|flag| flag.refused_by.contains(&subcommand) && given(found, flag.name)) {
         Some(flag) => Err(Failure::new(format!("rbt {subcommand} does not take {}", flag.spelled()))
-            .help(format!("`rbt {subcommand} --help` explains what it takes"))),
+            .help(format!("`rbt {subcommand} --help` lists its options"))),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use super::{Code, DependsOn, error, warning};
 
 pub(super) const CODES: &[Code] = &[
-    error("arity", "a function has too few or too many arguments")
+    error("arity", "a call has too few or too many arguments")
         .remedy("`rbt help FUNCTION` shows its arguments")
         .example(r#"begin { print(strncmp("a", "b")); }"#, r#"begin { print(strncmp("a", "b", 1)); }"#),
     error("assertion", "the script's own fail(), static_assert() or assert_str() rejects it").example(
@@ -57,7 +57,7 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { for $i : 0..3 { exit(); } }", "begin { for $i : 0..3 { print($i); } exit(); }"),
     error("in-macro", "a statement is not possible within a macro")
         .example("macro m() { return; } begin { m(); }", "macro m() { print(1); } begin { m(); }"),
-    error("invalid-keyword", "an argument is not one of the words that the function takes")
+    error("invalid-keyword", "an argument is not one of the words that the function accepts")
         .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
     error("key-too-long", "a map's key is longer than this kernel allows").needs("a kernel before 5.11 and a key of more than 512 bytes"),
     warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
@@ -127,7 +127,7 @@ pub(super) const CODES: &[Code] = &[
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
     error("too-many-functions", "a probe compiles to more functions than a BPF program may have; each loop is one")
-        .remedy("put loops that are alike into a function of the script (`fn`), or split the work among several probes")
+        .remedy("put similar loops into a function (`fn`), or split the work among several probes")
         .command(
             r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 300) }" --dry-run"#,
             r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 3) }" --dry-run"#,
@@ -151,7 +151,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("assign it in some probe: `@x = 1` or `@x = count()`")
         .example("begin { print(@nowhere); }", "begin { @nowhere = 1; print(@nowhere); }"),
     error("undefined-variable", "the script reads a variable but never assigns it")
-        .remedy("assign it first, in this block or one around it; a map `@x` lives across probes")
+        .remedy("assign it first, in this block or an enclosing one; a map `@x` is shared by all probes")
         .example("begin { $count = 1; print($cuont); }", "begin { $count = 1; print($count); }"),
     error("unknown-field", "a struct, a union or a probe's args has no field of this name")
         .remedy("`rbt -lv PROBE` and `rbt -lv 'struct NAME'` list the fields")
@@ -179,7 +179,7 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { exit(); print(1); }", "begin { print(1); exit(); }"),
     error("unsafe", "the function changes the system, and needs --unsafe")
         .depends_on(DependsOn::Permission)
-        .remedy("run with --unsafe if you mean it")
+        .remedy("run with --unsafe to allow it")
         .example(r#"begin { system("ls"); }"#, r#"begin { print("ls"); }"#),
     warning("unset-variable", "a variable is read before it is assigned, and is zero; or it is never assigned")
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),

@@ -30,7 +30,7 @@ pub(super) const CODES: &[Code] = &[
     error("not-in-btf", "the kernel's types (BTF) do not describe the function").needs("a kernel whose BTF lacks the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection")
         .needs("a kernel with CONFIG_BPF_KPROBE_OVERRIDE"),
-    error("only-tests", "the script has test or bench probes only, and neither --test nor --bench is given")
+    error("only-tests", "the script has only test or bench probes, which need --test or --bench")
         .status(255)
         .example("test:one { print(1); }", "begin { print(1); }"),
     error("too-many-probes", "wildcards match more probes than max_probes")
@@ -44,7 +44,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-address", "an address is in no section of the binary")
         .remedy("use an address within a section; `readelf -S -s` shows the sections and symbols")
         .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
-    warning("unknown-cgroup", "the description of a kernel cannot tell whether a machine has a cgroup")
+    warning("unknown-cgroup", "a snapshot does not contain cgroups, so rbt cannot check whether one exists")
         .depends_on(DependsOn::Machine)
         .command(
             r#"rbt snapshot -q -o k.rbts; echo 'begin { print(cgroupid("/system.slice")); }' | rbt check --against k.rbts -"#,

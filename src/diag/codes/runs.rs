@@ -5,18 +5,16 @@ use super::{Code, error};
 pub(super) const CODES: &[Code] = &[
     error("attach", "the kernel rejects an attachment")
         .remedy("`rbt info` shows what this kernel supports")
-        .needs("a machine that refuses, such as one whose hardware breakpoints are in use"),
+        .needs("a machine that rejects the attachment, for example because its hardware breakpoints are in use"),
     error("backend", "LLVM cannot compile the program").remedy("please report it with the script").needs("a bug in rbt"),
     error("bad-config", "rbt-check.toml has an error").command(
         "echo 'kernels = 5' > rbt-check.toml; rbt check opensnoop",
         r#"echo 'deny = "warnings"' > rbt-check.toml; rbt check opensnoop"#,
     ),
-    error("bad-snapshot", "a snapshot is damaged, or has a version that this rbt does not support")
-        .remedy("create it again with `rbt snapshot`")
-        .command(
-            "echo text > kernel.rbts; rbt snapshot --show kernel.rbts",
-            "rbt snapshot -q -o kernel.rbts; rbt snapshot --show kernel.rbts",
-        ),
+    error("bad-snapshot", "a snapshot is damaged, or its version is not supported").remedy("create it again with `rbt snapshot`").command(
+        "echo text > kernel.rbts; rbt snapshot --show kernel.rbts",
+        "rbt snapshot -q -o kernel.rbts; rbt snapshot --show kernel.rbts",
+    ),
     error("bundle", "a bundle is damaged, was built for another machine, or does not fit the options of the run")
         .remedy("`rbt build` writes a bundle for this machine")
         .command("echo x > a.bundle; rbt-run a.bundle", "rbt build -e 'begin { exit(); }' -o a.bundle; rbt-run a.bundle"),
@@ -24,7 +22,7 @@ pub(super) const CODES: &[Code] = &[
     error("no-command", "the command of -c, or a command of the prompt, does not exist")
         .command("rbt -c nosuchcommand -e 'begin { exit(); }'", "rbt -c true -e 'begin { exit(); }'"),
     error("no-entry", "the prompt has no entry of this number")
-        .remedy("`:list` shows what runs")
+        .remedy("`:list` shows the running entries")
         .command(r"printf 'begin { @n = 1; }\n:drop 5\n' | rbt", r"printf 'interval:s:9 { @n = 1; }\n:drop 1\n' | rbt"),
     error("no-permission", "this user lacks a privilege")
         .remedy("run as root; `man rbt`, WITHOUT ROOT, lists the required capabilities")

@@ -286,7 +286,7 @@ impl Uprobe {
                 let message = format!("line {line} of {file} has no code that begins at column {} in {shown}", column.unwrap_or(0));
                 let columns = columns.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
                 let error = Diagnostic::error("unknown-line", point.span, message);
-                return Err(error.help(format!("its code begins at {columns}; the column is optional")));
+                return Err(error.help(format!("code of this line begins at column {columns}; you can omit the column")));
             }
             Line::Bare(near) => {
                 let error = Diagnostic::error("unknown-line", point.span, format!("line {line} of {file} has no code in {shown}"));
@@ -299,7 +299,9 @@ impl Uprobe {
                 let base = file.rsplit('/').next().unwrap_or(file);
                 let error = Diagnostic::error("unknown-line", point.span, format!("{shown} has no source file {file}"));
                 return Err(match crate::diag::nearest(base, files.iter().map(String::as_str)) {
-                    Some(near) if near == base => error.help("a file with that name is in another directory: give the name alone"),
+                    Some(near) if near == base => {
+                        error.help("a file with that name is in another directory: write the name without a directory")
+                    }
                     Some(near) => error.help(format!("did you mean `{near}`?")),
                     None => error,
                 });
@@ -338,7 +340,7 @@ impl Uprobe {
             _ => (what, 0),
         };
         if self.ret && function_offset != 0 {
-            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("remove the offset, or use uprobe"));
+            return Err(Diagnostic::error("bad-probe", point.span, "a return probe has no offset").help("remove the offset, or use uprobe"));
         }
         Ok((name, function_offset))
     }

@@ -344,7 +344,7 @@ fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
     let found = binary.functions.iter().find(|f| f.offset == *offset);
     let unknown = || {
         let error = Diagnostic::error("unavailable", site.span, format!("the arguments of {} are not known", site.name));
-        error.help("`args` needs the entry of a function that the binary's debug information describes; arg0, arg1, … need neither")
+        error.help("`args` works only at the entry of a function that the binary's debug information describes; use arg0, arg1, … instead")
     };
     let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
     known.ok_or_else(unknown)

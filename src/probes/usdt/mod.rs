@@ -93,7 +93,7 @@ impl ProbeKind for Usdt {
         };
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{place} has no marker `{}`", wanted.name));
         Err(if known.is_empty() {
-            error.help("it has no markers; it may have been built without them (--without-dtrace). A uprobe needs none")
+            error.help("it has no markers; it may have been built without them (--without-dtrace). You can use a uprobe instead")
         } else {
             error.suggest(wanted.name, known.iter().map(String::as_str))
         })

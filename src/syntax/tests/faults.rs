@@ -51,7 +51,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ),
     ("begin { }\n#include <a.h>\n", &["misplaced-directive 2:1 put C definitions and `#` lines before everything else"]),
     ("begin { }\nconfig = { a = 1 }\n", &["misplaced-directive 2:1 put settings and imports before probes, macros and functions"]),
-    ("foo = { a = 1 }\n", &["syntax 1:1 `foo = {` begins neither settings nor a probe"]),
+    ("foo = { a = 1 }\n", &["syntax 1:1 expected settings or a probe, found `foo = {`"]),
     ("let @a = hash(3)\nbegin { }", &["syntax 1:16 expected `;` before `begin`"]),
     ("import \"x\"\nbegin { }", &["syntax 1:10 expected `;` before `begin`"]),
     ("macro x { 1 }", &["syntax 1:9 expected `(` after `x`, found `{`"]),
