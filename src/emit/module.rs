@@ -37,7 +37,7 @@ pub struct TargetFeatures {
     pub loop_helper: bool,
     /// It supports sleepable programs in user space.
     pub may_sleep: bool,
-    /// It may give programs per-CPU stacks, even those on uprobes: see `keep_own_stack`.
+    /// It may give programs per-CPU stacks, even those on uprobes: see `avoid_private_stack`.
     pub shared_stacks: bool,
     /// Parameters of unwinding with tables; `None` if user stacks follow frame pointers.
     pub unwind: Option<UnwindTarget>,

@@ -2,7 +2,7 @@
 
 use crate::syntax::ast::BinOp;
 
-/// All numbers from `least` to `most`; none means unbounded.
+/// All numbers from `min` to `max`; none means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub min: Option<i128>,

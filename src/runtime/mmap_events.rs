@@ -74,7 +74,7 @@ pub(super) struct Recorder {
     events: Vec<(u64, Event)>,
     /// Their size in bytes.
     size: usize,
-    /// The index in `kept` of each process's latest mapping.
+    /// The index in `events` of each process's latest mapping.
     latest_mapping: HashMap<u32, usize>,
     /// Processes whose events have precedence, and their descendants.
     watched: HashSet<u32>,

@@ -69,7 +69,7 @@ pub struct Live {
     replacement_files: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
-    /// If BPF features cannot be tested (see `may_ask`), infer them from types and symbols.
+    /// If BPF features cannot be tested (see `can_test_features`), infer them from types and symbols.
     attaches_nothing: bool,
     can_test_features: OnceCell<bool>,
     /// The types of binaries, in the order of opening, which determines their IDs.
