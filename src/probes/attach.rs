@@ -224,8 +224,8 @@ impl Attach {
             // the kernel attaches them to a process
             Attach::Uprobe { .. } => AttachProperties { pid: false, excludes_rbt: true, ..of_process },
             Attach::Usdt { .. } => AttachProperties { pid: false, excludes_rbt: true, no_hit_note: NoHitNote::Always, ..of_process },
-            // the kernel attaches them to threads, and to their child processes as well
-            Attach::Breakpoint { .. } => of_process,
+            // also in child processes of that process
+            Attach::Breakpoint { .. } => AttachProperties { pid: false, ..of_process },
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
             Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..own },
             // the same, if the kernel cannot exclude the children
