@@ -164,7 +164,7 @@ fn wrong_use_is_told() {
         ("hist vfs_read 1 2", "unexpected argument `2`"),
         ("count ''", "PROBE is empty"),
         ("count x --if ' '", "--if is empty"),
-        ("count x --top 3", "only one value"),
+        ("count x --top 3", "needs several values"),
         ("count 'x*' --top 0", "--top 0"),
         ("count x -i 0", "not a time"),
         ("count x -i 1x", "not a time"),
