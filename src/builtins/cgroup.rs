@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     container_part::<0>(
         "container_name",
-        "Returns the name of the container that a cgroup belongs to. The argument is the ID of the cgroup; the default is the current one. If no file contains the name, it is the first digits of the container's ID. Outside of containers, it is empty. rbt looks up the name when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, below / or /proc/1/root.",
+        "Returns the name of the container that a cgroup belongs to, by the cgroup's ID (default: the current one). If no file has the name, it is the first digits of the container's ID. Outside of containers, it is empty. rbt looks it up when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, below / or /proc/1/root.",
         "tracepoint:syscalls:sys_enter_openat { @[container_name] = count(); }",
     ),
     container_part::<1>(
