@@ -100,7 +100,14 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         return Ok(Completion::Completed);
     }
     // A kernel without such probes: the cases in virtual machines attach them.
-    let lacking = ["this kernel has no kprobes", "policy forbids", "CONFIG_BPF_KPROBE_OVERRIDE"].iter().any(|what| said.contains(what));
+    let lacking = [
+        "this kernel has no kprobes",
+        "policy forbids the programs that they call",
+        "policy forbids loading",
+        "CONFIG_BPF_KPROBE_OVERRIDE",
+    ]
+    .iter()
+    .any(|what| said.contains(what));
     if lacking {
         let compiled = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "--unsafe", "-e", example]).output();
         let compiled = compiled.map_err(|e| e.to_string())?;

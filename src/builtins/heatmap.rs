@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         kernel_read: None,
     },
     "Keeps a histogram for each of the last `count` intervals (60) of `interval` nanoseconds (1s). Intervals begin at multiples of their \
-     length since 1970 (UTC). Buckets are those of `hist` with `k`, or those of `lhist` from `min` to `max`. The text output has a column for each interval and a row for each bucket; the shade of a cell shows the count.",
+     length since 1970 (UTC). Buckets are those of `hist` with `k`, or those of `lhist` from `min` to `max`. As text, it has a column for each interval and a row for each bucket, and shades show the counts.",
     "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = heatmap(args.ret, 100ms, 50); }",
 )];
 
