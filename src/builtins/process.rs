@@ -234,7 +234,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
-        doc: "True if the current process is the command of -c or one of its descendants. With --follow, this includes the process of -p and its descendants. It is always true without -c and --follow.",
+        doc: "True if the current process is the command of -c or one of its descendants. With --follow, this includes the process of -p and its descendants. It is always true without -c and --follow. In a script that uses it, -c does not limit other probes.",
         example: "tracepoint:syscalls:sys_enter_openat /followed/ { printf(\"%d %s\\n\", pid, str(args.filename)); }",
     },
     Builtin {

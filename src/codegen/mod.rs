@@ -84,6 +84,8 @@ struct ScriptCx<'a, 'c> {
     hits: HitBytes,
     /// By probe.
     sampling: Vec<Sampling>,
+    /// It asks which processes are followed.
+    uses_followed: bool,
 }
 
 /// Bytes that record which probes were hit.
@@ -250,7 +252,7 @@ fn compile_within(
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, env.settings.verbose);
     let sampling = gates::sampling(script, env);
-    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling };
+    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, uses_followed: probe::uses_followed(script) };
     let made = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();

@@ -77,23 +77,13 @@ impl ScriptCx<'_, '_> {
         }
     }
 
-    /// Does it trace only the process of `-c`? It does if it can be attached to a process, and neither the run nor its body
-    /// asks for descendants.
+    /// Does it trace only the process of `-c`? It does if it can be attached to a process, and neither the run nor the script
+    /// asks for descendants. A script that uses `followed` chooses its processes by itself: were its other probes limited to
+    /// the command, it would see calls of descendants without their returns.
     fn only_command(&self, probe: &hir::Probe) -> bool {
         let (settings, invocation) = (self.env.settings, self.env.invocation);
         let can = probe.sites.iter().all(|s| s.attach.properties().attaches_to_process);
-        if !can || !invocation.has_child || settings.follow || settings.pid.is_some() {
-            return false;
-        }
-        let mut asks = false;
-        let mut see = |node: hir::Node| {
-            asks |= matches!(node, hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) if builtins::is_followed(call.row));
-        };
-        let functions = probe.functions.iter().map(|f| f.body.as_slice());
-        for body in functions.chain([probe.body.as_slice()]) {
-            hir::visit(body, &mut see);
-        }
-        !asks
+        can && invocation.has_child && !settings.follow && settings.pid.is_none() && !self.uses_followed
     }
 
     /// Is this the first instruction of a function?
@@ -101,6 +91,19 @@ impl ScriptCx<'_, '_> {
         let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
         self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
     }
+}
+
+/// Does a probe of the script, or a function that it calls, ask whether the current process is followed?
+pub(super) fn uses_followed(script: &hir::Script) -> bool {
+    let mut found = false;
+    let mut see = |node: hir::Node| {
+        found |= matches!(node, hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) if builtins::is_followed(call.row));
+    };
+    for probe in &script.probes {
+        hir::visit(&probe.body, &mut see);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    }
+    found
 }
 
 impl<'a, 'c> Gen<'a, 'c> {

@@ -29,7 +29,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "cmd",
             letter: Some('c'),
-            help: "Start this command after attaching; the run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command",
+            help: "Start this command after attaching; the run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command, unless the script uses the builtin followed",
             hyphens: true,
             takes: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
