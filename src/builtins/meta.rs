@@ -4,7 +4,7 @@ use super::print::FORMAT;
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::Operand;
-use crate::probes::{ContextFeatures, ProgramType};
+use crate::probes::{self, ContextFeatures};
 use crate::render::format;
 use crate::types::Type;
 use crate::value::Value;
@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(may_call(f, &name(f)).into()))),
+        lower: Lower::Fold(|f| Ok(Lit::Int(probes::may_call(f.site, &name(f), &f.env()).into()))),
         doc: "Returns true if a program of this probe may call this kernel function. rbt evaluates it when it checks the script.",
         example: "begin { if comptime kfunc_allowed(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },
@@ -180,22 +180,6 @@ pub(super) const ROWS: &[Builtin] = &[
 
 fn name(f: &CallInfo) -> String {
     String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned()
-}
-
-/// Does the kernel allow a program of this site's type to call this kernel function?
-pub(super) fn may_call(f: &CallInfo, function: &str) -> bool {
-    let ty = f.site.kind.program(f.site, &f.env());
-    // BPF_PROG_TYPE_… of include/uapi/linux/bpf.h
-    let number = if ty == ProgramType::Tracepoint {
-        5
-    } else if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
-        2
-    } else if ty == ProgramType::PerfEvent {
-        7
-    } else {
-        17
-    };
-    f.sys.may_call(function, number)
 }
 
 /// The message of `fail`, whose arguments must all be constant.

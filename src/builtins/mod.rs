@@ -691,6 +691,11 @@ pub fn is_followed(row: &Builtin) -> bool {
     process::is_followed(row)
 }
 
+/// The kernel functions that the code of a call calls; `consts` are the constants that its row stored.
+pub fn kernel_functions(row: &Builtin, consts: &[i64]) -> &'static [&'static str] {
+    process::kernel_functions(row, consts)
+}
+
 /// Does it remove a map's element?
 pub fn is_delete(row: &Builtin) -> bool {
     maps::is_delete(row)

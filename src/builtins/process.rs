@@ -1,10 +1,10 @@
 //! Processes, threads and users.
 
-use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns, meta};
+use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
-use crate::probes::ContextFeatures;
+use crate::probes::{self, ContextFeatures};
 use crate::system::TypeName;
 use crate::system::machine::users;
 use crate::types::{Deferred, Int, Space, Type};
@@ -24,6 +24,7 @@ const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init
 const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
+const NAME_OF_TASK: &str = "comm";
 /// The name of the builtin that tells whether the current process descends from the command.
 pub const FOLLOWED: &str = "followed";
 
@@ -106,7 +107,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s runs %s\\n\", username, str(args.filename)); }",
     },
     Builtin {
-        name: "comm",
+        name: NAME_OF_TASK,
         params: &[Param::optional("pid", Accepts::Int)],
         returns: Returns::By(comm_type),
         needs: ContextFeatures::NONE,
@@ -261,6 +262,12 @@ const USERNAME: &str = "username_t";
 const TASK_FROM_PID: &str = "bpf_task_from_pid";
 const TASK_RELEASE: &str = "bpf_task_release";
 
+/// The kernel functions that the code of these rows calls, if any: `comm` of another process, if the kernel allows it.
+pub(super) fn kernel_functions(row: &Builtin, consts: &[i64]) -> &'static [&'static str] {
+    let finds_task = row.name == NAME_OF_TASK && !consts.is_empty();
+    if finds_task { &[TASK_FROM_PID, TASK_RELEASE] } else { &[] }
+}
+
 /// For another process: keeps the offset of a task's name, if the lookup is allowed.
 fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.is_empty() {
@@ -270,7 +277,7 @@ fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         Some(Type::Struct(task)) => f.sys.member(&task, "comm"),
         _ => None,
     };
-    match name.filter(|_| meta::may_call(f, TASK_FROM_PID)) {
+    match name.filter(|_| probes::may_call(f.site, TASK_FROM_PID, &f.env())) {
         Some(name) => f.keep(&[name.offset.into()]),
         None => {
             let message = format!("{} of a process is not available here: this kernel does not allow the lookup in such probes", f.name);

@@ -11,7 +11,8 @@
 use std::collections::BTreeSet;
 
 use super::latency_pairs;
-use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering};
+use crate::builtins;
+use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering, ProbeSite};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::kernel::trampolines::{self, Refusal};
@@ -61,7 +62,17 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
 }
 
 fn choice(probe: &hir::Probe, needs: &BodyNeeds, env: &Env) -> Lowering {
-    probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, needs, env))
+    let Some(first) = probe.sites.first() else { return Lowering::literal("") };
+    let choice = first.kind.lower(&probe.sites, needs, env);
+    // the checker asked for the script's own mechanism
+    let allowed = |attach: &Attach| {
+        let ty = first.kind.program(&ProbeSite { attach: attach.clone(), ..first.clone() }, env);
+        needs.kernel_functions.iter().all(|function| env.sys.may_call(function, ty.row().prog_type))
+    };
+    if choice.lowered.is_some() && !choice.attaches.iter().take(1).all(allowed) {
+        return Lowering::literal("it calls a function of the kernel, which only some types of programs may do");
+    }
+    choice
 }
 
 /// If a kprobe of the script runs where a map may hold a lock, the others stay kprobes: the kernel runs no kprobe within
@@ -117,7 +128,10 @@ fn needs(probe: &hir::Probe) -> BodyNeeds {
     let mut see = |node: hir::Node| {
         if let hir::Node::Expr(e) = node {
             match &e.kind {
-                hir::ExprKind::Call(call) => needs.features = needs.features.union(call.row.needs),
+                hir::ExprKind::Call(call) => {
+                    needs.features = needs.features.union(call.row.needs);
+                    needs.kernel_functions.extend(builtins::kernel_functions(call.row, &call.consts).iter().map(|name| name.to_string()));
+                }
                 hir::ExprKind::Context(which) => needs.args.push(which.clone()),
                 _ => {}
             }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::system::kernel::prog_type;
+
 /// A program's type, including how it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProgramType {
@@ -70,6 +72,8 @@ pub struct ProgramRow {
     /// The name of the context's struct in the kernel (include/linux/bpf_types.h). None if that is not the name of a
     /// struct: a function that the verifier checks separately cannot take it.
     pub context: Option<&'static str>,
+    /// Its number in `enum bpf_prog_type`.
+    pub prog_type: u32,
     /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` for the type.
     pub constants: &'static [&'static str],
     /// How the kernel enters it.
@@ -107,6 +111,7 @@ pub struct ProgramRow {
 const PLAIN: ProgramRow = ProgramRow {
     sections: ["", ""],
     context: None,
+    prog_type: prog_type::RAW_TRACEPOINT,
     constants: &[],
     entry: EntryKind::Call,
     order: AttachOrder::OldestFirst,
@@ -144,6 +149,7 @@ impl ProgramType {
         match self {
             ProgramType::RawTracepoint => &ProgramRow {
                 sections: ["raw_tp", "raw_tp"],
+                prog_type: prog_type::RAW_TRACEPOINT,
                 constants: &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
                 entry: EntryKind::RawTracepoint,
                 context: Some("bpf_raw_tracepoint_args"),
@@ -152,6 +158,7 @@ impl ProgramType {
             },
             ProgramType::TypedTracepoint => &ProgramRow {
                 sections: ["tp_btf", "tp_btf"],
+                prog_type: prog_type::TRACING,
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_RAW_TP"],
                 entry: EntryKind::RawTracepoint,
                 own_frames: 2,
@@ -162,41 +169,57 @@ impl ProgramType {
             // kernel/events/core.c
             ProgramType::Tracepoint => &ProgramRow {
                 sections: ["tracepoint", "tracepoint"],
+                prog_type: prog_type::TRACEPOINT,
                 constants: &["BPF_PROG_TYPE_TRACEPOINT"],
                 entry: EntryKind::Tracepoint,
                 default_return: 1,
                 ..PLAIN
             },
-            ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..USER },
+            ProgramType::Uprobe => &ProgramRow {
+                sections: ["uprobe", "uretprobe"],
+                prog_type: prog_type::KPROBE,
+                constants: &["BPF_PROG_TYPE_KPROBE"],
+                ..USER
+            },
             ProgramType::UprobeMulti => &ProgramRow {
                 sections: ["uprobe.multi", "uretprobe.multi"],
+                prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
                 many_sites_per_link: true,
                 ..USER
             },
             ProgramType::PerfEvent => &ProgramRow {
                 sections: ["perf_event", "perf_event"],
+                prog_type: prog_type::PERF_EVENT,
                 constants: &["BPF_PROG_TYPE_PERF_EVENT"],
                 entry: EntryKind::Interrupt,
                 order: AttachOrder::Timer,
                 context: Some("bpf_perf_event_data"),
                 ..PLAIN
             },
-            ProgramType::Kprobe => &ProgramRow { sections: ["kprobe", "kretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..KERNEL },
+            ProgramType::Kprobe => &ProgramRow {
+                sections: ["kprobe", "kretprobe"],
+                prog_type: prog_type::KPROBE,
+                constants: &["BPF_PROG_TYPE_KPROBE"],
+                ..KERNEL
+            },
             ProgramType::KprobeMulti => &ProgramRow {
                 sections: ["kprobe.multi", "kretprobe.multi"],
+                prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
                 many_sites_per_link: true,
                 ..KERNEL
             },
             ProgramType::KprobeSession => &ProgramRow {
                 sections: ["kprobe.session", "kprobe.session"],
+                prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
                 ..KERNEL
             },
             // the verifier accepts no other result
             ProgramType::Tracing => &ProgramRow {
                 sections: ["fentry", "fexit"],
+                prog_type: prog_type::TRACING,
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
                 entry: EntryKind::Trampoline,
                 order: AttachOrder::NewestFirst,
@@ -212,6 +235,7 @@ impl ProgramType {
             ProgramType::Lsm => &ProgramRow {
                 sections: ["lsm", "lsm"],
                 private_stack: false,
+                prog_type: prog_type::LSM,
                 constants: &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
                 entry: EntryKind::Trampoline,
                 order: AttachOrder::NewestFirst,
@@ -227,6 +251,7 @@ impl ProgramType {
             ProgramType::Iter => &ProgramRow {
                 sections: ["iter", "iter"],
                 private_stack: false,
+                prog_type: prog_type::TRACING,
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
                 may_overlap: true,
                 returns_fixed: true,
@@ -265,8 +290,40 @@ impl SectionDef {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)] // libbpf's names
 mod tests {
+    use super::ProgramType::*;
     use super::*;
+
+    const ALL: [ProgramType; 12] = [
+        RawTracepoint,
+        TypedTracepoint,
+        Tracepoint,
+        Uprobe,
+        UprobeMulti,
+        PerfEvent,
+        Kprobe,
+        KprobeMulti,
+        KprobeSession,
+        Tracing,
+        Iter,
+        Lsm,
+    ];
+
+    /// Each number has the name that libbpf gives it.
+    #[test]
+    fn numbers_of_types() {
+        for ty in ALL {
+            let row = ty.row();
+            // SAFETY: returns a static string, or null for an unknown number
+            let name = unsafe { libbpf_sys::libbpf_bpf_prog_type_str(row.prog_type) };
+            assert!(!name.is_null(), "{ty:?}");
+            // SAFETY: as above
+            let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_str().unwrap().to_uppercase();
+            assert_eq!(row.constants.first(), Some(&format!("BPF_PROG_TYPE_{name}").as_str()), "{ty:?}");
+            assert!(prog_type::ALL.contains(&row.prog_type), "{ty:?}");
+        }
+    }
 
     #[test]
     fn names_of_sections() {

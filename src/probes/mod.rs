@@ -162,6 +162,8 @@ pub struct BodyNeeds {
     pub features: ContextFeatures,
     /// The values that it loads.
     pub args: Vec<ArgRef>,
+    /// The kernel functions (kfuncs) that it calls.
+    pub kernel_functions: Vec<String>,
     /// For a system call's exit: does the body run only for calls whose entry the script has seen?
     pub only_after_entry: bool,
     /// A raw tracepoint serves another probe on one of its events, so it should serve this one, too, to preserve their
@@ -204,6 +206,18 @@ impl<'a> Env<'a> {
         static NO_RUN: LazyLock<Invocation> = LazyLock::new(Invocation::default);
         Self { sys, settings, invocation: &NO_RUN }
     }
+}
+
+/// May a program on this site, as the script has it, call a kernel function? The answer includes the attachment that the kind
+/// takes for such calls, but not the mechanisms that it may choose to save time.
+pub fn may_call(site: &ProbeSite, function: &str, env: &Env) -> bool {
+    let allows = |site: &ProbeSite| env.sys.may_call(function, site.kind.program(site, env).row().prog_type);
+    let needs = BodyNeeds { kernel_functions: vec![function.to_owned()], ..BodyNeeds::default() };
+    allows(site)
+        || match site.kind.lower(std::slice::from_ref(site), &needs, env) {
+            Lowering { lowered: None, attaches, .. } => attaches.into_iter().any(|attach| allows(&ProbeSite { attach, ..site.clone() })),
+            _ => false,
+        }
 }
 
 /// The names and the syntax of a kind.
@@ -277,7 +291,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
         Ok(Vec::new())
     }
     /// The mechanism for these sites of a probe, whose body has the given needs.
-    fn lower(&self, _sites: &[ProbeSite], _asks: &BodyNeeds, _env: &Env) -> Lowering {
+    fn lower(&self, _sites: &[ProbeSite], _needs: &BodyNeeds, _env: &Env) -> Lowering {
         Lowering::literal("")
     }
     /// The program's type for a site.

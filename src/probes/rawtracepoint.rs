@@ -96,12 +96,14 @@ impl ProbeKind for RawTracepoint {
             let Attach::RawTracepoint { name, .. } = &site.attach else { crate::bug!("{} is no raw tracepoint", site.name) };
             Attach::RawTracepoint { name: name.clone(), typed: true }
         };
-        match needs.features.contains(ContextFeatures::SOCKETS) {
-            true => {
-                Lowering { attaches: sites.iter().map(typed).collect(), ..Lowering::literal("a helper needs the types of its arguments") }
-            }
-            false => Lowering::literal(""),
-        }
+        let why = if needs.features.contains(ContextFeatures::SOCKETS) {
+            "a helper needs the types of its arguments"
+        } else if !needs.kernel_functions.is_empty() {
+            "only programs with typed arguments may call functions of the kernel"
+        } else {
+            return Lowering::literal("");
+        };
+        Lowering { attaches: sites.iter().map(typed).collect(), ..Lowering::literal(why) }
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::system::Feature;
+use crate::system::kernel::prog_type;
 
 /// Caches the results of one run.
 #[derive(Default)]
@@ -31,15 +32,11 @@ impl Features {
         answer
     }
 
-    /// May a program of this type call the kernel function with this BTF ID?
-    pub fn may_call(&self, function: u32, program_type: u32) -> bool {
-        *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type))
+    /// May a program of this type call the kernel function with this BTF ID? Types that need a target are tested with it.
+    pub fn may_call(&self, function: u32, program_type: u32, target: Option<LoadTarget>) -> bool {
+        *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type, target))
     }
 }
-
-/// The types of programs from which rbt calls kernel functions.
-pub(in crate::system) const CALLERS: [u32; 5] =
-    [prog_type::KPROBE, prog_type::TRACEPOINT, prog_type::PERF_EVENT, prog_type::RAW_TRACEPOINT, prog_type::TRACING];
 
 /// May this user load programs at all?
 pub(in crate::system) fn may_ask() -> io::Result<()> {
@@ -119,11 +116,15 @@ fn allocates_anywhere() -> bool {
 
 /// Makes a call without arguments. The verifier checks whether the program may make the call before it checks the arguments,
 /// and the log shows the reason (`check_kfunc_call` of kernel/bpf/verifier.c).
-fn may_call(function: u32, program_type: u32) -> bool {
+fn may_call(function: u32, program_type: u32, target: Option<LoadTarget>) -> bool {
     const KERNEL_FUNCTION: u8 = 2 << 4; // BPF_PSEUDO_KFUNC_CALL as source register
     let call = [Insn(0x85, KERNEL_FUNCTION, 0, function as i32), Insn(0xb7, 0, 0, 0), EXIT];
     let mut log = [0u8; 4096];
-    match load(program_type, 0, &call, Some(&mut log)) {
+    let loaded = match target {
+        Some(target) => load_for(program_type, target, &call, Some(&mut log)),
+        None => load(program_type, 0, &call, Some(&mut log)),
+    };
+    match loaded {
         Ok(_) => true,
         Err(_) => {
             let log = String::from_utf8_lossy(&log);
@@ -155,22 +156,36 @@ pub fn takes_argument(function: u32, n: u32) -> bool {
     tracing(function, &[Insn(0x79, 0x10, (8 * n) as i16, 0), Insn(0xb7, 0, 0, 0), EXIT]).is_ok()
 }
 
+/// What a program is loaded for: the value of `enum bpf_attach_type`, and the BTF ID of the function or the typedef.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadTarget(u32, u32);
+
+impl LoadTarget {
+    /// The entry of a function (`BPF_TRACE_FENTRY`).
+    fn entry(function: u32) -> Self {
+        Self(24, function)
+    }
+
+    /// A raw tracepoint, by the typedef that describes it (`BPF_TRACE_RAW_TP`).
+    pub fn raw_tracepoint(typedef: u32) -> Self {
+        Self(23, typedef)
+    }
+
+    /// A hook of security modules, by the function that represents it (`BPF_LSM_MAC`).
+    pub fn lsm(function: u32) -> Self {
+        Self(27, function)
+    }
+}
+
 /// Loads a program on the function with this BTF ID.
 fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
-    const TRACE_FENTRY: u32 = 24;
-    let mut attr = TracingLoad {
-        load: ProgLoad {
-            prog_type: prog_type::TRACING,
-            insn_cnt: insns.len() as u32,
-            insns: insns.as_ptr() as u64,
-            license: c"GPL".as_ptr() as u64,
-            expected_attach_type: TRACE_FENTRY,
-            ..Default::default()
-        },
-        attach_btf_id: function,
-        ..Default::default()
-    };
-    bpf(PROG_LOAD, &mut attr)
+    load_for(prog_type::TRACING, LoadTarget::entry(function), insns, None)
+}
+
+fn load_for(prog_type: u32, target: LoadTarget, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let LoadTarget(expected_attach_type, attach_btf_id) = target;
+    let load = ProgLoad { expected_attach_type, ..ProgLoad::new(prog_type, insns, log) };
+    bpf(PROG_LOAD, &mut TracingLoad { load, attach_btf_id, ..Default::default() })
 }
 
 /// Can a program be loaded and attached on the function with this BTF ID? It is detached at once.
@@ -195,14 +210,6 @@ fn kprobe_multi(attach_type: u32) -> bool {
 }
 
 const LINK_CREATE: u32 = 28;
-
-mod prog_type {
-    pub const KPROBE: u32 = 2;
-    pub const TRACEPOINT: u32 = 5;
-    pub const PERF_EVENT: u32 = 7;
-    pub const RAW_TRACEPOINT: u32 = 17;
-    pub const TRACING: u32 = 26;
-}
 
 /// `struct bpf_insn`: opcode, registers (destination in the low bits), offset, immediate.
 #[repr(C)]
@@ -257,6 +264,23 @@ struct ProgLoad {
     prog_name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
+}
+
+impl ProgLoad {
+    /// The verifier writes to `log`. Both slices must outlive the call of bpf(2).
+    fn new(prog_type: u32, insns: &[Insn], log: Option<&mut [u8]>) -> Self {
+        let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
+        Self {
+            prog_type,
+            insn_cnt: insns.len() as u32,
+            insns: insns.as_ptr() as u64,
+            license: c"GPL".as_ptr() as u64,
+            log_level,
+            log_size,
+            log_buf,
+            ..Default::default()
+        }
+    }
 }
 
 /// The same, up to `attach_btf_id`.
@@ -323,20 +347,7 @@ fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&
 const SLEEPABLE: u32 = 1 << 4;
 
 fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
-    let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
-    let mut attr = ProgLoad {
-        prog_type,
-        insn_cnt: insns.len() as u32,
-        insns: insns.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        log_level,
-        log_size,
-        log_buf,
-        prog_flags: flags,
-        expected_attach_type,
-        ..Default::default()
-    };
-    bpf(PROG_LOAD, &mut attr)
+    bpf(PROG_LOAD, &mut ProgLoad { prog_flags: flags, expected_attach_type, ..ProgLoad::new(prog_type, insns, log) })
 }
 
 const MAP_CREATE: u32 = 0;

@@ -6,4 +6,5 @@ pub mod functions;
 pub mod noreturn;
 pub mod object_limits;
 pub mod object_needs;
+pub mod prog_type;
 pub mod trampolines;

@@ -17,9 +17,10 @@ use crate::input;
 use crate::system::binary::dwarf::BinaryTypes;
 use crate::system::binary::instructions::{self, InstructionBoundary};
 use crate::system::events::tracefs::{self, Tracefs};
-use crate::system::kernel::features::Features;
+use crate::system::kernel::features::{Features, LoadTarget};
 use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
+use crate::system::kernel::prog_type;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
@@ -97,6 +98,23 @@ impl Live {
     /// The kernel's types, or the reason why there are none.
     pub fn types(&self) -> Result<&KernelTypes, Missing> {
         self.types.get_or_init(KernelTypes::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// May a program of this type (of [`prog_type`]) call the kernel function with this BTF ID?
+    pub fn allows_call(&self, function: u32, program_type: u32) -> bool {
+        // what a type may call does not depend on the target, but the kernel loads these only for one
+        let target = match program_type {
+            prog_type::TRACING => {
+                let id = self.types().ok().and_then(|types| types.raw_tracepoint("sched_switch"));
+                id.map(|event| LoadTarget::raw_tracepoint(event.id))
+            }
+            prog_type::LSM => {
+                let hook = self.types().ok().and_then(|types| types.function_id("bpf_lsm_file_open"));
+                hook.map(LoadTarget::lsm)
+            }
+            _ => return self.features.may_call(function, program_type, None),
+        };
+        target.is_some_and(|target| self.features.may_call(function, program_type, Some(target)))
     }
 
     /// tracefs, mounted or not, for event IDs and the runtime's files.
@@ -361,7 +379,7 @@ impl TargetInfo for Live {
     }
 
     fn may_call(&self, function: &str, program_type: u32) -> bool {
-        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
+        self.kernel_function(function).is_some_and(|id| self.allows_call(id, program_type))
     }
 
     fn functions(&self) -> Result<&Functions, Missing> {

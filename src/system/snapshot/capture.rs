@@ -9,8 +9,8 @@ use std::path::Path;
 use super::{Contents, Event, SnapshotInfo, section};
 use crate::failure::reason;
 use crate::system::events::tracefs::{self, Tracefs};
-use crate::system::kernel::features::{self, CALLERS, Features};
 use crate::system::kernel::functions::{self, KERNEL};
+use crate::system::kernel::{features, prog_type};
 use crate::system::machine::live::Live;
 use crate::system::{Feature, TargetInfo, events::headers, kernel::function_cache, kernel_types};
 
@@ -58,13 +58,12 @@ pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
     report("functions");
     functions(&mut all, &live);
     report("features");
-    let asking = Features::default();
     match features::may_ask() {
         Ok(()) => {
             all.features = Feature::ALL.into_iter().map(|f| (f, live.has(f))).collect();
             report("functions that programs may call");
             let called = live.types().map(|types| types.callable()).unwrap_or_default().into_iter().filter_map(|(name, id)| {
-                let by: Vec<u32> = CALLERS.into_iter().filter(|ty| asking.may_call(id, *ty)).collect();
+                let by: Vec<u32> = prog_type::ALL.into_iter().filter(|ty| live.allows_call(id, *ty)).collect();
                 (!by.is_empty()).then_some((name, by))
             });
             all.callable = Some(called.collect());
