@@ -315,39 +315,35 @@ impl<'c> Builder<'_, 'c> {
         each: u64,
         no_frames: IntValue<'c>,
     ) -> IntValue<'c> {
-        let (hash, depth) = (self.scalar_home(), self.scalar_home());
-        let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
-        // hidden from the verifier, which would track the computation otherwise
-        let seed = self.forget(seed);
-        self.store(hash, 0, 8, seed);
-        self.store(depth, 0, 8, zero);
-        // the loop ends at the first zero, not at the returned length, which the verifier would track through each
-        // iteration
-        self.count(words.into(), |e, i| {
-            let at = e.offset_by(frames, e.mul(i, e.int(8)));
-            let frame = e.load(at, 0, U64);
-            let end = e.cmp(Cmp::Eq, frame, e.int(0));
-            e.if_(end, |e| e.break_());
-            // FNV-1a's multiplier over words, with the high half folded in
-            let h = e.load(hash, 0, U64);
-            let h = e.mul(e.xor(h, frame), e.int(0x0000_0100_0000_01b3));
-            let h = e.add(e.xor(h, e.shr(h, e.int(29), false)), e.int(0x9e37_79b9_7f4a_7c15));
-            e.store(hash, 0, 8, h);
-            let next = e.add(i, e.int(1));
-            e.store(depth, 0, 8, next);
-        });
-        // the number of iterations is hidden as well, because the following code does not depend on it
-        let depth = self.load(depth, 0, U64);
-        let depth = self.forget(depth);
-        let depth = self.sub(depth, no_frames);
-        let some = self.cmp(Cmp::Ne, depth, self.int(0));
-        let id = self.and(self.load(hash, 0, U64), self.int(!DEPTH));
-        let depth = if each == 1 { depth } else { self.div(depth, self.int(each), false, false) };
-        let id = self.or(id, self.and(depth, self.int(DEPTH)));
-        let id = self.select(some, id, zero);
+        self.store(key, 0, 8, no_frames);
+        let id = match self.target.atomic_fetch && !self.scope.at_max_call_depth {
+            true => {
+                let name = format!("stack_id_{words}_{each}");
+                self.of_memory(&name, [(frames, words * 8), (key, 8)], |e, frames, key| e.hashed_id((frames, words), each, key))
+            }
+            false => self.hashed_id((frames, words), each, key),
+        };
         self.store(key, 0, 8, id);
+        let some = self.cmp(Cmp::Ne, id, self.int(0));
         self.if_(some, |e| e.keep_frames(map, key, (frames, words)));
         self.load(key, 0, U64)
+    }
+
+    /// The ID of a stack by its hash, or 0 if it is empty: see [`Self::keep_stack`]. `no_frames` is the number of words
+    /// that are not frames.
+    fn hashed_id(&mut self, (frames, words): (PointerValue<'c>, u32), each: u64, no_frames: PointerValue<'c>) -> IntValue<'c> {
+        let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
+        // both are hidden from the verifier, which would track the computation otherwise, and the following code for each
+        // number of words
+        let seed = self.forget(seed);
+        let [hash, depth] = self.hash_words(frames, words, seed);
+        let depth = self.forget(depth);
+        let depth = self.sub(depth, self.load(no_frames, 0, U64));
+        let some = self.cmp(Cmp::Ne, depth, self.int(0));
+        let id = self.and(hash, self.int(!DEPTH));
+        let depth = if each == 1 { depth } else { self.div(depth, self.int(each), false, false) };
+        let id = self.or(id, self.and(depth, self.int(DEPTH)));
+        self.select(some, id, zero)
     }
 
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if they are

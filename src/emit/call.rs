@@ -137,7 +137,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Calls a function of two memory areas, given with their sizes, that the verifier checks only once. `body` builds it at
     /// the first call and returns its result. Both areas must be writable, because the kernel requires that of memory that is
     /// passed to such a function.
-    pub(super) fn of_memory(
+    pub fn of_memory(
         &mut self,
         name: &str,
         args: [(PointerValue<'c>, u32); 2],

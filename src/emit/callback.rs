@@ -9,6 +9,7 @@ use super::builder::{Blocks, FunctionCx};
 use super::mem::U64;
 use super::temporaries::Temporaries;
 use super::{Builder, Cmp, Helper, ok};
+use crate::bug;
 
 /// Maximum number of iterations of a loop if the kernel lacks `bpf_loop` (Linux 5.17): the verifier follows each.
 pub const MAX_WALKED_ITERATIONS: u64 = 512;
@@ -92,6 +93,42 @@ impl<'a, 'c> Builder<'a, 'c> {
             |_| (),
         );
         self.load_volatile(made, U64)
+    }
+
+    /// Calls `turn` with each of 0 .. `most` and these numbers until it returns 1, and returns the number of calls. The verifier
+    /// checks `turn` once, unless the kernel lacks `bpf_loop`. `turn` may be part of this function, so it must not return early.
+    pub(super) fn turns(
+        &mut self,
+        name: &str,
+        most: u64,
+        numbers: &[IntValue<'c>],
+        turn: impl FnOnce(&mut Self, IntValue<'c>, &[IntValue<'c>]) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        if self.target.loop_helper {
+            let at = self.alloc_kept(8 * numbers.len() as u32);
+            for (place, number) in (0..).zip(numbers) {
+                self.store(at, 8 * place, 8, *number);
+            }
+            let callback = self.callback(name, &[true, false], |e, params| {
+                let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(at))) = (params.first(), params.get(1)) else {
+                    bug!("a turn gets a number and a pointer")
+                };
+                let numbers: Vec<IntValue<'c>> = (0..).zip(numbers).map(|(place, _)| e.load(*at, 8 * place, U64)).collect();
+                turn(e, *i, &numbers)
+            });
+            let most = self.int(most);
+            return self.bpf_loop(most, callback, at);
+        }
+        let made = self.scalar_home();
+        let none = self.int(0);
+        self.store(made, 0, 8, none);
+        self.count(most, |e, i| {
+            let over = turn(e, i, numbers);
+            let next = e.add(i, e.int(1));
+            e.store(made, 0, 8, next);
+            e.if_(over, |e| e.break_());
+        });
+        self.load(made, 0, U64)
     }
 
     /// Starts a function for the use of this one: it belongs to the same program and has the same properties.

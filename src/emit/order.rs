@@ -7,6 +7,8 @@ use crate::types::Int;
 
 const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
+/// Words that are processed without a branch.
+const BLOCK: u32 = 8;
 
 impl<'c> Builder<'_, 'c> {
     /// -1, 0 or 1: at the first byte that differs among `n`, the byte of `a` is less, no byte differs, or it is
@@ -20,39 +22,23 @@ impl<'c> Builder<'_, 'c> {
         if self.scope.at_max_call_depth {
             return self.same_words_by_blocks(a, b, words);
         }
-        self.of_memory(&format!("same_words_{words}"), [(a, words * 8), (b, words * 8)], |e, a, b| {
-            let difference = e.scalar_home();
-            let none = e.int(0);
-            e.store(difference, 0, 8, none);
-            // one branch per iteration: old verifiers accept 8,192 in a row
-            e.count(words.into(), |e, i| {
-                let at = e.mul(i, e.int(8));
-                let (wa, wb) = (e.load(e.offset_by(a, at), 0, U64), e.load(e.offset_by(b, at), 0, U64));
-                let differ = e.xor(wa, wb);
-                e.store(difference, 0, 8, differ);
-                let (differs, end) = (e.cmp(Cmp::Ne, differ, none), e.cmp(Cmp::Eq, wa, none));
-                let over = e.opaque(e.or(differs, end));
-                e.if_(over, |e| e.break_());
-            });
-            let difference = e.load(difference, 0, U64);
-            e.cmp(Cmp::Eq, difference, none)
-        })
+        let name = format!("same_words_{words}");
+        self.of_memory(&name, [(a, words * 8), (b, words * 8)], |e, a, b| e.same_words_by_blocks(a, b, words))
     }
 
-    /// The same, inline. The verifier combines each path from a branch with those of the surrounding code, so there is
-    /// only one branch for several words.
+    /// The same, inline. A branch costs the verifier more than anything else, and it combines each path from one with those of
+    /// the surrounding code, so there is only one branch for several words.
     fn same_words_by_blocks(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
-        const BLOCK: u32 = 8;
         let (difference, inside) = (self.scalar_home(), self.scalar_home());
-        let (none, all) = (self.int(0), self.int(u64::MAX));
+        let (none, one) = (self.int(0), self.int(1));
         self.store(difference, 0, 8, none);
-        self.store(inside, 0, 8, all);
+        self.store(inside, 0, 8, one);
         self.count((words / BLOCK).into(), |e, i| {
             let at = e.mul(i, e.int((BLOCK * 8).into()));
             let (a, b) = (e.offset_by(a, at), e.offset_by(b, at));
             e.compare_words((a, b), BLOCK, (difference, inside));
             let (differ, inside) = (e.load(difference, 0, U64), e.load(inside, 0, U64));
-            let over = e.opaque(e.or(differ, e.xor(inside, all)));
+            let over = e.opaque(e.or(differ, e.xor(inside, one)));
             e.if_(over, |e| e.break_());
         });
         let (a, b) = (self.offset(a, words / BLOCK * BLOCK * 8), self.offset(b, words / BLOCK * BLOCK * 8));
@@ -61,7 +47,7 @@ impl<'c> Builder<'_, 'c> {
         self.cmp(Cmp::Eq, difference, none)
     }
 
-    /// Adds to `difference` the bits in which two lists of this many words differ, as long as `inside` is all ones; it
+    /// Adds to `difference` the bits in which two lists of this many words differ, as long as `inside` is 1; it
     /// becomes 0 at the first zero. There is no branch.
     fn compare_words(
         &mut self,
@@ -72,13 +58,62 @@ impl<'c> Builder<'_, 'c> {
         for i in 0..words {
             let (wa, wb) = (self.load(a, i * 8, U64), self.load(b, i * 8, U64));
             let (differs, here) = (self.load(difference, 0, U64), self.load(inside, 0, U64));
-            let differs = self.or(differs, self.and(self.xor(wa, wb), here));
+            let differs = self.or(differs, self.mul(self.xor(wa, wb), here));
             self.store(difference, 0, 8, differs);
-            // all ones if the word is not 0; hidden from LLVM, which would use a branch otherwise
-            let sign = self.opaque(self.or(wa, self.sub(self.int(0), wa)));
-            let here = self.and(here, self.opaque(self.shr(sign, self.int(63), true)));
-            self.store(inside, 0, 8, here);
+            self.end_at_zero(wa, inside);
         }
+    }
+
+    /// Makes `inside`, which is 1, 0 if the word is 0, and returns it.
+    fn end_at_zero(&mut self, word: IntValue<'c>, inside: PointerValue<'c>) -> IntValue<'c> {
+        let negative = self.or(word, self.sub(self.int(0), word));
+        let here = self.and(self.load(inside, 0, U64), self.sign_bit(negative));
+        self.store(inside, 0, 8, here);
+        here
+    }
+
+    /// 1 if the number is negative, hidden from LLVM, which would use a branch otherwise. To be multiplied by: for a mask of all
+    /// ones or zeros, the verifier of newer kernels follows both (`maybe_fork_scalars` of kernel/bpf/verifier.c).
+    pub fn sign_bit(&self, number: IntValue<'c>) -> IntValue<'c> {
+        self.opaque(self.shr(self.opaque(number), self.int(63), false))
+    }
+
+    /// The hash and the number of the words of a list up to its first zero, at most this many. There is one branch for several
+    /// words: see [`Self::same_words`].
+    pub fn hash_words(&mut self, list: PointerValue<'c>, words: u32, seed: IntValue<'c>) -> [IntValue<'c>; 2] {
+        let (hash, number, inside) = (self.scalar_home(), self.scalar_home(), self.scalar_home());
+        let (none, one) = (self.int(0), self.int(1));
+        for (home, value) in [(hash, seed), (number, none), (inside, one)] {
+            self.store(home, 0, 8, value);
+        }
+        let add = |e: &mut Self, list: PointerValue<'c>, words: u32| {
+            for i in 0..words {
+                let word = e.load(list, i * 8, U64);
+                let here = e.end_at_zero(word, inside);
+                let before = e.load(hash, 0, U64);
+                let mixed = e.mix_hash(before, word);
+                // after the zero, it stays
+                let after = e.xor(before, e.mul(e.xor(before, mixed), here));
+                e.store(hash, 0, 8, after);
+                let more = e.add(e.load(number, 0, U64), here);
+                e.store(number, 0, 8, more);
+            }
+        };
+        self.count((words / BLOCK).into(), |e, i| {
+            let block = e.offset_by(list, e.mul(i, e.int((BLOCK * 8).into())));
+            add(e, block, BLOCK);
+            let over = e.cmp(Cmp::Eq, e.opaque(e.load(inside, 0, U64)), none);
+            e.if_(over, |e| e.break_());
+        });
+        let rest = self.offset(list, words / BLOCK * BLOCK * 8);
+        add(self, rest, words % BLOCK);
+        [self.load(hash, 0, U64), self.load(number, 0, U64)]
+    }
+
+    /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.
+    pub fn mix_hash(&self, hash: IntValue<'c>, word: IntValue<'c>) -> IntValue<'c> {
+        let h = self.mul(self.xor(hash, word), self.int(0x0000_0100_0000_01b3));
+        self.add(self.xor(h, self.shr(h, self.int(29), false)), self.int(0x9e37_79b9_7f4a_7c15))
     }
 
     fn order_bytes_here(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use inkwell::values::{IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::super::mem::U64;
 use super::super::shared::{CODE_HASH, CODE_ID, CODE_RECORD, Code, Process, Reason};
@@ -47,26 +47,30 @@ impl<'c> Builder<'_, 'c> {
             let size = e.word_at(walk, table, layout!(bytes_size));
             let size = e.at_most(size, PIECE * PIECES);
             e.store(record, offset_of!(Code, table_bytes) as u32, 4, size);
-            let hash = e.scalar_home();
+            // the hash so far
+            const ID: u32 = offset_of!(Code, id) as u32;
             let head = e.hash_head(slot, (from, hashed));
-            e.store(hash, 0, 8, head);
+            e.store(record, ID, 8, head);
             let start = e.add(table, e.load(walk, layout!(bytes_start), U32));
-            e.each_piece(record, |e, at, n| {
-                let before = e.load(hash, 0, U64);
-                let from = e.add(start, at);
+            e.each_piece("python_hash_piece", (slot, start), |e, record, slot, from, (_, n)| {
+                let before = e.load(record, ID, U64);
                 let hashed = e.read_piece(slot, from, n, before);
-                e.store(hash, 0, 8, hashed);
+                e.store(record, ID, 8, hashed);
+                e.int(0)
             });
-            let id = e.or(e.and(e.load(hash, 0, U64), e.int(CODE_HASH)), e.int(CODE_ID));
-            e.store(record, offset_of!(Code, id) as u32, 8, id);
-            e.each_piece(record, |e, at, n| {
-                let (from, none) = (e.add(start, at), e.int(0));
+            let id = e.or(e.and(e.load(record, ID, U64), e.int(CODE_HASH)), e.int(CODE_ID));
+            e.store(record, ID, 8, id);
+            e.each_piece("python_send_piece", (slot, start), |e, record, slot, from, (at, n)| {
+                let none = e.int(0);
                 e.read_piece(slot, from, n, none);
                 e.store(record, offset_of!(Code, piece_at) as u32, 4, at);
                 let fixed = e.int(offset_of!(Code, table) as u64);
                 let lost = e.send_raw(record, e.add(fixed, n));
-                e.if_(lost, |e| e.ret(Some(unknown)));
+                e.if_(lost, |e| e.store(record, ID, 8, none));
+                lost
             });
+            let lost = e.cmp(Cmp::Eq, e.load(record, ID, U64), e.int(0));
+            e.if_(lost, |e| e.ret(Some(unknown)));
             let (map, key, value) = (e.python_codes(), e.offset(walk, at!(key)), e.offset(record, offset_of!(Code, id) as u32));
             e.update(map, key, value);
             id
@@ -79,33 +83,61 @@ impl<'c> Builder<'_, 'c> {
             let slot = e.first(args);
             let walk = e.walk(slot);
             let (at, seed) = (e.offset(walk, at!(record) + from), e.int(0xcbf2_9ce4_8422_2325));
-            e.hash_words(at, bytes / 8, seed)
+            e.hash_of_code(at, bytes / 8, seed)
         })
     }
 
-    fn hash_words(&mut self, at: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
+    fn hash_of_code(&mut self, at: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
+        if self.target.loop_helper {
+            let state = self.callback_args();
+            self.store_ptr(state, 0, at);
+            self.store(state, 8, 8, before);
+            let each = self.callback(&format!("python_hash_{words}"), &[true, false], |e, params| {
+                let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(state))) = (params.first(), params.get(1)) else {
+                    bug!("a turn gets a number and a pointer")
+                };
+                let i = e.at_most(*i, u64::from(words) - 1);
+                let at = e.load_ptr(*state, 0);
+                let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
+                let mixed = e.mix_hash(e.load(*state, 8, U64), word);
+                e.store(*state, 8, 8, mixed);
+                e.int(0)
+            });
+            let words = self.int(words.into());
+            self.bpf_loop(words, each, state);
+            return self.load(state, 8, U64);
+        }
         let hash = self.scalar_home();
         self.store(hash, 0, 8, before);
         self.count(words.into(), |e, i| {
             let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
-            let mixed = e.mix(e.load(hash, 0, U64), word);
+            let mixed = e.mix_hash(e.load(hash, 0, U64), word);
             e.store(hash, 0, 8, mixed);
         });
         self.load(hash, 0, U64)
     }
 
-    /// Runs `body` for each piece of the line table whose size is in the record, with the piece's start and length;
-    /// once if the table is empty.
-    fn each_piece(&mut self, record: PointerValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
-        self.count(PIECES, |e, i| {
+    /// Runs `body` for each piece of the line table whose size is in the record, until it returns 1: with the record, the
+    /// slot, the piece's address, and its start and length. It runs once if the table is empty.
+    fn each_piece(
+        &mut self,
+        name: &str,
+        (slot, start): (IntValue<'c>, IntValue<'c>),
+        body: impl FnOnce(&mut Self, PointerValue<'c>, IntValue<'c>, IntValue<'c>, (IntValue<'c>, IntValue<'c>)) -> IntValue<'c>,
+    ) {
+        self.turns(name, PIECES, &[slot, start], |e, i, numbers| {
+            let &[slot, start] = numbers else { bug!("it gets two numbers") };
+            let walk = e.walk(slot);
+            let record = e.offset(walk, at!(record));
             let at = e.mul(i, e.int(PIECE));
             // the verifier does not track the range of a number in memory
             let place = e.offset(record, offset_of!(Code, table_bytes) as u32);
             let size = e.load_volatile(place, U32);
             let n = e.at_most(e.sub(size, at), PIECE);
-            body(e, at, n);
+            let from = e.add(start, at);
+            let ended = body(e, record, slot, from, (at, n));
             let over = e.cmp(Cmp::Uge, e.add(at, e.int(PIECE)), size);
-            e.if_(over, |e| e.break_());
+            e.or(ended, over)
         });
     }
 
@@ -119,7 +151,7 @@ impl<'c> Builder<'_, 'c> {
             e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
             let size = e.at_most(size, PIECE);
             e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
-            e.hash_words(to, (PIECE / 8) as u32, before)
+            e.hash_of_code(to, (PIECE / 8) as u32, before)
         })
     }
 

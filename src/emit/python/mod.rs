@@ -22,7 +22,7 @@
 
 use std::mem::offset_of;
 
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{IntValue, PointerValue};
 
 use super::mem::U64;
 use super::shared::{CUT_REASONS, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS, State};
@@ -294,28 +294,10 @@ impl<'c> Builder<'_, 'c> {
     /// Takes steps until the walk is over, and returns their number.
     fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32, most_below: u64) -> IntValue<'c> {
         let limit = self.int(limit.into());
-        if self.target.loop_helper {
-            let at = self.alloc_kept(16);
-            self.store(at, 0, 8, slot);
-            self.store(at, 8, 8, limit);
-            let step = self.callback("python_turn", &[true, false], |e, params| {
-                let Some(BasicValueEnum::PointerValue(at)) = params.get(1) else { bug!("a turn gets a pointer") };
-                let (slot, limit) = (e.load(*at, 0, U64), e.load(*at, 8, U64));
-                e.python_step(slot, limit, most_below)
-            });
-            let most = self.int(most);
-            return self.bpf_loop(most, step, at);
-        }
-        let turns = self.scalar_home();
-        let none = self.int(0);
-        self.store(turns, 0, 8, none);
-        self.count(most, |e, i| {
-            let over = e.python_step(slot, limit, most_below);
-            e.if_(over, |e| e.break_());
-            let made = e.add(i, e.int(1));
-            e.store(turns, 0, 8, made);
-        });
-        self.load(turns, 0, U64)
+        self.turns("python_turn", most, &[slot, limit], |e, _, numbers| {
+            let &[slot, limit] = numbers else { bug!("a turn gets a slot and a limit") };
+            e.python_step(slot, limit, most_below)
+        })
     }
 
     /// One step of a walk: a frame, a thread, or an interpreter. 1 if the walk is over.
@@ -470,14 +452,14 @@ impl<'c> Builder<'_, 'c> {
         let table = self.code_word(walk, layout!(code_table), U64);
         // another code object may be at the same address later
         for word in [name, file, table] {
-            hash = self.mix(hash, word);
+            hash = self.mix_hash(hash, word);
         }
         let version = self.load(walk, layout!(code_version), U32);
         let hash = self.choose(
             version,
             |e| {
                 let word = e.code_word(walk, layout!(code_version), U64);
-                e.mix(hash, word)
+                e.mix_hash(hash, word)
             },
             |e| {
                 e.read_text_heads(walk, [name, file]);
@@ -486,7 +468,7 @@ impl<'c> Builder<'_, 'c> {
                 e.read_user(to, size_of::<[u64; TABLE_HEAD]>() as u64, from);
                 (0..4 + TABLE_HEAD as u32).fold(hash, |hash, i| {
                     let word = e.load(walk, at!(texts) + i * 8, U64);
-                    e.mix(hash, word)
+                    e.mix_hash(hash, word)
                 })
             },
         );
@@ -512,12 +494,6 @@ impl<'c> Builder<'_, 'c> {
                 e.ret(Some(over));
             });
         }
-    }
-
-    /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.
-    fn mix(&mut self, hash: IntValue<'c>, word: IntValue<'c>) -> IntValue<'c> {
-        let h = self.mul(self.xor(hash, word), self.int(0x0000_0100_0000_01b3));
-        self.add(self.xor(h, self.shr(h, self.int(29), false)), self.int(0x9e37_79b9_7f4a_7c15))
     }
 
     // --- the state of a walk ------------------------------------------------------------------------------------

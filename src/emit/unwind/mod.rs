@@ -30,6 +30,7 @@ use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, Program
 use crate::system::machine::arch::Unwind;
 use crate::types::{Int, Space};
 use memory::*;
+use python::slot_of;
 
 const U64: Int = Int { bytes: 8, signed: false };
 const U32: Int = Int { bytes: 4, signed: false };
@@ -162,12 +163,11 @@ impl<'c> Builder<'_, 'c> {
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
             // in a function of its own, which the verifier checks once
-            e.count(u64::from(limit) + TURNS_MORE, |e, _| {
-                let ended = e.global(&format!("unwind_step_{limit}"), &[slot], |e, numbers| {
+            e.turns(&format!("unwind_turn_{limit}"), u64::from(limit) + TURNS_MORE, &[slot], |e, _, slot| {
+                e.global(&format!("unwind_step_{limit}"), slot, |e, numbers| {
                     let state = e.walk_memory_of(limit, numbers);
                     e.unwind_step(limit, state, &target)
-                });
-                e.if_(ended, |e| e.break_());
+                })
             });
             if interpreted {
                 e.put_python_frames(limit, state, slot, &target);
@@ -423,7 +423,6 @@ impl<'c> Builder<'_, 'c> {
     fn find_replaced(&mut self, limit: u32, state: PointerValue<'c>, of: &ReplacedReturns) -> IntValue<'c> {
         /// The maximum number of pending returns of a thread: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
         const DEPTH: u64 = 64;
-        let links = self.links();
         let slot = self.load(state, WALK, U64);
         self.global(&format!("unwind_replaced_{limit}"), &[slot], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
@@ -443,30 +442,45 @@ impl<'c> Builder<'_, 'c> {
             e.if_(there, |e| {
                 let task = e.call(Helper::GetCurrentTask, &[]);
                 let utask = read(e, task, of.utask);
-                let (instance, first) = (e.scalar_home(), read(e, utask, of.instances));
-                e.store(instance, 0, 8, first);
-                let [stack, original, next] = of.instance;
-                e.count(DEPTH, |e, _| {
-                    let this = e.load(instance, 0, U64);
-                    let none = e.cmp(Cmp::Eq, this, e.int(0));
-                    e.if_(none, |e| e.break_());
-                    let (at, original) = (read(e, this, stack), read(e, this, original));
-                    // several may have replaced one address: all but one hold the trampoline's
-                    let same = e.cmp(if links { Cmp::Uge } else { Cmp::Eq }, at, e.load(state, SLOT, U64));
-                    let real = e.cmp(Cmp::Ne, page(e, original), page(e, trampoline));
-                    let is_it = e.and(same, real);
-                    e.if_(is_it, |e| {
-                        e.store(state, IP, 8, original);
-                        let one = e.int(1);
-                        e.store(found, 0, 8, one);
-                        e.break_();
-                    });
-                    let next = read(e, this, next);
-                    e.store(instance, 0, 8, next);
+                let first = read(e, utask, of.instances);
+                e.store(state, NODE, 8, first);
+                e.turns(&format!("unwind_returns_{limit}"), DEPTH, &[slot_of(numbers), trampoline], |e, _, numbers| {
+                    e.global(&format!("unwind_return_{limit}"), numbers, |e, numbers| {
+                        let state = e.walk_memory_of(limit, numbers);
+                        let Some(&trampoline) = numbers.get(1) else { crate::bug!("the function gets an address") };
+                        e.try_replaced(state, trampoline, of.instance)
+                    })
                 });
+                let real = e.cmp(Cmp::Ne, e.load(state, IP, U64), ip);
+                e.store(found, 0, 8, real);
             });
             e.load(found, 0, U64)
         })
+    }
+
+    /// Takes the original address of the pending return at [`NODE`] if it is that of the current frame, or else moves to
+    /// the next return; 1 if there are no others to try.
+    fn try_replaced(&mut self, state: PointerValue<'c>, trampoline: IntValue<'c>, [stack, original, next]: [u32; 3]) -> IntValue<'c> {
+        let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
+            let at = e.add(base, e.int(offset.into()));
+            e.read_or_zero(Space::Kernel, at)
+        };
+        let page = |e: &Self, addr: IntValue<'c>| e.shr(addr, e.int(PAGE_SHIFT), false);
+        let this = self.load(state, NODE, U64);
+        let none = self.cmp(Cmp::Eq, this, self.int(0));
+        self.if_(none, |e| e.leave());
+        let (at, original) = (read(self, this, stack), read(self, this, original));
+        // several may have replaced one address: all but one hold the trampoline's
+        let same = self.cmp(if self.links() { Cmp::Uge } else { Cmp::Eq }, at, self.load(state, SLOT, U64));
+        let real = self.cmp(Cmp::Ne, page(self, original), page(self, trampoline));
+        let is_it = self.and(same, real);
+        self.if_(is_it, |e| {
+            e.store(state, IP, 8, original);
+            e.leave();
+        });
+        let next = read(self, this, next);
+        self.store(state, NODE, 8, next);
+        self.int(0)
     }
 
     /// Does a call put the return address into a register?

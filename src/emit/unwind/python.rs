@@ -139,12 +139,11 @@ impl<'c> Builder<'_, 'c> {
         self.skip_unfinished_first_call(limit, state, slot);
         let (to, size, from) = (self.offset(state, native_words_offset(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
-        self.count(limit.into(), |e, _| {
-            let over = e.global(&format!("unwind_merge_step_{limit}"), &[slot], |e, numbers| {
+        self.turns(&format!("unwind_merge_turn_{limit}"), limit.into(), &[slot], |e, _, slot| {
+            e.global(&format!("unwind_merge_step_{limit}"), slot, |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 e.merge_step(limit, state, slot_of(numbers))
-            });
-            e.if_(over, |e| e.break_());
+            })
         });
         let more = self.cmp(Cmp::Ult, self.load(state, NATIVE, U64), self.load(state, COUNT, U64));
         let merged = self.load(state, MERGED, U64);
@@ -293,7 +292,7 @@ pub(super) fn walk_size(limit: u32) -> u32 {
     native_words_offset(limit) + limit * 8
 }
 
-fn slot_of<'c>(numbers: &[IntValue<'c>]) -> IntValue<'c> {
+pub(super) fn slot_of<'c>(numbers: &[IntValue<'c>]) -> IntValue<'c> {
     match numbers.first() {
         Some(slot) => *slot,
         None => crate::bug!("the function gets a slot"),

@@ -228,7 +228,7 @@ impl<'c> Builder<'_, 'c> {
             let before = self.sub(self.sub(start, byte), self.int(1));
             let inside = self.sub(next, count);
             let both = self.opaque(self.and(before, inside));
-            let take = self.and(self.shr(both, self.int(63), true), self.int(step));
+            let take = self.mul(self.sign_bit(both), self.int(step));
             let sum = self.add(known, self.opaque(take));
             self.store(found, 0, 8, sum);
             step /= 2;
