@@ -41,7 +41,7 @@ use crate::system::kernel::object_limits::{MAX_FRAMES, MAX_STACK};
 use crate::types::Type;
 use crate::value::{MacroUse, Pos};
 pub use lower::lower;
-pub use unwind::{Limit, Unwinding};
+pub use unwind::{Limit, Unwinding, wants_tables};
 
 use artifact::{Artifact, Event, Hits, Manifest, Program, Sampling};
 

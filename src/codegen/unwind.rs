@@ -36,7 +36,7 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
         return None;
     }
     // finding the offsets takes longer than everything else that a short script needs
-    if !settings.unwind_tables || !takes_user_stacks(script) {
+    if !wants_tables(script, settings) {
         return None;
     }
     let of = |structure: &str, path: &[&str]| offset(sys, structure, path);
@@ -67,6 +67,11 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
         arch: &sys.arch().unwind,
         knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
     })
+}
+
+/// Does the script take user stacks, and do the settings allow to unwind them by tables?
+pub fn wants_tables(script: &hir::Script, settings: &Settings) -> bool {
+    settings.unwind_tables && takes_user_stacks(script)
 }
 
 fn takes_user_stacks(script: &hir::Script) -> bool {

@@ -24,6 +24,7 @@ use crate::launch::{self, CostSink, Launch};
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
+use crate::runtime::Prefetch;
 use crate::runtime::child::Child;
 use crate::sema;
 use crate::settings::{Overhead, Settings};
@@ -139,6 +140,12 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         budget.check(&checked.script.maps, &front)?;
         budget.allow(&checked.settings);
     }
+    let prefetched = match run.settings.pid {
+        Some(pid) if !only_look && codegen::wants_tables(&checked.script, &checked.settings) => {
+            Prefetch::start(pid, &checked.settings.debug_dirs)
+        }
+        _ => None,
+    };
     let compiled = compile(&checked, &sys, &mut front, true)?;
     if let Some(path) = &run.emit_elf {
         write_file(path, &compiled.artifact.elf)?;
@@ -154,6 +161,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
     let described = start::described(run, &checked, &front, budget);
     let mut launch = Launch::prepare(run, &described, &checked.settings, expectations::is_read_for_commands(run))?;
     (launch.base, launch.measure) = (merge::base(run)?, measure);
+    launch.prefetched.set(prefetched);
     launch_script(launch, checked, compiled, child, &sys, &mut front, budget)
 }
 

@@ -1,6 +1,6 @@
 //! From a compiled script to an exit status: what `rbt` and `rbt-run` share. Nothing here needs the script's text or the compiler.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::output_files::{self, Destinations};
 use crate::probes::Env;
 use crate::render::{self, Base, RenderOptions, Shared};
 use crate::runtime::child::{self, Child};
-use crate::runtime::{self, Costs, Measure, OnEnd, Options, Remote, Scrapes, WatchView};
+use crate::runtime::{self, Costs, Measure, OnEnd, Options, Prefetch, Remote, Scrapes, WatchView};
 use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
@@ -68,6 +68,8 @@ pub(crate) struct Launch<'a> {
     managed: Option<ManagedRun>,
     /// If present, the cost of the run is measured, and the effect of this limit is computed.
     pub measure: Option<(Overhead, CostSink)>,
+    /// See [`Options::prefetched`].
+    pub prefetched: Cell<Option<Prefetch>>,
 }
 
 /// Receives the cost of a run.
@@ -121,7 +123,17 @@ impl<'a> Launch<'a> {
     /// Starts to serve and to export the counts and the output of the run, if requested.
     pub fn prepare(run: &'a Run, script: &'a Described, settings: &Settings, commands: bool) -> Result<Self, Failure> {
         if run.serve.is_none() && run.otlp.is_none() {
-            return Ok(Self { run, script, commands, base: None, scrapes: None, export: None, managed: None, measure: None });
+            return Ok(Self {
+                run,
+                script,
+                commands,
+                base: None,
+                scrapes: None,
+                export: None,
+                managed: None,
+                measure: None,
+                prefetched: Cell::default(),
+            });
         }
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
@@ -129,14 +141,34 @@ impl<'a> Launch<'a> {
             serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), said: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands, base: None, scrapes: Some(scrapes), export, managed: None, measure: None })
+        Ok(Self {
+            run,
+            script,
+            commands,
+            base: None,
+            scrapes: Some(scrapes),
+            export,
+            managed: None,
+            measure: None,
+            prefetched: Cell::default(),
+        })
     }
 
     /// For a run that is one of several in the process. It is served together with the others.
     pub fn managed(run: &'a Run, script: &'a Described, settings: &Settings, managed: ManagedRun) -> Result<Self, Failure> {
         let scrapes = managed.scrapes.clone();
         let export = script.export(run, settings, &scrapes)?;
-        Ok(Self { run, script, commands: false, base: None, scrapes: Some(scrapes), export, managed: Some(managed), measure: None })
+        Ok(Self {
+            run,
+            script,
+            commands: false,
+            base: None,
+            scrapes: Some(scrapes),
+            export,
+            managed: Some(managed),
+            measure: None,
+            prefetched: Cell::default(),
+        })
     }
 
     /// Exports the rest.
@@ -232,6 +264,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         state: with_state.then(|| Box::new(launch.script.blank_state())),
         on_attached: None,
         blocks: launch.script.blocks.clone(),
+        prefetched: launch.prefetched.take(),
         asked: (!run.quiet && run.warnings).then(|| launch.asked(settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };

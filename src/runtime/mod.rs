@@ -105,6 +105,7 @@ pub use remote::{Parts, Remote};
 pub use scrape::Scrapes;
 pub use signals::{ProcessSignals, keep_user_signals};
 pub use throttle::{Remedy, budget};
+pub use unwind::Prefetch;
 pub use verifier_log::VerifierError;
 pub use watch::WatchView;
 
@@ -180,6 +181,8 @@ pub struct Options {
     pub blocks: Vec<Vec<String>>,
     /// The user's filters as typed, for a note at the end if nothing matched.
     pub asked: Option<String>,
+    /// The unwind tables of the process of `-p`, if they are being read already.
+    pub prefetched: Option<Prefetch>,
     /// The destination of `-v`, one line at a time without its newline; none for no output.
     pub log: Option<Log>,
 }
@@ -315,7 +318,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         unwinder.identify_by(identify);
         traced.into_iter().for_each(|path| unwinder.preload_program(path));
-        settings.pid.into_iter().for_each(|pid| unwinder.preload_process(pid));
+        settings.pid.into_iter().for_each(|pid| unwinder.preload_process(pid, options.prefetched.take()));
         if settings.pid.is_none() && child == 0 {
             unwinder.preload_all();
         }

@@ -7,11 +7,12 @@
 //! scheme.
 //!
 //! - `kernel.rs`: the maps; `table_allocator.rs`: the places of tables in them; `mapped_files_cache.rs`: files that a
-//!   program mapped in earlier runs
+//!   program mapped in earlier runs; `prefetch.rs`: tables that are read before programs are loaded
 #![allow(unsafe_code)] // maps a file to identify it
 
 mod kernel;
 mod mapped_files_cache;
+mod prefetch;
 mod table_allocator;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -34,12 +35,12 @@ use crate::codegen::artifact::Process;
 use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, VDSO};
 use crate::input;
 use crate::system::binary::dynamic_loader::needed;
-use crate::system::binary::interpreters;
-use crate::system::binary::python::Python;
-use crate::system::binary::unwind::{self as tables, Table};
+use crate::system::binary::unwind as tables;
 use crate::system::machine::procfs;
 use kernel::Maps;
 use mapped_files_cache::MappedFilesCache;
+pub use prefetch::Prefetch;
+use prefetch::{FileData, FileDataByInode};
 use table_allocator::TableAllocator;
 
 /// The maximum sleep if there is nothing to do.
@@ -152,6 +153,8 @@ struct State {
     files: HashMap<FileKey, u32>,
     /// Files that were read before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
+    /// The data of files that were read already.
+    prefetched: FileDataByInode,
     /// See [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     identify: Option<OwnedFd>,
     target: SharedTarget,
@@ -189,6 +192,7 @@ impl Unwinder {
             files: HashMap::new(),
             debug_dirs: options.debug_dirs.clone(),
             preloaded: HashSet::new(),
+            prefetched: FileDataByInode::new(),
             identify: None,
             target: Arc::clone(&target),
             tasks: VecDeque::new(),
@@ -220,12 +224,16 @@ impl Unwinder {
     }
 
     /// Makes the tables of the files that a process, the target, has mapped.
-    pub fn preload_process(&self, pid: u32) {
+    pub fn preload_process(&self, pid: u32, prefetched: Option<Prefetch>) {
         *of(&self.target) = Some(Target::new(pid, None));
+        if let Some(prefetched) = prefetched {
+            of(&self.state).prefetched = prefetched.finish();
+        }
         let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
             of(&self.state).preload(&procfs::mapped(pid, line.start, line.end));
         }
+        of(&self.state).prefetched.clear();
     }
 
     /// Makes the tables of a program that is about to run, and of its libraries.
@@ -417,17 +425,18 @@ impl State {
             return Some(*known);
         }
         let by_name = name.map(|name| procfs::within(pid, name));
-        let is_it = |path: &&Path| input::open_regular(path).is_ok_and(|(_, meta)| meta.ino() == key.ino && meta.len() == key.size);
-        let at = [Some(mapping), by_name.as_deref()].into_iter().flatten().find(is_it)?.to_owned();
+        let is_it = |path: &Path| {
+            let (_, meta) = input::open_regular(path).ok()?;
+            (meta.ino() == key.ino && meta.len() == key.size).then(|| (path.to_owned(), (meta.dev(), meta.ino())))
+        };
+        let (at, identity) = [Some(mapping), by_name.as_deref()].into_iter().flatten().find_map(is_it)?;
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
-        // a file that is not a 64-bit program is unwound by frame pointers
-        let table = tables::table(&name, &at, &self.debug_dirs).unwrap_or_default();
-        let interpreter = table.rules.iter().any(|rule| rule.interpreter).then(|| interpreters::of_file(&at, &name)).flatten();
-        self.put(key, &table, interpreter, &name.display().to_string())
+        let data = self.prefetched.remove(&identity).unwrap_or_else(|| FileData::read(&name, &at, &self.debug_dirs));
+        self.put(key, data, &name.display().to_string())
     }
 
-    fn put(&mut self, key: FileKey, table: &Table, interpreter: Option<Python>, name: &str) -> Option<u32> {
-        let number = self.placed.add(&mut self.maps, table).ok()?;
+    fn put(&mut self, key: FileKey, FileData { table, interpreter }: FileData, name: &str) -> Option<u32> {
+        let number = self.placed.add(&mut self.maps, &table).ok()?;
         // before programs find the file
         let interpreter = interpreter.map(|python| Process::of(&python, python.shift().wrapping_neg()));
         interpreter.and_then(|process| self.maps.set_interpreter(number, &process).ok());
