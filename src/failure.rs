@@ -25,7 +25,7 @@ const REPORTED: &str = "reported";
 impl Failure {
     /// Wrong usage, a wrong script, or a missing permission: status 1.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { status: 1, code: "usage", message: message.into(), excerpt: None, help: None }
+        Self { status: 1, code: "usage", message: without_os_error(&message.into()), excerpt: None, help: None }
     }
 
     /// Sets a code other than `usage`.
@@ -54,9 +54,8 @@ impl Failure {
 
     /// Splits a text: the part before the first semicolon is the message, and the rest is the remedy.
     pub fn from_text(text: &str) -> Self {
-        let text = without_os_error(text);
         match text.split_once("; ") {
-            Some((message, remedy)) => Self::new(message).help(remedy),
+            Some((message, remedy)) => Self::new(message).help(without_os_error(remedy)),
             None => Self::new(text),
         }
     }

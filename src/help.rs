@@ -32,6 +32,8 @@ type Text = Box<dyn Fn() -> String>;
 
 /// Maximum width of a line in a list.
 const WIDTH: usize = 110;
+/// Maximum number of names after `See also`.
+const MOST_RELATED: usize = 12;
 /// Maximum number of listed entries that only mention a word.
 const MOST: usize = 40;
 
@@ -67,7 +69,7 @@ pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     all.extend(VERBS.iter().map(|v| Entry::new(vec![v.name.into()], "verb", v.doc, || cli::verbs::help(v))));
     all.extend(SUBCOMMANDS.iter().map(|s| {
-        let text = || format!("Usage: rbt {} {}\n\n{}; `rbt {} --help` has the options.\n", s.name, s.usage, s.doc, s.name);
+        let text = || format!("Usage: rbt {} {}\n\n{}. `rbt {} --help` shows its options.\n", s.name, s.usage, s.doc, s.name);
         Entry::new(vec![s.name.into()], "subcommand", s.doc, text)
     }));
     all.extend(TOOLS.iter().map(|s| {
@@ -106,15 +108,15 @@ pub fn entries() -> Vec<Entry> {
         let upper = s.name.to_ascii_uppercase();
         let names = vec![s.name.into(), format!("RBT_{upper}"), format!("BPFTRACE_{upper}")];
         let text = || {
-            let (name, upper, default) = (s.name, s.name.to_ascii_uppercase(), s.default_text());
-            let default = if default.is_empty() { "empty".into() } else { default };
-            let flag = s.flag.map_or(String::new(), |f| format!(", or --{} {}", f.long, f.value));
-            format!(
-                "{name}: {}\n\n{}; default {default}\n\n  config = {{ {name} = …; }} in a script, or RBT_{upper}=… in the environment{flag}\n",
-                s.doc, s.values
-            )
+            let (name, upper) = (s.name, s.name.to_ascii_uppercase());
+            let (places, flag) = match s.flag {
+                Some(f) => (", in the environment or by an option", format!("  rbt --{} {}\n", f.long, f.value)),
+                None => (" or in the environment", String::new()),
+            };
+            let forms = format!("  config = {{ {name} = VALUE; }}\n  RBT_{upper}=VALUE\n{flag}");
+            format!("{name}\n\n{}.\n{}.\n\nYou can set it in a script{places}:\n\n{forms}", s.doc, s.values_text())
         };
-        Entry::new(names, "setting", s.doc, text)
+        Entry::new(names, "setting", first_sentence(s.doc), text)
     }));
     all.extend(ENV_ONLY.iter().map(|(name, doc)| {
         let upper = name.to_ascii_uppercase();
@@ -148,7 +150,7 @@ fn of_options() -> Vec<Entry> {
 
 fn of_option(names: Vec<String>, value: &str, doc: &str, more: &str) -> Entry {
     let shown: Vec<String> = names.iter().rev().map(|n| format!("{n}{value}")).collect();
-    let text = format!("{}\n\n{doc}.{more}\n", shown.join(", "));
+    let text = format!("{}\n\n{}.{more}\n", shown.join(", "), doc.trim_end_matches('.'));
     Entry::new(names, "option", doc, move || text.clone())
 }
 
@@ -302,7 +304,13 @@ fn texts(exact: &[&Entry], word: &str, like: &[&Entry]) -> String {
     }
     // a name of one or two letters occurs in too many others
     let called = |e: &&&Entry| word.len() > 2 && e.name().to_lowercase().contains(word) && !exact.iter().any(|x| std::ptr::eq(*x, **e));
-    let also: Vec<&str> = like.iter().filter(called).map(|e| e.name()).take(12).collect();
+    let mut also: Vec<&str> = Vec::new();
+    for name in like.iter().filter(called).map(|e| e.name()) {
+        // an option of rbt and of verbs has two entries
+        if !also.contains(&name) && also.len() < MOST_RELATED {
+            also.push(name);
+        }
+    }
     if !also.is_empty() {
         let _ = writeln!(out, "\nSee also: {}", also.join(", "));
     }
@@ -381,7 +389,7 @@ mod tests {
         assert!(at_prompt.starts_with("count(") && at_prompt.contains("`rbt help count` explains the verb of this name."), "{at_prompt}");
         assert!(found("while").contains("Loops until") && found("$1").contains("argument of the script"));
         assert!(found("u").starts_with("uprobe:"));
-        assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));
+        assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen\n"));
         assert!(found("--pid").contains("-p PID, --pid PID") && found("-p").contains("--pid PID"));
         assert!(found("no-warnings").contains("--no-warnings"), "without its dashes");
         assert!(found("str(").contains("See also: "));

@@ -54,7 +54,7 @@ const PAGES: &[(&str, &[&str])] = &[
 fn the_pages_say_what_the_tables_say() {
     for (name, _) in PAGES {
         let now = std::fs::read_to_string(page(name)).unwrap();
-        let new = filled(&now);
+        let new = filled(name, &now);
         if now == new {
             continue;
         }
@@ -120,18 +120,53 @@ fn references_lead_somewhere() {
     }
 }
 
+/// Commands and scripts stand in no-fill blocks, so that they can be copied, and no page refers to itself.
+#[test]
+fn examples_are_not_filled() {
+    for (name, _) in PAGES {
+        let text = std::fs::read_to_string(page(name)).unwrap();
+        assert!(!text.contains(&format!(" in {}", reference(name))), "man/{name} refers to itself");
+        let mut filled = true;
+        for (at, line) in text.lines().enumerate() {
+            match line {
+                ".EX" | ".nf" => filled = false,
+                ".EE" | ".fi" => filled = true,
+                _ if filled => assert!(!is_example(line), "man/{name}:{}: an example outside of a no-fill block: {line}", at + 1),
+                _ => {}
+            }
+        }
+        assert!(filled, "man/{name}: an .EX or .nf without its end");
+    }
+}
+
+/// Is this line of a page, or a long part of it in backquotes, a command or a script rather than prose?
+fn is_example(line: &str) -> bool {
+    let plain = line.replace("\\-", "-").replace("\\(ga", "`");
+    let command = ["rbt -e ", "rbt -f ", "rbt -l ", "sudo ", "$ ", "# "].iter().any(|start| plain.starts_with(start));
+    let quoted = plain.split('`').skip(1).step_by(2).any(|part| part.chars().count() > 60);
+    let script = plain.contains(" { ") && plain.trim_end().ends_with('}') && plain.trim_start_matches(".B ").chars().count() > 60;
+    command || quoted || script || plain.contains("\\f(CR")
+}
+
+/// How a text refers to a page: `rbt\-language(7)`.
+fn reference(page: &str) -> String {
+    let (name, section) = page.rsplit_once('.').unwrap();
+    format!("{}({section})", escaped(name))
+}
+
 fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(name)
 }
 
 /// Generates the sections of a page from the tables.
-fn filled(page: &str) -> String {
+fn filled(page: &str, text: &str) -> String {
     let mut out = String::new();
-    let mut lines = page.lines();
+    let mut lines = text.lines();
     while let Some(line) = lines.next() {
         out += &format!("{line}\n");
         if let Some(name) = line.strip_prefix(FROM) {
-            out += &section(name);
+            // a text that help shows, too, may refer to the page that it is on
+            out += &section(name).replace(&format!(" in {}", reference(page)), "");
             out += &format!("{END}\n");
             assert!(lines.any(|l| l == END), "{name} has no end");
         }
@@ -215,7 +250,7 @@ fn item(term: &str, about: &[String], example: &str) -> String {
         out += &format!("{}\n", guarded(&escaped(sentence)));
     }
     if !example.is_empty() {
-        out += &format!(".br\n\\f(CR{}\\fP\n", escaped(example));
+        out += &format!(".nf\n\\f(CR{}\\fP\n.fi\n", escaped(example));
     }
     out
 }
@@ -242,7 +277,7 @@ fn options(command: &clap::Command) -> String {
                 term.iter_mut().for_each(|t| *t += &value);
             }
             let about = a.get_help().map(|h| h.to_string()).unwrap_or_default();
-            out += &item(&term.join(", "), &[format!("{about}.")], "");
+            out += &item(&term.join(", "), &[format!("{}.", about.trim_end_matches('.'))], "");
         }
         if heading.is_none() && !headings.is_empty() {
             out += &item(
@@ -276,27 +311,23 @@ fn builtin(row: &'static Builtin, also: &[&'static Builtin]) -> String {
 }
 
 fn setting(s: &rbt::settings::Setting) -> String {
-    let default = match s.default_text().as_str() {
-        "" => "empty".to_string(),
-        text if text.contains(|c: char| !c.is_alphanumeric() && c != '_') => format!("\"{text}\""),
-        text => text.to_string(),
-    };
-    item(s.name, &[format!("{}: {}.", s.doc, s.values), format!("Default: {default}.")], "")
+    item(s.name, &[format!("{}.", s.doc), format!("{}.", s.values_text())], "")
 }
 
 fn stage(s: &cli::Stage) -> String {
     let also = if s.aliases.is_empty() { String::new() } else { format!(" (also {})", s.aliases.join(", ")) };
-    item(s.name, &[format!("{}{also}.", s.doc)], "")
+    item(s.name, &[format!("{}{also}.", sentence(s.doc).trim_end_matches('.'))], "")
 }
 
 fn verb(v: &Verb) -> String {
     let options: Vec<String> = v.options.iter().map(|o| format!("--{o}")).collect();
     let about = [sentence(v.doc), sentence(v.more), format!("Options: {}.", options.join(", "))];
     let mut out = item(&format!("rbt {} {}", v.name, v.takes), &about, "");
+    out += ".nf\n";
     for (line, purpose) in v.examples {
-        out += &format!(".br\n\\f(CR{}\\fP\n.br\n\\ \\ {}\n", escaped(line), escaped(&sentence(purpose)));
+        out += &format!("\\f(CR{}\\fP\n\\ \\ {}\n", escaped(line), escaped(&sentence(purpose)));
     }
-    out
+    out + ".fi\n"
 }
 
 fn verb_option(o: &VerbOption) -> String {

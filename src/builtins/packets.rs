@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
+use crate::failure::reason;
 use crate::output::{Output, ProblemKind};
 use crate::probes::ContextFeatures;
 use crate::system::TypeName;
@@ -41,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
                 let [Arg::Value(Value::Bytes(bytes)), Arg::Value(time), Arg::Value(length)] = args else { return Ok(()) };
                 let time = number(time).saturating_add(host.boot_to_unix_ns());
                 if let Err(e) = append(&mut file, &path, bytes, time, number(length)) {
-                    let msg = format!("cannot write {path}: {e}");
+                    let msg = format!("cannot write {path}: {}", reason(&e));
                     host.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: pos.clone(), line: line.clone() });
                 }
                 Ok(())

@@ -64,13 +64,13 @@ pub(super) fn command() -> clap::Command {
                 .long("output")
                 .value_name("FILE")
                 .value_hint(clap::ValueHint::FilePath)
-                .help("Write the bundle to FILE; the default is NAME.bundle in the current directory, or NAME with --exe"),
+                .help("Write the bundle to FILE. The default is NAME.bundle in the current directory, or NAME with --exe."),
         )
         .arg(
             Arg::new("exe")
                 .long("exe")
                 .action(ArgAction::SetTrue)
-                .help("Write an executable file that contains rbt-run and the bundle; rbt-run must be in the directory of rbt"),
+                .help("Write an executable file that contains rbt-run and the bundle. rbt-run must be in the directory of rbt."),
         )
         .arg(
             Arg::new("this-kernel")
@@ -79,8 +79,8 @@ pub(super) fn command() -> clap::Command {
                 .help("Compile only for kernels with the features of the running one, which makes the file smaller"),
         )
         .arg(Arg::new("against").long("against").value_name("KERNEL").action(ArgAction::Append).value_hint(clap::ValueHint::AnyPath).help(
-            "Check the bundle against a kernel (a snapshot, or a directory of *.rbts), and compile a variant for it if none fits; \
-                     may be repeated",
+            "Check the bundle against a kernel (a snapshot, or a directory of *.rbts), and compile a variant for it if none fits \
+                     (may be repeated)",
         ))
 }
 
@@ -191,7 +191,13 @@ pub fn compiled(name: &str) -> clap::Command {
         .after_help(RUN_STATUS)
         .args_override_self(true)
         .disable_help_flag(true)
-        .arg(Arg::new("help").short('h').long("help").action(ArgAction::SetTrue).help("Print help; after BUNDLE, that of the script"))
+        .arg(
+            Arg::new("help")
+                .short('h')
+                .long("help")
+                .action(ArgAction::SetTrue)
+                .help("Print help. After BUNDLE, print the help of the script."),
+        )
         .args(flags::of_bundles())
 }
 

@@ -66,31 +66,31 @@ pub(super) struct Raw {
     /// Files, directories of *.bt, quoted globs, names of tools, or `-` for standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     files: Vec<OsString>,
-    /// Kernels: snapshots, directories of *.rbts, or `here` for the running kernel; may be repeated
+    /// Check against these kernels: snapshots, directories of *.rbts, or `here` for the running kernel (may be repeated)
     #[arg(long, value_name = "KERNEL", num_args = 1.., value_hint = clap::ValueHint::AnyPath)]
     against: Vec<OsString>,
-    /// The kernel to compare the others with, a snapshot or `here` [default: the first of --against]
+    /// Compare the other kernels with this one, a snapshot or `here` [default: the first of --against]
     #[arg(long, value_name = "KERNEL", value_hint = clap::ValueHint::FilePath)]
     baseline: Option<PathBuf>,
-    /// Also load each script into the running kernel, without attaching it; needs root
+    /// Also load each script into the running kernel, without attaching it (needs root)
     #[arg(long)]
     load: bool,
-    /// Use this binary for uprobes and USDT probes in any binary of the same name; may be repeated
+    /// Use this binary for uprobes and USDT probes in any binary of the same name (may be repeated)
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     binary: Vec<PathBuf>,
     /// Look up binaries below this directory, such as an unpacked image
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     root: Option<PathBuf>,
-    /// File of exceptions [default: rbt-check.toml in the current directory or a parent]
+    /// Read exceptions from FILE [default: rbt-check.toml in the current directory or a parent]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Also fail on `warnings`
     #[arg(long, value_name = "WHAT")]
     deny: Option<String>,
-    /// Format of the report: text, json, junit, sarif or github
+    /// Write the report in this format: text, json, junit, sarif or github
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     format: String,
-    /// Write the report to FILE; the text still goes to standard output
+    /// Write the report to FILE, and the text to standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Print findings only
@@ -99,7 +99,7 @@ pub(super) struct Raw {
     /// Also print mechanisms, sizes and times
     #[arg(short, long)]
     verbose: bool,
-    /// Color: auto, always or never
+    /// Color the report: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
     /// List the codes of findings

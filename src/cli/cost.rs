@@ -159,9 +159,9 @@ Examples:
 
 Exit status:
   0    success; all expectations are met
-  1    an expectation is not met; without --expect: wrong usage or an error
-  2    with --expect: the script, an expectation or an option is wrong
-  3    with --expect: the script could not run",
+  1    an expectation is not met; without --expect, wrong usage or an error
+  2    with --expect, the script, an expectation or an option is wrong
+  3    with --expect, the script could not run",
         QUANTITIES.iter().map(|quantity| format!("  {:10}{}\n", quantity.name, quantity.doc)).collect::<String>()
     );
     clap::Command::new("rbt cost")

@@ -63,19 +63,19 @@ pub(super) struct Raw {
     /// Scripts, or `-` for standard input
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<OsString>,
-    /// Change nothing; list the files that would change, and exit with status 1 if there are any
+    /// List the files that would change, without changing them, and exit with status 1 if there are any
     #[arg(long, conflicts_with_all = ["in_place", "output"])]
     check: bool,
     /// Show the changes as a unified diff
     #[arg(short, long)]
     diff: bool,
-    /// Rewrite the files atomically; files in canonical form are not touched
+    /// Rewrite the files atomically, except for those in canonical form
     #[arg(short, long, conflicts_with = "output")]
     in_place: bool,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Color in messages: auto, always or never
+    /// Color messages: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
 }

@@ -67,14 +67,14 @@ pub(super) fn command() -> clap::Command {
                 .num_args(0..)
                 .value_hint(clap::ValueHint::FilePath)
                 .value_parser(value_parser!(PathBuf))
-                .help("Files with states; `-` is standard input, and the default"),
+                .help("Files with states. The default is `-`, standard input."),
         )
         .arg(
             Arg::new("by")
                 .long("by")
                 .value_name("host")
                 .value_parser(["host"])
-                .help("Keep the hosts apart: the name of the host becomes the first part of each key"),
+                .help("Keep the hosts apart, with the name of the host as the first part of each key"),
         )
         .arg(
             Arg::new("top")

@@ -341,11 +341,11 @@ pub fn command() -> clap::Command {
     let mut text = String::from(EXAMPLES);
     text.push_str("\nSettings, in a script's `config = { name = value; }` or in the environment as RBT_NAME:\n");
     for s in SETTINGS {
-        let _ = writeln!(text, "  {}\n          {}\n          Values: {}; default {}", s.name, s.doc, s.values, quoted(&s.default_text()));
+        let _ = writeln!(text, "  {}\n          {}.\n          {}.", s.name, s.doc, s.values_text());
     }
     text.push_str("\nEnvironment variables that are not settings (BPFTRACE_ works in place of RBT_ everywhere):\n");
     for (name, doc) in ENV_ONLY {
-        let _ = writeln!(text, "  RBT_{}\n          {doc}", name.to_ascii_uppercase());
+        let _ = writeln!(text, "  RBT_{}\n          {doc}.", name.to_ascii_uppercase());
     }
     text.push_str("\nFunctions of --expect:\n");
     for f in expect::FUNCTIONS {
@@ -358,10 +358,6 @@ pub fn command() -> clap::Command {
     }
     text.push_str(STATUS);
     definition().after_long_help(text)
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
 }
 
 fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Failure> {

@@ -69,13 +69,13 @@ pub(super) fn command() -> clap::Command {
                 .required(true)
                 .value_hint(clap::ValueHint::DirPath)
                 .value_parser(value_parser!(PathBuf))
-                .help("The folder of the scripts; rbt runs the files whose names end in .bt, but not those in subfolders"),
+                .help("The directory of the scripts. rbt runs the files whose names end in .bt, but not those in subdirectories."),
         )
         .arg(
             Arg::new("address")
                 .value_name("[ADDR:]PORT")
                 .default_value(ADDRESS)
-                .help("Where to listen; ADDR defaults to 127.0.0.1, and port 0 stands for any free port"),
+                .help("Where to listen. ADDR defaults to 127.0.0.1, and port 0 stands for any free port."),
         )
         .arg(
             Arg::new("token")

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use super::{Command, Program};
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 
 /// Exit status after wrong usage, as for `rbt check`.
 const WRONG: u8 = 2;
@@ -46,7 +46,7 @@ pub enum Task {
 /// cannot be traced, its BPF features, and its configuration. It contains nothing about the workload or the users of the
 /// machine. `rbt check --against FILE` and `rbt -l --against FILE` read it, and need neither root nor BPF.
 ///
-/// Measured sizes: 2 MB for a kernel without modules; 5 MB for a package of Linux 6.1 with 1,100 modules, and 27 MB for one of
+/// Measured sizes are 2 MB for a kernel without modules, 5 MB for a package of Linux 6.1 with 1,100 modules, and 27 MB for one of
 /// Linux 7.2 with 1,000. With --for, 70 scripts need 30 to 60 kB, and one script about 5 kB.
 #[derive(Parser, Debug)]
 #[command(
@@ -59,13 +59,13 @@ pub enum Task {
     after_help = EXAMPLES
 )]
 pub(super) struct Raw {
-    /// Write to FILE, or to standard output for `-` [default: named after the kernel, such as 6.1.0-18-amd64.rbts]; an existing file is replaced atomically
+    /// Write to FILE, or to standard output for `-`, and replace an existing file atomically [default: named after the kernel, such as 6.1.0-18-amd64.rbts]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Keep only what these scripts need; a directory stands for the scripts (*.bt) in it
+    /// Keep only what these scripts need, where a directory stands for the scripts (*.bt) in it
     #[arg(long = "for", value_name = "SCRIPTS", num_args = 1.., value_hint = clap::ValueHint::FilePath)]
     scripts: Vec<OsString>,
-    /// With --for: read this snapshot instead of the running kernel
+    /// With --for, read this snapshot instead of the running kernel
     #[arg(long, value_name = "SNAPSHOT", group = "place", value_hint = clap::ValueHint::FilePath)]
     from: Option<PathBuf>,
     /// Read a kernel package, unpacked into this directory (dpkg-deb -x, rpm2cpio), instead of the running kernel
@@ -80,7 +80,7 @@ pub(super) struct Raw {
     /// Print nothing on success
     #[arg(short, long)]
     quiet: bool,
-    /// Color in messages: auto, always or never
+    /// Color messages: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
 }
@@ -151,7 +151,7 @@ fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
             continue;
         }
         let cannot = |why: String| Failure::new(format!("cannot read the directory {}: {why}", folder.display())).code("not-readable");
-        let entries = std::fs::read_dir(&folder).map_err(|e| cannot(e.to_string()))?;
+        let entries = std::fs::read_dir(&folder).map_err(|e| cannot(reason(&e)))?;
         let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "bt")).collect();
         if found.is_empty() {
             return Err(cannot("it contains no script (.bt)".into()).help("name the scripts"));

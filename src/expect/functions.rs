@@ -55,7 +55,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
         eval: |w| number(total(w, |e| e.count(), !matches!(w.shape, Shape::Plain(_)))),
-        doc: "Number of events over all keys: the counts of count(); the values added to hist(), stats(), avg() and percentiles(); the total of numbers that the script keeps itself (@n++).",
+        doc: "Number of events over all keys. For hist(), stats(), avg() and percentiles(), this is the number of values added. For numbers that the script counts itself (@n++), it is their total.",
         example: "count(@syscalls) <= 200",
     },
     Function {
@@ -65,7 +65,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: numeric,
         eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(Monotonicity::RaisesUnsigned, true)))),
-        doc: "Total over all keys; for stats(), avg() and percentiles(), the total of the values added.",
+        doc: "Total over all keys. For stats(), avg() and percentiles(), this is the total of the values added.",
         example: "sum(@bytes) < 1048576",
     },
     Function {
@@ -75,7 +75,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, false),
-        doc: "Minimum over all keys; for percentiles(), of the values added.",
+        doc: "Minimum over all keys. For percentiles(), this is the minimum of the values added.",
         example: "min(@free_pages) > 1000",
     },
     Function {
@@ -85,7 +85,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, true),
-        doc: "Maximum over all keys; for percentiles(), of the values added.",
+        doc: "Maximum over all keys. For percentiles(), this is the maximum of the values added.",
         example: "max(@rss) < 200 << 20",
     },
     Function {
@@ -95,7 +95,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: numeric,
         eval: average,
-        doc: "Average over all keys, an integer; for stats(), avg() and percentiles(), of all values added.",
+        doc: "Average over all keys, as an integer. For stats(), avg() and percentiles(), this is the average of all values added.",
         example: "avg(@latency) < 100us",
     },
     Function {
@@ -105,7 +105,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 50),
-        doc: "percentile(@m, 50): the median.",
+        doc: "The median, percentile(@m, 50).",
         example: "p50(@latency) < 100us",
     },
     Function {
@@ -115,7 +115,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 90),
-        doc: "percentile(@m, 90)",
+        doc: "The 90th percentile, percentile(@m, 90).",
         example: "p90(@latency) < 1ms",
     },
     Function {
@@ -125,7 +125,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 95),
-        doc: "percentile(@m, 95)",
+        doc: "The 95th percentile, percentile(@m, 95).",
         example: "p95(@latency) < 2ms",
     },
     Function {
@@ -135,7 +135,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: distributed,
         eval: |w| percentile(w, 99),
-        doc: "percentile(@m, 99)",
+        doc: "The 99th percentile, percentile(@m, 99).",
         example: "p99(@fsync) < 5ms",
     },
     Function {
@@ -148,7 +148,7 @@ pub const FUNCTIONS: &[Function] = &[
             [Constant::Number(n)] => percentile(w, *n),
             _ => Err("the map has no percentiles".into()),
         },
-        doc: "The nth percentile (0 to 100) over all keys: accurate to 1/32 for percentiles(), and to the bucket for hist() and lhist(), which may be too wide to decide.",
+        doc: "The nth percentile (0 to 100) over all keys. It is accurate to 1/32 for percentiles(), and to the bucket for hist() and lhist(). If a bucket is too wide, the expectation is undecided.",
         example: "percentile(@latency, 75) < 1ms",
     },
     Function {

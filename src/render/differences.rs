@@ -78,7 +78,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "stacks and symbols",
         "rbt unwinds user stacks by call frame information, and gives the reason if a stack is incomplete. Python frames replace the frames \
          of the interpreter's loop, except in the modes raw and build_id. bpftrace follows frame pointers, but most distributions compile without them; with `unwind_tables = 0`, rbt follows them too. dw_ustack is the same as ustack. A user address without a symbol prints as a file and an offset (libc.so.6+0x2a1c0), which are the same in every run; bpftrace prints the address in the process. At the tracepoint of a system call, kernel stacks start at the function that contains the tracepoint; in bpftrace they are empty on some kernels. The settings use_blazesym and lazy_symbolication have no \
-         effect, because rbt records the mappings of processes while they live.",
+         effect, because rbt records the mappings of processes during the run.",
     ),
     (
         "assert() and cpid",

@@ -322,7 +322,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: TEXT,
         endings: &[".txt"],
-        doc: "Text; messages about the run go to standard error.",
+        doc: "Text. Messages about the run go to standard error.",
         shared: Shared::Prefix,
         shows: EVERYTHING,
         make: text::make,
@@ -340,7 +340,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "folded",
         endings: &[".folded"],
-        doc: "Input for flame graphs: a line for each key of each map. A line contains the parts and frames of the key, separated by semicolons and with the outermost frame first, and the value. Lines do not contain the name of the map, so programs that read them add up several maps. All other output goes to standard error.",
+        doc: "Input for flame graphs, with a line for each key of each map. A line contains the parts of the key and the frames of its stacks, the outermost frame first, separated by semicolons. The value follows. Lines do not contain the name of the map, so programs that read them add up all maps. All other output goes to standard error.",
         make: folded::make,
         ..STREAM
     },
@@ -354,7 +354,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "csv",
         endings: &[".csv"],
-        doc: "One table with a row per number (an entry of a map, a field of statistics, a bucket, a point of a series) or text, for databases and spreadsheets. Rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. If the text of a key, a span or a line begins with =, +, -, @ or ' and is not a number, rbt puts ' before it, so that spreadsheets do not run it as a formula.",
+        doc: "One table for databases and spreadsheets. It has a row for each number (an entry of a map, a field of statistics, a bucket, a point of a series) and for each text. All rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. If the text of a key, a span or a line begins with =, +, -, @ or ' and is not a number, rbt puts ' before it, so that spreadsheets do not run it as a formula.",
         shows: EVERYTHING,
         make: csv::make,
         ..STREAM
@@ -362,7 +362,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "html",
         endings: &[".html", ".htm"],
-        doc: "One page with all results: maps as tables, histograms, heat maps, charts of tseries and flame graphs, the lines of printf, the script, and lost events. The page needs no network. To search it for a word, add `#q=WORD` to its address. The page shows at most 100,000 rows of a map, and at most 200,000 boxes of a flame graph. `--diff` compares flame graphs.",
+        doc: "One page with all results. It shows maps as tables, histograms, heat maps, flame graphs and charts of tseries. It also contains the lines of printf, the script, and lost events. The page needs no network. To search it for a word, add `#q=WORD` to its address. The page shows at most 100,000 rows of a map, and at most 200,000 boxes of a flame graph. `--diff` compares flame graphs.",
         compares: true,
         shows: EVERYTHING,
         make: html::make,
@@ -371,7 +371,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "flamegraph",
         endings: &[".svg"],
-        doc: "A flame graph in SVG for each map with stacks in its keys, and a picture of each heat map. You can zoom and search in a flame graph. Kernel functions are orange, interpreted functions green, and other parts of the key gray. The functions of a library have a shade of red, yellow or violet, which depends on its name. If widths are times, all boxes are blue; rbt takes the unit from `print()`, or from the name of the map if it ends in ns, us or ms. The widths of `sum`, `avg`, `min` and `max` have the unit of the name; without one, their unit is `units`. The width of a caller is the sum of the widths of its callees. The width of a distribution is its number of values. Stacks whose value is zero or negative are not drawn. A key with two stacks of the same kind, such as (waker, its stack, stack, task), is a chain: above the frame `--`, the stack of the waker is drawn with its innermost function first. rbt writes the first map by name to FILE.svg, and each other map to FILE.NAME.svg. `--diff` compares two runs.",
+        doc: "A flame graph in SVG for each map with stacks in its keys, and a picture of each heat map. rbt writes the first map by name to FILE.svg, and each other map to FILE.NAME.svg. You can zoom and search in a flame graph. Kernel functions are orange, interpreted functions are green, and other parts of the key are gray. The functions of a library have a shade of red, yellow or violet, which depends on its name. If the widths are times, all boxes are blue. rbt takes the unit of the widths from `print()`, or from the name of the map if it ends in ns, us or ms. Otherwise, the unit of `sum`, `avg`, `min` and `max` is `units`. The box of a caller spans those of its callees. The width for a histogram is its number of values. rbt does not draw stacks whose value is zero or negative. If a key has two stacks of the same kind, such as (waker, its stack, stack, task), rbt draws the stack of the waker above the frame `--`, with the innermost function first. `--diff` compares two runs.",
         compares: true,
         make: flamegraph::flamegraph,
         ..DOCUMENT
@@ -386,21 +386,21 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "pprof",
         endings: &[".pb.gz", ".pprof"],
-        doc: "The maps with stacks in their keys as one compressed profile for pprof, with a sample type for each map and the other parts of the key as labels.",
+        doc: "The maps with stacks in their keys as one compressed profile for pprof. The profile has a sample type for each map, and the other parts of the key are labels.",
         make: pprof::make,
         ..DOCUMENT
     },
     Format {
         name: "speedscope",
         endings: &[".speedscope.json"],
-        doc: "The maps with stacks in their keys, each as a profile, for speedscope.",
+        doc: "A profile for speedscope for each map with stacks in its keys.",
         make: speedscope::make,
         ..DOCUMENT
     },
     Format {
         name: "perfetto",
         endings: &[".pftrace", ".perfetto-trace"],
-        doc: "A timeline for Perfetto: spans, printed text as instants, and numbers and time series as counters. Messages go to standard error.",
+        doc: "A timeline for Perfetto. It shows spans, printed text as instants, and numbers and time series as counters. Messages go to standard error.",
         timed: true,
         lines: false,
         shows: EVERYTHING,

@@ -261,7 +261,7 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
         prompt.say(&format!("{head}  {cut}\n"));
     }
     if prompt.running.is_empty() {
-        prompt.say("nothing runs\n");
+        prompt.say("no entry is running\n");
     }
     Ok(Next::Go)
 }
@@ -412,7 +412,7 @@ impl From<Failure> for TopError {
 
 impl From<std::io::Error> for TopError {
     fn from(e: std::io::Error) -> Self {
-        Self(Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal"))
+        Self(Failure::new(format!("cannot use this terminal: {}", reason(&e))).code("no-terminal"))
     }
 }
 
@@ -460,10 +460,12 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         }
     };
     if prompt.running.is_empty() {
-        prompt.say("nothing runs\n");
+        prompt.say("no entry is running\n");
         return Ok(Next::Go);
     }
-    let denied = |e: std::io::Error| Failure::new(format!("the kernel cannot measure the run time of programs: {e}")).code("no-permission");
+    let denied = |e: std::io::Error| {
+        Failure::new(format!("the kernel cannot measure the run time of programs: {}", reason(&e))).code("no-permission")
+    };
     if prompt.run_time_stats.is_none() {
         prompt.run_time_stats = Some(cost::measure().map_err(denied)?);
     }
@@ -497,7 +499,7 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Err(Failure::new(format!("there is no stage `{stage}`")).code("usage").help(format!("one of {}", all.join(", "))));
     }
     let running = match rest.trim() {
-        "" => prompt.running.last().ok_or_else(|| Failure::new("nothing runs").code("no-entry"))?,
+        "" => prompt.running.last().ok_or_else(|| Failure::new("no entry is running").code("no-entry"))?,
         number => prompt.entry(number)?,
     };
     let typed = running.text.clone();
@@ -522,7 +524,7 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     let text = script_of(&sources);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
     written.map_err(|e| {
-        let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
+        let failure = Failure::new(format!("cannot write {file}: {}", reason(&e))).code("not-written");
         if e.kind() == std::io::ErrorKind::AlreadyExists {
             failure.help("`:save` does not overwrite files; use another name")
         } else {

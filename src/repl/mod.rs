@@ -21,7 +21,7 @@ use crate::cli::{Run, nothing_to_run};
 use crate::codegen::Compiled;
 use crate::diag::{Diagnostics, Source, plain_lines, plural};
 use crate::emit::Dumps;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::frontend::entry::{Entry, EntryContext, Text, warn};
 use crate::frontend::require::require_privileges;
 use crate::input;
@@ -247,7 +247,7 @@ fn history_file() -> Option<PathBuf> {
 
 /// Reads entries from standard input, one per line. `asks`: it is a terminal without line editing.
 fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
-    let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
+    let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {}", reason(&e))).code("not-readable");
     let mut prompt = Prompt::new(workspace, Printer::start(None), file, false);
     let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
     let (mut text, mut any, mut interrupted) = (String::new(), asks, false);
@@ -605,9 +605,9 @@ impl Prompt {
     /// Tells a user who pressed Ctrl-C on an empty line how to leave.
     fn tell_how_to_leave(&self) {
         self.say(&match self.running.len() {
-            0 => "nothing runs; Ctrl-C again leaves\n".to_owned(),
-            1 => "1 entry runs: `:drop all` ends it; Ctrl-C again leaves\n".to_owned(),
-            n => format!("{n} entries run: `:drop all` ends them; Ctrl-C again leaves\n"),
+            0 => "no entry is running; press Ctrl-C again to leave\n".to_owned(),
+            1 => "1 entry is running. `:drop all` ends it; press Ctrl-C again to leave\n".to_owned(),
+            n => format!("{n} entries are running. `:drop all` ends them; press Ctrl-C again to leave\n"),
         });
     }
 

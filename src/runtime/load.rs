@@ -26,6 +26,7 @@ use crate::codegen::artifact::{
     PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, TALLIES_SECTION,
     second, stacks_name, unwind,
 };
+use crate::failure::reason;
 use crate::probes::{self, Attach};
 use crate::settings::{MissingProbes, Settings};
 use crate::system::{Feature, TargetInfo, machine::programs};
@@ -272,7 +273,7 @@ fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -
             continue;
         }
         let failed = |reason: String| AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason };
-        let fd = programs::open(*id).map_err(|e| failed(format!("the BPF program {id} cannot be opened: {e}")))?;
+        let fd = programs::open(*id).map_err(|e| failed(format!("the BPF program {id} cannot be opened: {}", reason(&e))))?;
         if let Some(mut ours) = object.progs_mut().find(|p| p.name().to_str() == Some(program.function.as_str())) {
             let set = ours.set_attach_target(fd.as_raw_fd(), Some(function.clone()));
             set.map_err(|e| failed(format!("libbpf does not find its function `{function}`: {e}")))?;

@@ -6,8 +6,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use regex::Regex;
-
 use super::{CheckContext, Tables, options, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Lower};
@@ -40,15 +38,7 @@ pub fn expand<'a>(
     tables: &Tables,
     diags: &mut Vec<Diagnostic>,
 ) -> Vec<Job<'a>> {
-    let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
-        Some(Err(e)) => {
-            let why = e.to_string().lines().last().unwrap_or_default().to_string();
-            diags.push(Diagnostic::error("bad-filter", Span::default(), format!("the probe filter is not a regular expression: {why}")));
-            return Vec::new();
-        }
-        Some(Ok(filter)) => Some(filter),
-        None => None,
-    };
+    let filter = env.settings.probe_filter.as_ref();
     let mut jobs = Vec::new();
     let options = options::options(script);
     // names of missing attach points, and whether the filter excluded any
@@ -74,7 +64,7 @@ pub fn expand<'a>(
         diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
         sites.retain(|s| wanted(s, env.settings.mode));
         let before = sites.len();
-        sites.retain(|s| s.attach.own() || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
+        sites.retain(|s| s.attach.own() || filter.is_none_or(|f| f.is_match(&s.name)));
         filtered |= sites.len() < before;
         if !sites.is_empty() {
             jobs.push(with_contexts(probe, sites, check_cx, env, tables, diags));

@@ -9,6 +9,7 @@ use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 pub use built::Built;
 pub use parse::{parse_bool, parse_duration, parse_int, parse_overhead, write_overhead};
+use regex::Regex;
 pub use rows::{ENV_ONLY, SETTINGS};
 use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
@@ -151,7 +152,7 @@ pub struct Settings {
     /// The kind of probes to run.
     pub mode: Mode,
     /// `--probe-filter`, a regular expression.
-    pub probe_filter: Option<String>,
+    pub probe_filter: Option<Regex>,
     /// Mechanisms to avoid (`--no-feature`).
     pub no_features: Vec<Mechanism>,
     /// Settings from flags, with their values: they take precedence over the `config` block and the environment.
@@ -328,7 +329,7 @@ pub struct Setting {
     pub name: &'static str,
     /// The accepted values, for help texts.
     pub values: &'static str,
-    /// Its effect: one sentence without its final period.
+    /// Its effect and its unit: sentences without the final period.
     pub doc: &'static str,
     /// Its flag, if the command line can set it, too.
     pub flag: Option<SettingFlag>,
@@ -356,6 +357,17 @@ impl Setting {
         if self.values.contains(", ") { self.values.split(", ").collect() } else { Vec::new() }
     }
 
+    /// The accepted values and the default, as help and manual show them: `Values: list, table; default list`.
+    pub fn values_text(&self) -> String {
+        let label = if self.words().is_empty() { "Value" } else { "Values" };
+        let default = match self.default_text().as_str() {
+            "" => "empty".to_string(),
+            text if text.contains(|c: char| !c.is_alphanumeric() && c != '_') => format!("\"{text}\""),
+            text => text.to_string(),
+        };
+        format!("{label}: {}; default {default}", self.values)
+    }
+
     /// The default value.
     pub fn default_text(&self) -> String {
         (self.get)(&Settings::default())
@@ -364,6 +376,8 @@ impl Setting {
 
 /// The values of a boolean setting.
 pub const SWITCH: &str = "true, false";
+/// The values of a setting that accepts a number.
+const NUMBER: &str = "number";
 /// The values of a setting that accepts any text.
 pub const TEXT: &str = "text";
 /// `max_strlen` on kernels that limit keys to 512 bytes: two such strings and some numbers fit into a key.

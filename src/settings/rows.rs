@@ -1,17 +1,17 @@
 //! The rows, and the words that their values accept.
 
 use super::parse::{name_of, one_of, parse_bool, parse_duration, parse_int, parse_overhead, parse_word, write_duration, write_overhead};
-use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
+use super::{CacheUserSymbols, MapLayout, MissingProbes, NUMBER, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
 use crate::value::StackMode;
 
 /// The size of the largest ring buffer, 1 GiB, in pages of 4 KiB.
 const MAX_RING_PAGES: u64 = 1 << 18;
 
 macro_rules! number {
-    ($field:ident, $values:literal, $least:literal, $doc:literal) => {
+    ($field:ident, $least:literal, $doc:literal) => {
         Setting {
             name: stringify!($field),
-            values: $values,
+            values: NUMBER,
             doc: $doc,
             flag: None,
             at_run: false,
@@ -75,7 +75,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_user_symbols",
         values: "PER_PID, PER_PROGRAM, NONE",
-        doc: "Caching of user symbols: NONE resolves a symbol each time it is printed. PER_PID and PER_PROGRAM both cache it by file and offset",
+        doc: "How rbt caches user symbols. PER_PID and PER_PROGRAM both cache them by file and offset. With NONE, rbt resolves a symbol each time it prints it",
         flag: None,
         at_run: false,
         set: |s, text| {
@@ -92,7 +92,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "duration",
         values: "time",
-        doc: "End the run this long after all probes are attached, as Ctrl-C would: seconds (5, 0.5) or a time with a unit (200ms, 2m); 0 for no limit",
+        doc: "End the run, as Ctrl-C does, when this time has passed since all probes were attached. Without a unit, the time is in seconds (5, 0.5, 200ms, 2m). 0 sets no limit",
         flag: None,
         at_run: false,
         set: |s, text| parse_duration(text).map(|time| s.duration = time),
@@ -102,7 +102,7 @@ pub const SETTINGS: &[Setting] = &[
     .with_flag("duration", "TIME", "Limits"),
     switch!(
         lazy_symbolication,
-        "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
+        "No effect. rbt resolves user symbols when it prints them. It records the mappings of processes during the run, so it also finds the symbols of processes that have ended"
     ).at_run(),
     Setting {
         name: "license",
@@ -117,61 +117,58 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.license.clone(),
     },
-    number!(log_size, "bytes", 1, "Size of the verifier's log").at_run(),
-    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of keyed maps in text: list (one entry per line) or table").at_run().with_flag(
+    number!(log_size, 1, "Size of the verifier's log, in bytes").at_run(),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of maps with keys in text output. A list has one entry per line, and a table has aligned columns").at_run().with_flag(
         "map-layout",
         "LAYOUT",
         "Output",
     ),
-    number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
-    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB").at_run(),
+    number!(max_bpf_progs, 1, "Maximum number of BPF programs of a script"),
+    number!(max_cat_bytes, 1, "Maximum number of bytes that cat() prints. The greatest value is 128 MiB").at_run(),
     Setting {
         name: "max_events",
-        values: "count/s",
-        doc: "Let at most this many events per second pass the predicates of all probes together, such as 1000/s; 0 for no limit",
+        values: NUMBER,
+        doc: "Maximum number of events per second that pass the predicates of all probes together, such as 1000/s. 0 sets no limit",
         flag: None,
         at_run: false,
         set: |s, text| parse_int(text.trim().strip_suffix("/s").unwrap_or(text)).map(|n| s.max_events = n.min(1 << 40)),
         get: |s| s.max_events.to_string(),
     }
     .with_flag("max-events", "N/s", "Limits"),
-    number!(max_map_keys, "count", 1, "Maximum number of keys of a map without a declaration"),
+    number!(max_map_keys, 1, "Maximum number of keys of a map without a declaration"),
     Setting {
         name: "max_overhead",
         values: "percentage",
-        doc: "Keep the CPU time of probes below this percentage of one CPU (1%, 0.5%) or of the machine (2%machine): rbt samples runs, and detaches probes if that does not suffice; 0 for no limit",
+        doc: "Maximum CPU time of the probes, as a percentage of one CPU (1%, 0.5%) or of the machine (2%machine). To stay below it, rbt samples runs, and detaches probes if that does not suffice. 0 sets no limit",
         flag: None,
         at_run: false,
         set: |s, text| parse_overhead(text).map(|limit| s.max_overhead = limit),
         get: |s| write_overhead(s.max_overhead),
     }
     .with_flag("max-overhead", "PERCENT", "Limits"),
-    number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
+    number!(max_probes, 1, "Maximum number of probes that a script attaches"),
     number!(
         max_series,
-        "count",
         1,
-        "With --serve and --otlp: maximum number of series of a map; all others are combined into one with the label other"
+        "Maximum number of series of a map that --serve and --otlp export separately. rbt combines all others into one with the label other"
     )
     .at_run(),
     number!(
         max_stacks,
-        "count",
         0,
-        "Number of distinct stacks that the kernel stores until rbt reads them; 0 stores as many as fit in 16 MiB, at most 65,536"
+        "Number of distinct stacks that the kernel stores until rbt reads them. 0 stores as many as fit in 16 MiB, at most 65,536"
     ),
     number!(
         max_strlen,
-        "bytes",
         1,
-        "Maximum length of the results of str(), buf() and path(); the default is 200 before Linux 5.11, where keys of maps have at most 512 bytes"
+        "Maximum length of the results of str(), buf() and path(), in bytes. Before Linux 5.11, the default is 200, because keys of maps have at most 512 bytes there"
     ),
-    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach").at_run(),
-    number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
+    word!(missing_probes, MISSING, "error, warn, ignore", "What rbt does if a probe does not exist or cannot be attached").at_run(),
+    number!(on_stack_limit, 0, "Maximum size of a value on the BPF stack, in bytes, from 8 to 64. rbt keeps larger values in per-CPU memory"),
     Setting {
         name: "perf_rb_pages",
-        values: "pages",
-        doc: "Size of the ring buffer, up to 1 GiB; 0 selects a size based on the machine's memory",
+        values: NUMBER,
+        doc: "Size of the ring buffer, in pages of 4 KiB, up to 1 GiB. 0 selects a size based on the machine's memory",
         flag: None,
         at_run: false,
         set: |s, text| {
@@ -190,7 +187,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "str_trunc_trailer",
         values: TEXT,
-        doc: "Suffix of a truncated string; may be empty",
+        doc: "Suffix of a truncated string, which may be empty",
         flag: None,
         at_run: false,
         set: |s, text| {
@@ -199,13 +196,13 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.str_trunc_trailer.clone(),
     }.at_run(),
-    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process as well"),
+    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process, too"),
     unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
-    number!(unwind_memory, "bytes", 4194304, "Maximum memory of unwind tables for user stacks, up to 1 GiB"),
-    switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
+    number!(unwind_memory, 4194304, "Maximum memory of the unwind tables for user stacks, in bytes, from 4 MiB to 1 GiB"),
+    switch!(unwind_tables, "Unwind user stacks by call frame information. If false, ustack follows frame pointers only"),
 ];
 
 /// Former names, which are still accepted, with a warning.
@@ -231,9 +228,9 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
 /// Variables that only the environment can set, because they are needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "Raw BTF file to use in place of the kernel's"),
-    ("cache", "Directory for compiled scripts, unwind tables and lists of kernel functions; if empty, rbt keeps none"),
-    ("color", "Color in messages: auto, always or never; --color overrides it"),
-    ("kernel_build", "Directory of generated kernel headers; needs RBT_KERNEL_SOURCE"),
+    ("cache", "Directory for compiled scripts, unwind tables and lists of kernel functions. If it is empty, rbt caches nothing"),
+    ("color", "Color in messages: auto, always or never. --color overrides it"),
+    ("kernel_build", "Directory of generated kernel headers. It needs RBT_KERNEL_SOURCE"),
     ("kernel_source", "Directory of kernel headers"),
     ("vmlinux", "Uncompressed kernel image with symbols, used to check offsets of kprobes"),
 ];

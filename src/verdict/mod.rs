@@ -36,9 +36,19 @@ pub struct Format {
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "a table, then the findings with their source lines", render: text::render, fence: None },
+    Format {
+        name: "text",
+        doc: "the findings with their source lines. rbt check prints a table of scripts and kernels above them",
+        render: text::render,
+        fence: None,
+    },
     Format { name: "json", doc: "one object with the complete report", render: json::render, fence: None },
-    Format { name: "junit", doc: "JUnit XML: a test suite per kernel, a test case per script", render: junit::render, fence: None },
+    Format {
+        name: "junit",
+        doc: "JUnit XML. A run has a test case for each expectation. rbt check has a test suite for each kernel, with a test case for each script",
+        render: junit::render,
+        fence: None,
+    },
     Format { name: "sarif", doc: "SARIF 2.1.0, for code scanning and editors", render: sarif::render, fence: None },
     Format {
         name: "github",

@@ -35,7 +35,7 @@ pub(super) const TYPES: FlagGroup = FlagGroup {
         },
         Flag {
             name: "debuginfo",
-            help: "Colon-separated directories of debug files; a relative path starts at the binary's directory, and a leading + requires a matching checksum (may be repeated)",
+            help: "Search these colon-separated directories for debug files (may be repeated). A relative path starts at the directory of the binary. A leading + requires a matching checksum",
             takes: FlagValue::Text("DIRS", |d, text| {
                 d.run.settings.debug_dirs.extend(text.split(':').filter(|d| !d.is_empty()).map(String::from));
                 Ok(())
@@ -103,7 +103,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
         Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: FlagValue::Nothing(|d| d.run.verify_ir = true), ..FLAG },
         Flag {
             name: "no-feature",
-            help: "Comma-separated mechanisms to disable (-v shows the mechanism of each probe)",
+            help: "Disable these comma-separated mechanisms (-v shows the mechanism of each probe)",
             takes: FlagValue::Word("LIST", mechanisms, |d, word| {
                 let known = one_of(word, &mechanisms(), "feature")?;
                 d.run.settings.no_features.extend(MECHANISMS.iter().filter(|(name, _)| *name == known).map(|(_, m)| *m));
@@ -139,7 +139,7 @@ pub(super) const HIDDEN: FlagGroup = FlagGroup {
         },
         Flag {
             name: "dwarf-pid",
-            help: "Accepted for compatibility with bpftrace: rbt unwinds the user stacks of all processes by call frame information",
+            help: "No effect. rbt unwinds the user stacks of all processes by call frame information",
             takes: FlagValue::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,
@@ -147,10 +147,10 @@ pub(super) const HIDDEN: FlagGroup = FlagGroup {
         },
         Flag {
             name: "usdt-file-activation",
-            help: "No effect: the kernel maintains the semaphores of USDT probes",
+            help: "No effect. The kernel maintains the semaphores of USDT probes",
             verbs: Verbs::Refuse,
             ..FLAG
         },
-        Flag { name: "btf", letter: Some('b'), help: "No effect: rbt always uses BTF", verbs: Verbs::Refuse, ..FLAG },
+        Flag { name: "btf", letter: Some('b'), help: "No effect. rbt always uses BTF", verbs: Verbs::Refuse, ..FLAG },
     ],
 };

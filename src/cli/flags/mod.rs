@@ -290,6 +290,8 @@ impl Flag {
     fn help(&self) -> Cow<'static, str> {
         match (self.takes, self.repeat) {
             (FlagValue::Word(_, words, _), Repeat::List) => format!("{}: {}", self.help, words().join(", ")).into(),
+            // several sentences end like sentences, and a single phrase does not
+            _ if self.help.contains(". ") => format!("{}.", self.help).into(),
             _ => self.help.into(),
         }
     }
@@ -298,7 +300,7 @@ impl Flag {
         let mut arg = Arg::new(self.name).help(self.help()).help_heading(heading).hide(heading.is_empty());
         arg = arg.long(self.long()).short(self.short());
         if !self.long_help.is_empty() {
-            arg = arg.long_help(format!("{}\n\n{}.", self.help(), self.long_help));
+            arg = arg.long_help(format!("{}.\n\n{}.", self.help().trim_end_matches('.'), self.long_help));
         }
         arg = match self.takes {
             FlagValue::Nothing(_) => return arg.action(ArgAction::SetTrue),

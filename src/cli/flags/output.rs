@@ -16,7 +16,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
     flags: &[
         Flag {
             name: "expect",
-            help: "An expression about the script's maps that must be true at the end, such as `count(@calls) <= 200` (may be repeated)",
+            help: "Require that this expression about the script's maps is true at the end, such as `count(@calls) <= 200` (may be repeated)",
             long_help: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
                    not run or lost events leave an expectation undecided",
             hyphens: true,
@@ -32,7 +32,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
         },
         Flag {
             name: "expect-file",
-            help: "Read expectations from a file, one per line; # starts a comment (may be repeated)",
+            help: "Read expectations from a file, one per line (may be repeated). A # starts a comment",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 d.run.invocation.counts_unread = true;
@@ -45,7 +45,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
         },
         Flag {
             name: "report",
-            help: "Write the verdict as text, json, junit, sarif or github to FILE or to standard output; the default is text on standard error (may be repeated)",
+            help: "Write the verdict as text, json, junit, sarif or github to FILE or to standard output (may be repeated). Without this option, rbt writes it as text to standard error",
             takes: FlagValue::Text("FORMAT[=FILE]", |d, text| {
                 d.run.expected.reports.push(report(text)?);
                 Ok(())
@@ -84,7 +84,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "output",
             letter: Some('o'),
-            help: "Write the script's output to FILE; the extension can select a format (may be repeated)",
+            help: "Write the script's output to FILE (may be repeated). The extension can select a format",
             long_help: "If the extension of FILE selects a format, such as .html or .svg, rbt writes the file in addition to the output. Messages still go to \
                    standard error. `-` stands for standard output",
             hint: ValueHint::FilePath,
@@ -103,7 +103,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "format",
             letter: Some('f'),
-            help: "Output format; overrides file extensions",
+            help: "Write the output in this format, whatever the extension of the file",
             takes: FlagValue::Word("FORMAT", formats, |d, word| {
                 let name = one_of(word, &formats(), "format")?;
                 d.run.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
@@ -145,7 +145,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "B",
-            help: "Output buffering: line, full or none",
+            help: "Buffer the output by line, fully (full) or not at all (none)",
             takes: FlagValue::Word(
                 "MODE",
                 || BUFFERING.to_vec(),
@@ -163,7 +163,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "serve",
-            help: "Serve the maps as metrics for Prometheus, at /metrics; ADDR defaults to 127.0.0.1",
+            help: "Serve the maps as metrics for Prometheus, at /metrics. ADDR defaults to 127.0.0.1",
             takes: FlagValue::Text("[ADDR:]PORT", |d, text| {
                 d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
                 Ok(())
@@ -176,7 +176,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "otlp",
-            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP); `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
+            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP). `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
             hint: ValueHint::Url,
             takes: FlagValue::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -192,7 +192,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "serve-token",
-            help: "With --serve: require the token in FILE as a bearer token from clients",
+            help: "Require the token in FILE as a bearer token from the clients of --serve",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 d.run.serve_token = Some(path);
@@ -255,7 +255,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "color",
-            help: "Color in messages and output: auto, always or never",
+            help: "Color messages and output: auto, always or never",
             takes: FlagValue::Word(
                 "WHEN",
                 || COLORS.to_vec(),

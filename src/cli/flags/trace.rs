@@ -1,6 +1,7 @@
 //! Flags that choose what to trace.
 
 use clap::ValueHint;
+use regex::Regex;
 
 use super::{FLAG, Flag, FlagGroup, FlagValue, Verbs};
 use crate::cli::values;
@@ -15,7 +16,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "pid",
             letter: Some('p'),
-            help: "Trace this process; the run ends with it",
+            help: "Trace this process. The run ends with it",
             takes: FlagValue::Text("PID", |d, text| {
                 d.run.settings.pid = Some(values::pid("-p", text)?);
                 Ok(())
@@ -29,7 +30,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "cmd",
             letter: Some('c'),
-            help: "Start this command after attaching; the run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command, unless the script uses the builtin followed",
+            help: "Start this command when all probes are attached. The run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command, unless the script uses the builtin followed",
             hyphens: true,
             takes: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
@@ -44,14 +45,14 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         },
         Flag {
             name: "follow",
-            help: "Trace only the process of -c or -p and its descendants, with probes of every kind; the default of verbs and most tools with -c",
+            help: "Trace only the process of -c or -p and its descendants, with probes of every kind. Verbs and most tools do so by default with -c",
             takes: FlagValue::Nothing(|d| d.run.settings.follow = true),
             needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
             ..FLAG
         },
         Flag {
             name: "cgroup",
-            help: "Trace only tasks in this cgroup (version 2) or below it; PATH is absolute or relative to the cgroup mount",
+            help: "Trace only tasks in this cgroup (version 2) or below it. PATH is absolute or relative to the cgroup mount",
             hint: ValueHint::DirPath,
             takes: FlagValue::Text("PATH", |d, text| {
                 d.run.cgroup = Some(text.into());
@@ -63,7 +64,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         },
         Flag {
             name: "container",
-            help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC); in Kubernetes also POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER",
+            help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC). In Kubernetes, NAME can also be POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER",
             takes: FlagValue::Text("NAME", |d, text| {
                 d.run.container = Some(text.into());
                 Ok(())
@@ -78,17 +79,16 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
                 let wrong = |e: regex::Error| {
                     // its last line has the error; the others show the place, below one another
                     let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                    Failure::new(format!("--probe-filter: `{text}` is not a regular expression: {why}"))
+                    Failure::new(format!("--probe-filter: `{text}` is not a regular expression: {why}")).code("bad-filter")
                 };
-                regex::Regex::new(text).map_err(wrong)?;
-                d.run.settings.probe_filter = Some(text.into());
+                d.run.settings.probe_filter = Some(Regex::new(text).map_err(wrong)?);
                 Ok(())
             }),
             ..FLAG
         },
         Flag {
             name: "traceable-functions",
-            help: "File of traceable functions, used in place of the kernel's available_filter_functions",
+            help: "Read the traceable functions from FILE instead of the kernel's available_filter_functions",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("FILE", |d, path| {
                 if std::fs::metadata(&path).map_or(true, |m| m.is_file() && std::fs::File::open(&path).is_err()) {

@@ -12,7 +12,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
     flags: &[
         Flag {
             name: "e",
-            help: "Run this program; if you repeat the option, the last one applies",
+            help: "Run this program. If you repeat the option, the last one applies",
             takes: FlagValue::Text("PROGRAM", |d, text| {
                 d.program = Some(text.into());
                 Ok(())
@@ -23,14 +23,14 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         Flag {
             name: "list",
             letter: Some('l'),
-            help: "List probes that match a pattern (`*` matches any text), or the probes of a script; -v shows their arguments",
+            help: "List probes that match a pattern (`*` matches any text), or the probes of a script. -v shows their arguments",
             takes: FlagValue::Nothing(|d| d.list = true),
             verbs: Verbs::Refuse,
             ..FLAG
         },
         Flag {
             name: "against",
-            help: "With -l: list the probes of the kernel in this snapshot; see `rbt snapshot --help`",
+            help: "With -l, list the probes of the kernel in this snapshot. See `rbt snapshot --help`",
             hint: ValueHint::FilePath,
             takes: FlagValue::Path("SNAPSHOT", |d, path| {
                 d.run.against = Some(path);
@@ -41,7 +41,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         },
         Flag {
             name: "fmt",
-            help: "Print the script in canonical form and exit; see `rbt fmt --help`",
+            help: "Print the script in canonical form and exit. See `rbt fmt --help`",
             takes: FlagValue::Nothing(|d| d.fmt = true),
             not_with: &["mode"],
             verbs: Verbs::Refuse,
@@ -49,7 +49,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         },
         Flag {
             name: "test",
-            help: "Run only the script's tests (test:NAME); the status is 1 if one fails",
+            help: "Run only the script's tests (test:NAME). The status is 1 if one fails",
             takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Test),
             not_with: &["mode", "bench"],
             verbs: Verbs::Refuse,
@@ -78,7 +78,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
 /// `--mode`: a common flag for modes, some of which have flags of their own.
 pub(super) const MODE: Flag = Flag {
     name: "mode",
-    help: "`codegen` compiles the script and exits; `format`, `test` and `bench` are --fmt, --test and --bench",
+    help: "Run in this mode: `codegen` compiles the script and exits, and `format`, `test` and `bench` are --fmt, --test and --bench",
     takes: FlagValue::Word(
         "MODE",
         || MODES.to_vec(),

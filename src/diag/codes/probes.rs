@@ -4,7 +4,7 @@ use super::{Code, DependsOn, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("bad-filter", "--probe-filter is not a regular expression")
-        .needs("a program that sets the filter without the check of the command line"),
+        .command("rbt --probe-filter 'open(' -l 'tracepoint:syscalls:*'", "rbt --probe-filter 'open' -l 'tracepoint:syscalls:*'"),
     error("bad-offset", "an offset is outside of the function or within an instruction")
         .status(255)
         .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { print(1); }"),

@@ -499,7 +499,7 @@ fn sites_share_bodies() {
 
 #[test]
 fn settings_choose_probes() {
-    let settings = |f: &str| Settings { probe_filter: Some(f.into()), ..Settings::default() };
+    let settings = |f: &str| Settings { probe_filter: regex::Regex::new(f).ok(), ..Settings::default() };
     let text = "begin { exit(); } tracepoint:sched:* { exit(); }";
     let (script, _) = run(text, &settings("switch$")).unwrap();
     assert_eq!(script.probes.len(), 2);

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::path::Arg;
 
+use crate::failure::reason;
 use crate::system::kernel_types::c_int;
 use crate::system::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, machine::rights};
 use crate::types::{Field, Int, Space, Type};
@@ -42,11 +43,11 @@ impl Tracefs {
         }
         let root = own_mount("tracefs").map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Missing {
-                what: format!("tracefs is not mounted, and this user cannot mount it: {e}"),
+                what: format!("tracefs is not mounted, and this user cannot mount it: {}", reason(&e)),
                 help: Some(format!("{}; or run as root: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
             },
             _ => Missing {
-                what: format!("this kernel has no tracefs: {e}"),
+                what: format!("this kernel has no tracefs: {}", reason(&e)),
                 help: Some("tracepoints need a kernel built with CONFIG_TRACING=y".into()),
             },
         })?;
@@ -281,7 +282,7 @@ fn denied(what: &str, e: &io::Error) -> Missing {
         ),
         _ => "tracefs may be incomplete; as root: mount -t tracefs tracefs /sys/kernel/tracing".into(),
     };
-    Missing { what: format!("{what} cannot be read: {e}"), help: Some(help) }
+    Missing { what: format!("{what} cannot be read: {}", reason(e)), help: Some(help) }
 }
 
 fn open_at(folder: impl AsFd, path: impl Arg, flags: OFlags) -> io::Result<OwnedFd> {

@@ -18,6 +18,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::failure::reason;
 use crate::input;
 
 /// The kinds of entries; the numbers are `BTF_KIND_*`.
@@ -154,7 +155,7 @@ impl Blob {
     /// ms).
     pub fn open(path: &Path, base: Option<&Blob>) -> Result<Blob, String> {
         let shown = path.display();
-        let file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
+        let file = File::open(path).map_err(|e| format!("{shown}: {}", reason(&e)))?;
         // Only files in sysfs cannot be truncated while they are mapped.
         let mapped = if path.starts_with("/sys") {
             // The kernel rejects a shared mapping (`btf_sysfs_vmlinux_mmap`). SAFETY: the file is the kernel's own and
@@ -165,7 +166,7 @@ impl Blob {
         };
         let bytes = match mapped {
             Some(map) => Bytes::Mapped(map),
-            None => Bytes::Read(input::read_from(file, input::TYPES).map_err(|e| format!("{shown}: {e}"))?),
+            None => Bytes::Read(input::read_from(file, input::TYPES).map_err(|e| format!("{shown}: {}", reason(&e)))?),
         };
         let blob = Self::parse(bytes, base).map_err(|e| format!("{shown}: {e}"))?;
         // The kernel has validated its own file.

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::failure::reason;
 use crate::system::Missing;
 
 /// A cgroup of version 2.
@@ -57,7 +58,7 @@ fn id_of(path: &Path) -> io::Result<u64> {
 /// Describes the cgroup with this directory.
 pub(super) fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let path = path.canonicalize().unwrap_or(path);
-    let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {e}", path.display()), help: None };
+    let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {}", path.display(), reason(&e)), help: None };
     let id = id_of(&path).map_err(failed)?;
     let below =
         mount().and_then(|m| path.strip_prefix(m).ok().map(|p| p.components().filter(|c| matches!(c, Component::Normal(_))).count()));

@@ -200,7 +200,7 @@ impl Live {
         }
         let listed = self.tracefs().and_then(|t| {
             t.read("available_filter_functions").map_err(|e| Missing {
-                what: format!("cannot read the kernel's list of traceable functions: {e}"),
+                what: format!("cannot read the kernel's list of traceable functions: {}", reason(&e)),
                 help: Some("the kernel must be built with CONFIG_FUNCTION_TRACER=y; --traceable-functions can name another list".into()),
             })
         });

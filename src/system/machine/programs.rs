@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // bpf(2)
 
+use crate::failure::reason;
 use crate::system::syscalls;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -92,7 +93,7 @@ pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
             Ok(None) => break,
             Err(e) => {
                 let help = (e.raw_os_error() == Some(libc::EPERM)).then(|| "the kernel shows this to root only: run with sudo".into());
-                return Err(Missing { what: format!("cannot list the loaded BPF programs: {e}"), help });
+                return Err(Missing { what: format!("cannot list the loaded BPF programs: {}", reason(&e)), help });
             }
         };
         all.extend(of_program(last).unwrap_or_default().into_iter().map(|name| ProgramFunction { program: last, name }));
