@@ -33,7 +33,7 @@ const FORMAT: u32 = 2;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// Maximum size of a bundle.
-const MOST: u64 = 256 << 20;
+const MAX_BUNDLE_SIZE: u64 = 256 << 20;
 
 /// A compiled script with everything that running it needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -222,7 +222,7 @@ impl Bundle {
     /// It cannot be read, is not a bundle, or is damaged.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let bytes = input::read(path, MOST)
+        let bytes = input::read(path, MAX_BUNDLE_SIZE)
             .map_err(|e| Failure::new(format!("cannot read the bundle {name}: {}", reason(&e))).code("not-readable"))?;
         Self::from_bytes(&bytes).map_err(|damage| damage.of(&name))
     }
@@ -244,7 +244,7 @@ impl Bundle {
         program.read_exact(&mut end)?;
         let Some((length, _)) = end.split_first_chunk::<8>().filter(|(_, magic)| magic == MAGIC) else { return Ok(None) };
         let length = u64::from_le_bytes(*length);
-        let Some(start) = before.checked_sub(length).filter(|_| length <= MOST) else {
+        let Some(start) = before.checked_sub(length).filter(|_| length <= MAX_BUNDLE_SIZE) else {
             return Err(io::Error::other("it is truncated"));
         };
         program.seek(SeekFrom::Start(start))?;

@@ -11,7 +11,7 @@ use crate::probes::{ContextFeatures, KINDS};
 use crate::settings::{ENV_ONLY, SETTINGS};
 use crate::syntax::KEYWORDS;
 use crate::system::machine::constants::{self, Constant};
-use crate::tools::{self, ELSEWHERE, Header, SUBJECTS, TOOLS};
+use crate::tools::{self, OTHER_TOOLS, Header, SUBJECTS, TOOLS};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{sema, syntax};
@@ -35,7 +35,7 @@ const WIDTH: usize = 110;
 /// Maximum number of names after `See also`.
 const MOST_RELATED: usize = 12;
 /// Maximum number of listed entries that only mention a word.
-const MOST: usize = 40;
+const MAX_MENTIONS: usize = 40;
 
 impl Entry {
     fn new(names: Vec<String>, what: &'static str, line: impl Into<String>, text: impl Fn() -> String + 'static) -> Self {
@@ -80,7 +80,7 @@ pub fn entries() -> Vec<Entry> {
         };
         Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "tool", Header::of(s.text).line(), text)
     }));
-    all.extend(ELSEWHERE.iter().map(|(other, here)| {
+    all.extend(OTHER_TOOLS.iter().map(|(other, here)| {
         let text = move || format!("rbt's counterpart of {other} is `{here}`; see `{here} --help`.\n");
         Entry::new(vec![(*other).into()], "elsewhere", format!("see {here}"), text)
     }));
@@ -318,14 +318,14 @@ fn texts(exact: &[&Entry], word: &str, like: &[&Entry]) -> String {
 }
 
 fn list(found: &[&Entry], out: &mut String) {
-    let shown = || found.iter().take(MOST);
+    let shown = || found.iter().take(MAX_MENTIONS);
     let name = shown().map(|e| e.name().chars().count()).max().unwrap_or(0);
     let what = shown().map(|e| e.what.len()).max().unwrap_or(0);
     for e in shown() {
         let line: String = format!("  {:name$}  {:what$}  {}", e.name(), e.what, e.line).chars().take(WIDTH).collect();
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    if let Some(more) = found.len().checked_sub(MOST).filter(|n| *n > 0) {
+    if let Some(more) = found.len().checked_sub(MAX_MENTIONS).filter(|n| *n > 0) {
         let _ = writeln!(out, "  and {more} more");
     }
 }

@@ -22,7 +22,7 @@ pub const TYPES: u64 = 128 << 20;
 pub const IMAGE: u64 = 2 << 30;
 
 /// The interval at which the wait checks whether to continue, in milliseconds.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Reads a file of up to `most` bytes. A FIFO is read to its end, for the shell's `<(...)`.
 ///
@@ -174,7 +174,7 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
 
 /// Waits a moment for data.
 fn readable(file: &impl AsFd) -> bool {
-    poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&POLL_INTERVAL)).is_ok_and(|ready| ready > 0)
 }
 
 fn too_large(most: u64) -> io::Error {

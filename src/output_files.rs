@@ -21,7 +21,7 @@ use crate::terminal::Canvas;
 use crate::value::Value;
 
 /// Maximum age of a stream beside the output.
-const LATEST: Duration = Duration::from_secs(1);
+const MAX_BUFFER_AGE: Duration = Duration::from_secs(1);
 
 /// The destination of each format.
 pub struct Destinations {
@@ -303,7 +303,7 @@ impl OutputFile {
         }
         let writer = self.to.writer();
         let mut written = writer.write_all(&rendered.out);
-        if self.written.elapsed() >= LATEST {
+        if self.written.elapsed() >= MAX_BUFFER_AGE {
             self.written = Instant::now();
             written = written.and_then(|()| writer.flush());
         }

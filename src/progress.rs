@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::diag;
 
 /// Shorter work shows no progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DELAY: Duration = Duration::from_secs(1);
 /// The interval between two lines.
 const PERIOD: Duration = Duration::from_millis(250);
 /// Maximum number of characters of a step: a line that the terminal wraps could not be cleared.
@@ -53,7 +53,7 @@ struct State {
 impl Progress {
     /// On standard error, if it is a terminal.
     pub fn on_stderr() -> Self {
-        Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), PATIENCE)
+        Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), DELAY)
     }
 
     fn on(to: Box<dyn Write + Send>, visible: bool, patience: Duration) -> Self {

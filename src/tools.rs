@@ -51,7 +51,7 @@ pub fn near(word: &str) -> Option<&'static str> {
 }
 
 /// Names of other tools, with rbt's counterpart as a command line.
-pub const ELSEWHERE: &[(&str, &str)] = &[
+pub const OTHER_TOOLS: &[(&str, &str)] = &[
     ("ltrace", "rbt libtrace"),
     ("ftrace", "rbt funcgraph"),
     ("trace-cmd", "rbt funcgraph"),
@@ -71,7 +71,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
 
 /// rbt's counterpart of another tool.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, here)| *here)
+    OTHER_TOOLS.iter().find(|(other, _)| *other == name).map(|(_, here)| *here)
 }
 
 /// The description in the comment at the top of a script.
@@ -191,7 +191,7 @@ pub fn follows(text: &str) -> bool {
 }
 
 /// The corresponding note in the tool's help.
-pub const FOLLOWS: &[&str] =
+pub const FOLLOWS_NOTE: &[&str] =
     &["-c COMMAND limits the tool to the command and its descendants, and -p PID --follow to that process and its descendants."];
 
 /// The help of a script: its usage, description and options.
@@ -218,7 +218,7 @@ pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
     }
     paragraph("", "", &["rbt's own options, such as -p PID, -c COMMAND, -f json and -o FILE, work as well; rbt -h lists them."]);
     if follows(text) {
-        paragraph("", "", FOLLOWS);
+        paragraph("", "", FOLLOWS_NOTE);
     }
     paragraph("Needs:\n", "  ", &header.needs);
     // the comment may already indent the example
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn other_names_lead_to_what_there_is() {
-        for (other, here) in ELSEWHERE {
+        for (other, here) in OTHER_TOOLS {
             let word = here.strip_prefix("rbt ").unwrap_or_default();
             assert!(find(word).is_some() || crate::verbs::find(word).is_some(), "{other}: {here}");
             assert!(find(other).is_none() && crate::verbs::find(other).is_none(), "{other}");

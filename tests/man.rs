@@ -375,7 +375,7 @@ fn tool(tool: &Tool) -> String {
         out += &item(option, &[sentence(about.trim_start())], "");
     }
     if rbt::tools::follows(tool.text) {
-        out += &format!(".PP\n{}\n", rbt::tools::FOLLOWS.iter().map(|l| guarded(&escaped(l))).collect::<Vec<_>>().join("\n"));
+        out += &format!(".PP\n{}\n", rbt::tools::FOLLOWS_NOTE.iter().map(|l| guarded(&escaped(l))).collect::<Vec<_>>().join("\n"));
     }
     out += &format!(".PP\nNeeds: {}\n", header.needs.iter().map(|n| guarded(&escaped(n))).collect::<Vec<_>>().join("\n"));
     let sample: String = header.example.iter().map(|l| format!("{}\n", guarded(&escaped(l)))).collect();

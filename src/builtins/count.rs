@@ -220,7 +220,7 @@ fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>])
 
 /// Maximum number of retries after another CPU has updated the slot. Each time the slot received a better value from another
 /// run of a program, so the final value is at least as good.
-pub(super) const TRIES: u64 = 64;
+pub(super) const MAX_RETRIES: u64 = 64;
 
 /// Slot: the value in the form of [`rank`], then whether one exists. The initial zero has the lowest rank.
 fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
@@ -246,7 +246,7 @@ pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntVa
         let old = e.compare_exchange(ptr, now, n);
         let failed = e.cmp(Cmp::Ne, old, now);
         e.if_(failed, |e| {
-            e.count(TRIES, |e, _| {
+            e.count(MAX_RETRIES, |e, _| {
                 let now = e.load_volatile(ptr, U64);
                 let better = e.cmp(Cmp::Ugt, n, now);
                 e.if_(better, |e| {

@@ -21,9 +21,9 @@ const U64: Int = Int { bytes: 8, signed: false };
 const SECOND: i64 = 1_000_000_000;
 
 /// Maximum length of an interval, which keeps a cell's count within [`COUNT_BITS`].
-const LONGEST: i64 = 24 * 3600 * SECOND;
+const MAX_INTERVAL: i64 = 24 * 3600 * SECOND;
 /// Default number of intervals: with logarithmic buckets, a slot fits into per-CPU memory.
-const USUAL_COUNT: i64 = 60;
+const DEFAULT_COUNT: i64 = 60;
 /// Maximum number of cells: the kernel allocates at most 4 MiB for an element (KMALLOC_MAX_SIZE).
 const MAX_CELLS: i64 = 500_000;
 
@@ -97,7 +97,7 @@ impl HeatMapParams {
 
 /// None if the parameters are invalid.
 fn form(params: &[i64]) -> Option<HeatMapParams> {
-    let [interval @ 1..=LONGEST, count @ 1..=MAX_CELLS, buckets @ ..] = params else { return None };
+    let [interval @ 1..=MAX_INTERVAL, count @ 1..=MAX_CELLS, buckets @ ..] = params else { return None };
     let (buckets, scale) = match buckets {
         [k @ 0..=5] => (log2_buckets(*k as u32), Scale::Log2 { k: *k as u8 }),
         [min, max, step] => (linear_size(buckets).ok()? / 8, Scale::Linear { min: *min, max: *max, step: *step }),
@@ -108,8 +108,8 @@ fn form(params: &[i64]) -> Option<HeatMapParams> {
 }
 
 fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
-    let interval = if f.args.len() > 1 { literal(f, 1, "interval", 1..=LONGEST)? } else { SECOND };
-    let count = if f.args.len() > 2 { literal(f, 2, "count", 1..=MAX_CELLS)? } else { USUAL_COUNT };
+    let interval = if f.args.len() > 1 { literal(f, 1, "interval", 1..=MAX_INTERVAL)? } else { SECOND };
+    let count = if f.args.len() > 2 { literal(f, 2, "count", 1..=MAX_CELLS)? } else { DEFAULT_COUNT };
     let mut params = vec![interval, count];
     match f.args.len() {
         0..=3 => params.push(0),
@@ -269,6 +269,6 @@ mod tests {
     #[test]
     fn parameters_are_bounded() {
         assert!(form(&[1, MAX_CELLS, 0]).is_none() && form(&[0, 1, 0]).is_none() && form(&[1, 1, 6]).is_none());
-        assert!(form(&[SECOND, USUAL_COUNT, 0]).is_some_and(|form| form.size() <= 32 << 10));
+        assert!(form(&[SECOND, DEFAULT_COUNT, 0]).is_some_and(|form| form.size() <= 32 << 10));
     }
 }

@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Builtin] = &[
 
 /// The functions in which programs may use paths: `btf_allowlist_d_path` of kernel/trace/bpf_trace.c, which has never
 /// changed.
-const HAVE_PATHS: &[&str] = &[
+const D_PATH_FUNCTIONS: &[&str] = &[
     "dentry_open",
     "filp_close",
     "security_file_open",
@@ -94,15 +94,15 @@ fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     }
     f.require_probe_arg(0)?;
     if let Attach::Trampoline { program: None, function, .. } = &f.site.attach
-        && !HAVE_PATHS.contains(&function.as_str())
+        && !D_PATH_FUNCTIONS.contains(&function.as_str())
     {
         let d = Diagnostic::error("unsupported-in-probe", f.span, format!("the kernel does not allow path() in `{function}`"));
-        return Err(d.help(format!("it allows it in iterators, and in {}", HAVE_PATHS.join(", "))));
+        return Err(d.help(format!("it allows it in iterators, and in {}", D_PATH_FUNCTIONS.join(", "))));
     }
     // both were added in the same version
     if matches!(f.site.attach, Attach::Iter { .. }) && !f.sys.has(Feature::RecursionCheck) {
         let d = Diagnostic::error("unsupported-in-probe", f.span, "the kernel does not allow path() in iterators before Linux 5.12");
-        return Err(d.help(format!("it allows it in {}", HAVE_PATHS.join(", "))));
+        return Err(d.help(format!("it allows it in {}", D_PATH_FUNCTIONS.join(", "))));
     }
     match f.int(1) {
         None => Ok(Type::Str(f.settings.max_strlen as u32)),

@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const WHOLE: &[(&str, MapAction)] = &[("clear", MapAction::Cleared), ("zero", MapAction::Zeroed)];
+pub(super) const MAP_ACTIONS: &[(&str, MapAction)] = &[("clear", MapAction::Cleared), ("zero", MapAction::Zeroed)];
 
 fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {

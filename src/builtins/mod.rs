@@ -468,7 +468,7 @@ pub enum MapAction {
 
 /// The action of this row on a whole map.
 pub fn map_action(row: &Builtin) -> Option<MapAction> {
-    [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
+    [print::MAP_ACTIONS, maps::MAP_ACTIONS].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// The code of a call in a program that outlives the run: its output goes to the reader of the pinned file.

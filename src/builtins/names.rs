@@ -9,7 +9,7 @@ use crate::types::{Deferred, Enum, Int, Type};
 use crate::value::Value;
 
 /// Size of a name in bytes, as defined by the language.
-const ROOM: usize = 64;
+const NAME_SIZE: usize = 64;
 /// The last error number, `EHWPOISON` of include/uapi/asm-generic/errno.h.
 const LAST_ERROR: usize = 133;
 /// `_NSIG` of include/uapi/asm-generic/signal.h.
@@ -64,7 +64,7 @@ const fn name_of(name: &'static str, params: &'static [Param], doc: &'static str
     Builtin {
         name,
         params,
-        returns: Returns::Always(Type::Str(ROOM as u32)),
+        returns: Returns::Always(Type::Str(NAME_SIZE as u32)),
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(lower),
@@ -211,11 +211,11 @@ fn look_up<'c>(
 ) -> Operand<'c> {
     let rows = (last + 2).next_power_of_two();
     let names = e.once_ptr(key, |e| {
-        let mut table = Vec::with_capacity(rows * ROOM);
+        let mut table = Vec::with_capacity(rows * NAME_SIZE);
         for n in 0..rows {
             let mut text = name(n.min(last + 1)).into_bytes();
-            text.truncate(ROOM - 1);
-            text.resize(ROOM, 0);
+            text.truncate(NAME_SIZE - 1);
+            text.resize(NAME_SIZE, 0);
             table.extend(text);
         }
         e.text(&table)
@@ -223,7 +223,7 @@ fn look_up<'c>(
     let n = e.at_most(n, last as u64 + 1);
     let n = e.forget(n);
     let n = e.and(n, e.int(rows as u64 - 1));
-    let by = e.mul(n, e.int(ROOM as u64));
+    let by = e.mul(n, e.int(NAME_SIZE as u64));
     Operand::mem(u.ty.clone(), e.offset_by(names, by))
 }
 
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn names_fit() {
-        assert!((0..=LAST_ERROR).filter_map(error).all(|t| t.len() < ROOM));
+        assert!((0..=LAST_ERROR).filter_map(error).all(|t| t.len() < NAME_SIZE));
         assert!(syscalls::call(LAST_CALL as u32).is_none());
     }
 }

@@ -16,9 +16,9 @@ use crate::value::Value;
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum number of bytes of a packet that are kept.
-const MOST: u32 = 16 << 10;
+const MAX_PACKET_BYTES: u32 = 16 << 10;
 /// The file's first words: pcap with nanoseconds, version 2.4, and raw IP packets (LINKTYPE_RAW); see pcap-savefile(5).
-const HEAD: [u32; 6] = [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, MOST, 101];
+const HEAD: [u32; 6] = [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, MAX_PACKET_BYTES, 101];
 
 pub(super) const ROWS: &[Builtin] = &[Builtin {
     name: "skboutput",
@@ -69,7 +69,7 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
             return Err(Diagnostic::error("out-of-range", f.span(i), "a length or an offset cannot be negative"));
         }
     }
-    kept.push(f.int(2).unwrap_or(MOST.into()).clamp(1, MOST.into()));
+    kept.push(f.int(2).unwrap_or(MAX_PACKET_BYTES.into()).clamp(1, MAX_PACKET_BYTES.into()));
     f.keep(&kept);
     Ok(Type::I64)
 }

@@ -18,8 +18,8 @@ const BUCKETS: u64 = (1 << K) + ((64 - K) << K);
 /// Words before the buckets: the total, the greatest value, and the least value with inverted bits. The latter two are
 /// stored in a form in which zero, the initial value, is below all values.
 const HEAD: u64 = 3;
-const GREATEST: u32 = 8;
-const LEAST: u32 = 16;
+const MAX_OFFSET: u32 = 8;
+const MIN_OFFSET: u32 = 16;
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// Per mille, and the name.
@@ -64,7 +64,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, 
     e.atomic_add(slot, v);
     let up = e.xor(v, e.int(bias(signed)));
     let down = e.xor(up, e.int(u64::MAX));
-    for (offset, candidate) in [(GREATEST, up), (LEAST, down)] {
+    for (offset, candidate) in [(MAX_OFFSET, up), (MIN_OFFSET, down)] {
         let now = e.load(slot, offset, U64);
         let more = e.cmp(Cmp::Ugt, candidate, now);
         e.if_(more, |e| e.store(slot, offset, 8, candidate));

@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const WHOLE: &[(&str, MapAction)] = &[("print", MapAction::Shown)];
+pub(super) const MAP_ACTIONS: &[(&str, MapAction)] = &[("print", MapAction::Shown)];
 
 pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check: sequence_format, emit: sequence_printf })];
 

@@ -14,7 +14,7 @@ const U32: Int = Int { bytes: 4, signed: false };
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
 /// Size of the name of another process, as defined by the language.
-const NAMED: u32 = 64;
+const NAME_SIZE: u32 = 64;
 /// `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
 
@@ -284,21 +284,21 @@ fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
             f.warn(Diagnostic::warning("no-kfunc", f.span, message).help("it prints as [unknown]"));
         }
     }
-    Ok(Type::Str(NAMED))
+    Ok(Type::Str(NAME_SIZE))
 }
 
 fn comm_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, pid: IntValue<'c>) -> Operand<'c> {
     let word = |e: &mut Builder<'_, 'c>, text: &str| {
         let mut bytes = text.as_bytes().to_vec();
-        bytes.resize(NAMED as usize, 0);
+        bytes.resize(NAME_SIZE as usize, 0);
         e.text(&bytes)
     };
     let Some(offset) = u.consts.first() else {
         let text = word(e, "[unknown]");
         return Operand::mem(u.ty.clone(), text);
     };
-    let at = e.alloc(NAMED);
-    e.zero(at, NAMED, 8);
+    let at = e.alloc(NAME_SIZE);
+    e.zero(at, NAME_SIZE, 8);
     let task = e.call_kernel_ptr(TASK_FROM_PID, &[KernelType::Struct("task_struct"), KernelType::Number], &[pid.into()]);
     let found = e.not_null(task);
     let branch = e.begin_if(found);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::python_frames::{self, STACK, placeholder};
-use super::stacks::{self, MODES, NOT_KEPT, USUAL_FRAMES, limit_of};
+use super::stacks::{self, MODES, NOT_KEPT, DEFAULT_MAX_FRAMES, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, MAX_PYTHON_FRAMES, Operand, ThreadPointer, python_words};
@@ -42,7 +42,7 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         return Err(Diagnostic::error("arity", f.span(1), "nothing may follow the limit, which is the last argument"));
     }
     let limit = match f.int(at) {
-        None => USUAL_FRAMES,
+        None => DEFAULT_MAX_FRAMES,
         Some(n) if (1..=i64::from(MAX_PYTHON_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
             let message = format!("a Python stack's limit must be from 1 to {MAX_PYTHON_FRAMES} frames, but this is {n}");
@@ -50,7 +50,7 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         }
     };
     let mode_word = MODES.get(mode).filter(|_| mode != 0).map(|(word, _)| (*word).to_owned());
-    let written: Vec<String> = mode_word.into_iter().chain((limit != USUAL_FRAMES).then(|| limit.to_string())).collect();
+    let written: Vec<String> = mode_word.into_iter().chain((limit != DEFAULT_MAX_FRAMES).then(|| limit.to_string())).collect();
     Ok(Deferred::with(STACK, 8, [mode as u32, limit], &written.join(", ")))
 }
 
@@ -68,7 +68,7 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, 8);
         let words = python_words(limit);
-        let id = e.python_stack((limit, limit == USUAL_FRAMES), thread, |e, frames| {
+        let id = e.python_stack((limit, limit == DEFAULT_MAX_FRAMES), thread, |e, frames| {
             let (map, key) = (stacks::stacks(e, words), e.scalar_home());
             {
                 let none = e.int(0);

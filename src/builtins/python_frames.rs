@@ -1,6 +1,6 @@
 //! Frames of Python code in stacks: alone (`pystack`), or among native frames (`ustack`).
 
-use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
+use crate::emit::shared::{BEFORE_FIRST, CODE_HASH, CODE_ID, MARKER_BITS, OFFSETS, PYTHON_REASON, Reason, TOO_LARGE};
 use crate::host::Host;
 use crate::types::Deferred;
 use crate::value::Frame;
@@ -27,7 +27,7 @@ pub(super) const INCOMPLETE: &[(u64, Incomplete)] = &[
 
 /// Is a word in a stack of Python and native frames a Python frame?
 pub(super) fn is_frame(word: u64) -> bool {
-    word & MARKS == PYTHON_REASON
+    word & MARKER_BITS == PYTHON_REASON
 }
 
 /// The Python frame of such a word.

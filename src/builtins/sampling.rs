@@ -1,6 +1,6 @@
 //! Predicates that sample events or limit their rate.
 
-use super::count::{TRIES, literal};
+use super::count::{MAX_RETRIES, literal};
 use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
@@ -13,13 +13,13 @@ const U64: Int = Int { bytes: 8, signed: false };
 const COUNT_BITS: u64 = 32;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// The largest N: with a larger one, the count could overflow into the number of the interval.
-const MOST: i64 = i32::MAX as i64;
+const MAX_PERIOD: i64 = i32::MAX as i64;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "sample",
         params: &[Param::new("n", Accepts::LitInt)],
-        returns: Returns::By(|f| literal(f, 0, "n", 1..=MOST).map(|_| Type::Bool)),
+        returns: Returns::By(|f| literal(f, 0, "n", 1..=MAX_PERIOD).map(|_| Type::Bool)),
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(sample),
@@ -47,7 +47,7 @@ fn sample<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Opera
 }
 
 fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
-    let n = literal(f, 0, "n", 1..=MOST)?;
+    let n = literal(f, 0, "n", 1..=MAX_PERIOD)?;
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
     if let Some(Type::Agg(_) | Type::Void) = f.args.get(2).map(|key| &key.ty) {
         return Err(Diagnostic::error("bad-key", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
@@ -96,7 +96,7 @@ fn take<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerVal
             e.store(state, 0, 8, more);
             return e.store(passes, 0, 8, yes);
         }
-        e.count(TRIES, |e, _| {
+        e.count(MAX_RETRIES, |e, _| {
             let passed = e.load(passes, 0, U64);
             let before = e.cmp(Cmp::Eq, passed, e.int(0));
             e.if_(before, |e| {

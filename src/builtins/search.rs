@@ -8,7 +8,7 @@ use crate::system::Feature;
 use crate::types::{Space, Type};
 
 /// Size of two joined strings, as defined by the language.
-const JOINED: u32 = 1024;
+const JOINED_SIZE: u32 = 1024;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -32,8 +32,8 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str)],
         returns: Returns::By(|f| {
             // limited, so that it can be a key
-            let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED).min(JOINED));
-            Ok(Type::Str(short.map_or(JOINED, |n| n.min(JOINED))))
+            let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED_SIZE).min(JOINED_SIZE));
+            Ok(Type::Str(short.map_or(JOINED_SIZE, |n| n.min(JOINED_SIZE))))
         }),
         needs: ContextFeatures::NONE,
         risky: false,
@@ -63,10 +63,10 @@ pub(super) const ROWS: &[Builtin] = &[
 
 fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
-    let (first, second) = (a.ty.size().min(JOINED), b.ty.size().min(JOINED));
+    let (first, second) = (a.ty.size().min(JOINED_SIZE), b.ty.size().min(JOINED_SIZE));
     let ((a, a_space), (b, b_space)) = (e.address(a), e.address(b));
     // the second may begin anywhere up to the end of the first
-    let size = (first + second).max(JOINED).next_multiple_of(8) + 8;
+    let size = (first + second).max(JOINED_SIZE).next_multiple_of(8) + 8;
     let to = e.alloc(size);
     e.zero(to, size, 8);
     let n = e.read_text(a_space, to, first, None, a);

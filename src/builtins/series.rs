@@ -12,14 +12,14 @@ use crate::types::{Agg, Int};
 use crate::value::{MapViewKind, Series, Stats, Value};
 
 /// How an interval's values become one: the last of them, or a function of all.
-const HOW: &[&str] = &["last", "avg", "max", "min", "sum"];
+const REDUCTIONS: &[&str] = &["last", "avg", "max", "min", "sum"];
 const LAST: i64 = 0;
 const AVG: i64 = 1;
 const MAX: i64 = 2;
 const MIN: i64 = 3;
 
 /// Maximum number of intervals.
-const MOST: i64 = 1_000_000;
+const MAX_INTERVALS: i64 = 1_000_000;
 const U64: Int = Int { bytes: 8, signed: false };
 
 pub(super) const ROWS: &[Builtin] = &[row(
@@ -51,10 +51,10 @@ pub(super) const ROWS: &[Builtin] = &[row(
 
 fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
-    let count = literal(f, 2, "count", 1..=MOST)?;
+    let count = literal(f, 2, "count", 1..=MAX_INTERVALS)?;
     let how = match f.text(3) {
         None => LAST,
-        Some(text) => match HOW.iter().skip(1).position(|how| how.as_bytes() == text) {
+        Some(text) => match REDUCTIONS.iter().skip(1).position(|how| how.as_bytes() == text) {
             Some(i) => i as i64 + 1,
             None => {
                 let message = format!("{} has no function \"{}\"", f.name, String::from_utf8_lossy(text));
@@ -69,7 +69,7 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
 
 fn size(_: bool, params: &[i64]) -> Option<u32> {
     match params {
-        [interval, count @ 1..=MOST, how] if *interval > 0 && (0..HOW.len() as i64).contains(how) => Some((count * words(*how) * 8) as u32),
+        [interval, count @ 1..=MAX_INTERVALS, how] if *interval > 0 && (0..REDUCTIONS.len() as i64).contains(how) => Some((count * words(*how) * 8) as u32),
         _ => None,
     }
 }

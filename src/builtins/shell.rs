@@ -26,7 +26,7 @@ const JOINED_BYTES: u32 = 1024;
 /// How long rbt waits for a file that has no data and no end, and for a command after the run has ended.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long rbt keeps starting pending commands after the run has ended.
-const LEFTOVERS: Duration = Duration::from_millis(100);
+const PENDING_COMMANDS_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
                         host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     // a probe may request far more commands than can run
-                    if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
+                    if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > PENDING_COMMANDS_TIMEOUT {
                         if !std::mem::replace(&mut said, true) {
                             problem(host, "did not run", "the run is ending, and no later command runs either");
                         }

@@ -20,7 +20,7 @@ const USER: &str = "ustack";
 /// `BPF_F_USER_STACK` of include/uapi/linux/bpf.h.
 const USER_STACK: u64 = 1 << 8;
 /// Default number of frames (bpftrace's).
-pub(super) const USUAL_FRAMES: u32 = 127;
+pub(super) const DEFAULT_MAX_FRAMES: u32 = 127;
 /// The maximum of `/proc/sys/kernel/perf_event_max_stack`.
 const MAX_FRAMES: u32 = 1024;
 /// Size of a stack table in bytes, and number of stacks in it, if the setting leaves it open. The memory is preallocated,
@@ -34,9 +34,9 @@ const DEPTH_BITS: u32 = 11;
 const DEPTH: u64 = (1 << DEPTH_BITS) - 1;
 /// Before Linux 5.12, longer stacks are compared by their hash only, because the verifier walks each comparison and accepts
 /// 8,192 branches in a row.
-const WALKED_FRAMES: u32 = 256;
+const MAX_UNWOUND_FRAMES: u32 = 256;
 /// How many other IDs are tried if a different stack has the first.
-const TRIES: u64 = 4;
+const MAX_RETRIES: u64 = 4;
 
 /// The only frame of a stack for which its table had no room.
 pub(super) const NOT_KEPT: &str = "[not kept]";
@@ -106,7 +106,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
         f.warn_of_hidden_symbols();
     }
     let limit = match f.int(at) {
-        None => USUAL_FRAMES,
+        None => DEFAULT_MAX_FRAMES,
         Some(n) if (0..=i64::from(MAX_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
             let message = format!("a stack's limit must be from 0 to {MAX_FRAMES} frames, but this is {n}");
@@ -114,7 +114,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
         }
     };
     let mode_word = MODES.get(mode).filter(|_| mode != 0).map(|(word, _)| (*word).to_owned());
-    let written: Vec<String> = mode_word.into_iter().chain((limit != USUAL_FRAMES).then(|| limit.to_string())).collect();
+    let written: Vec<String> = mode_word.into_iter().chain((limit != DEFAULT_MAX_FRAMES).then(|| limit.to_string())).collect();
     Ok(Deferred::with(tag, size, [mode as u32, limit], &written.join(", ")))
 }
 
@@ -293,7 +293,7 @@ impl<'c> Builder<'_, 'c> {
         // they are preceded by frames that this code may drop or insert
         let lead: u64 = if raw && of_kernel { 16 } else { 8 };
         // a script that requests fewer frames expects that there are more
-        let limit_given = limit != USUAL_FRAMES;
+        let limit_given = limit != DEFAULT_MAX_FRAMES;
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
             self.unwound(limit, flags, (limit_given, interpreted))
         } else {
@@ -392,7 +392,7 @@ impl<'c> Builder<'_, 'c> {
         const FULL: i64 = -7;
         // unless the loop is in a function that the verifier checks once, each try costs it as many iterations as a
         // stack has frames
-        let tries = if self.target.atomic_fetch && !self.scope.at_max_call_depth { TRIES } else { 2 };
+        let tries = if self.target.atomic_fetch && !self.scope.at_max_call_depth { MAX_RETRIES } else { 2 };
         let done = self.scalar_home();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);
@@ -408,7 +408,7 @@ impl<'c> Builder<'_, 'c> {
                 e.store(done, 0, 8, yes);
                 e.break_();
             });
-            let same = if e.target.atomic_fetch || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
+            let same = if e.target.atomic_fetch || limit <= MAX_UNWOUND_FRAMES { e.same_words(frames, known, limit) } else { yes };
             e.if_(same, |e| {
                 e.store(done, 0, 8, yes);
                 e.break_();

@@ -12,7 +12,7 @@ use crate::types::{Int, Space, Type};
 const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum length of a literal to search for.
-const LONGEST_NEEDLE: usize = 127;
+const MAX_NEEDLE_LEN: usize = 127;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -81,8 +81,8 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strcontains",
         params: &[Param::new("haystack", Accepts::Str), Param::new("needle", Accepts::Str)],
         returns: Returns::By(|f| match f.text(1) {
-            Some(needle) if needle.len() > LONGEST_NEEDLE => {
-                let message = format!("a literal to search for can have at most {LONGEST_NEEDLE} bytes, but this one has {}", needle.len());
+            Some(needle) if needle.len() > MAX_NEEDLE_LEN => {
+                let message = format!("a literal to search for can have at most {MAX_NEEDLE_LEN} bytes, but this one has {}", needle.len());
                 Err(Diagnostic::error("too-long", f.span(1), message))
             }
             _ => Ok(Type::Bool),

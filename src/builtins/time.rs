@@ -18,7 +18,7 @@ const NSECS: &str = "nsecs";
 const MONOTONIC: &str = "monotonic";
 const TIMESTAMP: &str = "timestamp";
 /// An uptime in nanoseconds that no machine reaches (31 years): above it, a time counts from 1970.
-const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
+const MAX_UPTIME_NS: u64 = 1_000_000_000_000_000_000;
 
 /// Is it a timestamp of `strftime`, whose format is the script's own text?
 pub(super) fn is_timestamp(ty: &Type) -> bool {
@@ -134,7 +134,7 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
     decode: |tag, bytes, host| {
         let ns = super::word(bytes, 0);
         let unix = match ns {
-            n if n < LONGEST_UPTIME => i128::from(n) + i128::from(host.boot_to_unix_ns()),
+            n if n < MAX_UPTIME_NS => i128::from(n) + i128::from(host.boot_to_unix_ns()),
             n => i128::from(n) - tai_offset_ns(),
         };
         Value::Text(strftime(&tag.text, unix).unwrap_or_else(|| "(?)".into()))

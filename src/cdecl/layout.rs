@@ -5,7 +5,7 @@ use super::lex::Sym;
 use super::types::{Member, Ty, Types};
 
 /// Maximum size of a struct in bytes.
-const LARGEST: u64 = 1 << 30;
+const MAX_STRUCT_SIZE: u64 = 1 << 30;
 
 /// A member as declared.
 pub struct Declared {
@@ -87,7 +87,7 @@ pub fn lay_out(
             bit += size * 8;
         }
         end = end.max(bit);
-        if end / 8 > LARGEST {
+        if end / 8 > MAX_STRUCT_SIZE {
             return Err("it is larger than a gigabyte".into());
         }
     }

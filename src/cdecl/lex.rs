@@ -91,7 +91,7 @@ pub struct Lexer {
 }
 
 /// Operators of three and two characters; all others have one.
-const LONG: [&[u8]; 22] = [
+const MULTI_CHAR_OPERATORS: [&[u8]; 22] = [
     b"...", b"<<=", b">>=", b"->", b"++", b"--", b"<<", b">>", b"<=", b">=", b"==", b"!=", b"&&", b"||", b"##", b"+=", b"-=", b"*=", b"/=",
     b"&=", b"|=", b"^=",
 ];
@@ -207,7 +207,7 @@ impl Lexer {
             b'"' | b'\'' => quoted(bytes, 0),
             b if is_word(b) && !b.is_ascii_digit() => (Kind::Word, bytes.iter().position(|b| !is_word(*b)).unwrap_or(bytes.len())),
             b if b.is_ascii_digit() || (b == b'.' && bytes.get(1).is_some_and(u8::is_ascii_digit)) => (Kind::Number, number(bytes)),
-            b if b < 0x80 => (Kind::Punct, LONG.iter().find(|l| bytes.starts_with(l)).map_or(1, |l| l.len())),
+            b if b < 0x80 => (Kind::Punct, MULTI_CHAR_OPERATORS.iter().find(|l| bytes.starts_with(l)).map_or(1, |l| l.len())),
             _ => (Kind::Punct, rest.chars().next().map_or(1, char::len_utf8)),
         };
         let sym = names.sym(rest.get(..len)?);

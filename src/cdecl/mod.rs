@@ -42,10 +42,10 @@ use lex::{Kind, LexPosition, Token};
 use parse::Parser;
 use preprocess::Preprocessor;
 use search::{Folder, Owner, Search};
-use types::{FIRST_ID, MOST, Types, View};
+use types::{FIRST_ID, MAX_IDS, Types, View};
 
 /// The first ID of structs that kernel headers declare, which may be read later than all others.
-const LATE_IDS: u32 = FIRST_ID + MOST;
+const LATE_IDS: u32 = FIRST_ID + MAX_IDS;
 
 /// Deliberate differences from bpftrace, for the manual.
 pub const DIFFERENCES: &[(&str, &str)] = &[(

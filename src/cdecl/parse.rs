@@ -52,7 +52,7 @@ pub struct Specifiers {
 }
 
 /// Words that do not affect the layout of a type.
-const SILENT: &[&str] = &[
+const IGNORED_SPECIFIERS: &[&str] = &[
     "const",
     "volatile",
     "restrict",
@@ -77,7 +77,7 @@ const SILENT: &[&str] = &[
     "constexpr",
 ];
 /// Words that begin a type.
-const BASIC: &[&str] = &[
+const BASIC_TYPE_WORDS: &[&str] = &[
     "void",
     "char",
     "short",
@@ -354,7 +354,7 @@ impl<'a> Parser<'a> {
     pub fn starts_type(&self) -> bool {
         let Some(token) = self.peek().filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.text();
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC_TYPE_WORDS.contains(&text) || IGNORED_SPECIFIERS.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
         keyword
             || matches!(text, "typeof" | "__typeof__" | "__typeof" | "__attribute__")
             || self.types.typedefs.contains_key(&token.sym)
@@ -398,7 +398,7 @@ impl<'a> Parser<'a> {
             if token.kind != Kind::Word {
                 break;
             }
-            if SILENT.contains(&text) {
+            if IGNORED_SPECIFIERS.contains(&text) {
                 self.at += 1;
                 // `_Atomic(T)`
                 if text == "_Atomic" && self.accept("(") {
@@ -412,7 +412,7 @@ impl<'a> Parser<'a> {
                 spec.attrs = spec.attrs.and(self.attributes()?);
             } else if found.is_some() {
                 break;
-            } else if BASIC.contains(&text) {
+            } else if BASIC_TYPE_WORDS.contains(&text) {
                 words.push(text);
                 self.at += 1;
             } else if !words.is_empty() {
@@ -501,7 +501,7 @@ impl<'a> Parser<'a> {
                 if stars > DEPTH {
                     return Err(too_deep());
                 }
-            } else if SILENT.contains(&text) {
+            } else if IGNORED_SPECIFIERS.contains(&text) {
                 self.at += 1;
             } else if text == "__attribute__" {
                 self.attributes()?;
@@ -531,7 +531,7 @@ impl<'a> Parser<'a> {
     fn names_something(&self, ahead: usize) -> bool {
         let Some(token) = self.tokens.get(self.at + ahead).filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.names.text(token.sym);
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC_TYPE_WORDS.contains(&text) || IGNORED_SPECIFIERS.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
         !keyword && !self.types.typedefs.contains_key(&token.sym) && self.text_at(ahead + 1) == ")" && c_int(text).is_none()
     }
 
@@ -544,7 +544,7 @@ impl<'a> Parser<'a> {
         if !self.accept("[") {
             return Ok(base);
         }
-        while SILENT.contains(&self.text()) {
+        while IGNORED_SPECIFIERS.contains(&self.text()) {
             self.at += 1;
         }
         let length = if self.is("]") {

@@ -8,7 +8,7 @@ use super::builtin;
 use crate::system::TargetInfo;
 
 /// Maximum size of a header in bytes.
-const LARGEST: usize = 8 << 20;
+const MAX_HEADER_SIZE: usize = 8 << 20;
 
 /// The owner of the headers in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
     /// Why a header in quotes cannot be read although it exists.
     pub fn unread(&self, name: &str, beside: &Path) -> Option<String> {
         let path = beside.join(name);
-        let large = || format!("it has more than {} megabytes, which is the limit", LARGEST >> 20);
+        let large = || format!("it has more than {} megabytes, which is the limit", MAX_HEADER_SIZE >> 20);
         self.sys.file_unread(&path).or_else(|| self.sys.file(&path).map(|_| large()))
     }
 
@@ -115,7 +115,7 @@ impl<'a> Search<'a> {
         let own = path.strip_prefix(builtin::FOLDER).ok().and_then(Path::to_str).and_then(builtin::header);
         let text = match own {
             Some(text) => Some(Rc::from(text)),
-            None => self.sys.file(path).filter(|t| t.len() <= LARGEST).map(Rc::from),
+            None => self.sys.file(path).filter(|t| t.len() <= MAX_HEADER_SIZE).map(Rc::from),
         };
         self.texts.insert(path.to_owned(), text.clone());
         text

@@ -10,7 +10,7 @@ use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 /// The first ID of a struct that is declared here: no BTF type has it.
 pub const FIRST_ID: u32 = 0xf000_0000;
 /// The number of ids reserved for one parse.
-pub const MOST: u32 = 0x0400_0000;
+pub const MAX_IDS: u32 = 0x0400_0000;
 /// Limit for the nesting of structs and pointers.
 const DEPTH: u32 = 16;
 /// Maximum number of fields in an answer.
@@ -308,7 +308,7 @@ impl View<'_> {
 
 /// The index of a struct in the unit whose IDs begin at `first`.
 pub fn index(of: &Struct, first: u32) -> Option<usize> {
-    of.id.checked_sub(first).filter(|n| *n < MOST).map(|n| n as usize)
+    of.id.checked_sub(first).filter(|n| *n < MAX_IDS).map(|n| n as usize)
 }
 
 /// The alignment of a kernel type by the rules of C.

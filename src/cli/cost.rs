@@ -127,12 +127,12 @@ impl Bound {
 }
 
 /// The duration without `--duration` and `-c`.
-const USUAL: Duration = Duration::from_secs(5);
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 /// The limit without `--max-overhead`.
 const LIMIT: Overhead = Overhead { millipercent: 1000, of_machine: false };
 
 /// Flags of a run that the help shows.
-const OF_A_RUN: &[&str] = &["duration", "max-overhead", "cmd", "pid", "cgroup", "format", "expect", "report", "color"];
+const RUN_FLAGS: &[&str] = &["duration", "max-overhead", "cmd", "pid", "cgroup", "format", "expect", "report", "color"];
 
 const ABOUT: &str = "Measure what a script costs the machine
 
@@ -173,7 +173,7 @@ Exit status:
         .disable_version_flag(true)
         .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
         .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Measure this program"))
-        .args(flags::of_subcommand(OF_A_RUN))
+        .args(flags::of_subcommand(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt cost`.
@@ -197,7 +197,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let bounds = run.expected.texts.drain(..).map(|text| Bound::parse(&text)).collect::<Result<_, _>>()?;
     let limit = run.settings.max_overhead.take().unwrap_or(LIMIT);
     if run.settings.duration.is_zero() && run.child.is_none() {
-        run.settings.duration = USUAL;
+        run.settings.duration = DEFAULT_DURATION;
     }
     run.quiet = true;
     run.outputs = vec!["/dev/null".into()];

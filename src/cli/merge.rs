@@ -24,7 +24,7 @@ pub struct Merge {
 }
 
 /// Flags of a run that `rbt merge` accepts too.
-const OF_A_RUN: &[&str] = &["output", "format", "diff", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
+const RUN_FLAGS: &[&str] = &["output", "format", "diff", "expect", "expect-file", "report", "strict", "no-warnings", "color"];
 
 const ABOUT: &str = "Add up the counts of runs of one script on several machines
 
@@ -91,7 +91,7 @@ pub(super) fn command() -> clap::Command {
                 .value_delimiter(',')
                 .help("Report each of these hosts that sent no state, and exit with status 1"),
         )
-        .args(flags::of_subcommand(OF_A_RUN))
+        .args(flags::of_subcommand(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt merge`.

@@ -24,7 +24,7 @@ pub struct Serve {
 }
 
 /// Flags of a run that `rbt serve` also accepts.
-const OF_A_RUN: &[&str] = &["format", "otlp", "max-overhead", "max-events", "quiet", "verbose", "no-warnings", "color"];
+const RUN_FLAGS: &[&str] = &["format", "otlp", "max-overhead", "max-events", "quiet", "verbose", "no-warnings", "color"];
 
 /// A port that Prometheus's list of exporters does not use.
 const ADDRESS: &str = "127.0.0.1:9435";
@@ -85,7 +85,7 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Require the token in FILE as a bearer token from clients"),
         )
-        .args(flags::of_subcommand(OF_A_RUN))
+        .args(flags::of_subcommand(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt serve`.

@@ -84,9 +84,9 @@ impl Manifest {
 }
 
 /// The maximum number of probes, programs, frames and other items in a manifest.
-const MOST: usize = 1 << 20;
+const MAX_ITEMS: usize = 1 << 20;
 /// The largest value in bytes.
-const LARGEST: u32 = 1 << 26;
+const MAX_VALUE_SIZE: u32 = 1 << 26;
 
 impl Manifest {
     /// Can it have been written by rbt? It may be untrusted, and its numbers determine memory use.
@@ -95,15 +95,15 @@ impl Manifest {
     /// The fault.
     pub fn check(&self) -> Result<(), &'static str> {
         // the other checks need sizes
-        if !self.types().all(|ty| ty.is_valid(LARGEST)) {
+        if !self.types().all(|ty| ty.is_valid(MAX_VALUE_SIZE)) {
             return Err("the size of a type");
         }
         let is_program = |index: usize| index < self.programs.len();
         let is_map = |index: usize| index < self.maps.len();
-        let fits = |offset: u32, size: u32| offset.checked_add(size).is_some_and(|end| end <= LARGEST);
+        let fits = |offset: u32, size: u32| offset.checked_add(size).is_some_and(|end| end <= MAX_VALUE_SIZE);
         let slots_fit = |slots: &Slots| {
             let of_all = u64::from(slots.stride) * u64::from(slots.count);
-            slots.count.is_power_of_two() && slots.size <= LARGEST && u64::from(slots.first) + of_all <= u64::from(slots.size) + 64
+            slots.count.is_power_of_two() && slots.size <= MAX_VALUE_SIZE && u64::from(slots.first) + of_all <= u64::from(slots.size) + 64
         };
         let arg_fits = |arg: &EventArg| match arg {
             EventArg::Field { ty, offset } | EventArg::Var { ty, offset } => fits(*offset, ty.size()),
@@ -112,8 +112,8 @@ impl Manifest {
             EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) => true,
         };
         let checks = [
-            (self.probes <= MOST && self.programs.len() <= MOST, "its number of probes"),
-            (self.stacks.iter().all(|limit| *limit as usize <= MOST), "the limit of a stack"),
+            (self.probes <= MAX_ITEMS && self.programs.len() <= MAX_ITEMS, "its number of probes"),
+            (self.stacks.iter().all(|limit| *limit as usize <= MAX_ITEMS), "the limit of a stack"),
             (self.hits.iter().all(|hits| is_program(hits.program)), "the program of a hit"),
             (self.events.iter().flat_map(|event| &event.args).all(arg_fits), "the argument of an event"),
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
@@ -146,7 +146,7 @@ pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
     CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures, GATES_SECTION, Gate,
-    HITS_SECTION, MOMENTS, OF_NAMESPACE, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING, SCRATCH,
+    HITS_SECTION, MOMENTS, IN_NAMESPACE, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING, SCRATCH,
     SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;

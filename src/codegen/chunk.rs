@@ -12,16 +12,16 @@ use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::Int;
 
 /// The number of statements and expressions at which a body is long.
-const LONG: u64 = 2000;
+const MIN_BODY_TO_SPLIT: u64 = 2000;
 /// The number at which code that occurs in many places is put into a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
-const PIECE: u64 = 300;
+const MIN_CHUNK: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MAX_PIECES: u64 = 128;
 
 /// Maximum nesting of chunks: a chunk that contains a long block is split again.
-const DEEPEST: u32 = 2;
+const MAX_NESTING: u32 = 2;
 /// Stack for the temporaries of each chunk: a program and all enclosing functions have 512 bytes together.
 const STACK: u32 = 96;
 
@@ -39,7 +39,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 /// Should it be split?
 pub(super) fn is_long(body: &[Stmt]) -> bool {
-    weight(body) >= LONG
+    weight(body) >= MIN_BODY_TO_SPLIT
 }
 
 /// Is it so long that code that occurs in many places is put into a function?
@@ -67,8 +67,8 @@ impl<'c> Gen<'_, 'c> {
         if !is_long(&probe.body) {
             return;
         }
-        let piece = PIECE.max(weight(&probe.body) / MAX_PIECES);
-        let deepest = DEEPEST.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
+        let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
+        let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None });
         self.e.spare_stack(STACK);
     }

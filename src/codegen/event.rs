@@ -8,12 +8,12 @@ use crate::sema::hir::{self, CallArg, Expr, ExprKind};
 use crate::types::Type;
 
 /// Strings up to this capacity are sent whole; longer ones only up to their end.
-const WHOLE: u32 = 64;
+const MAX_WHOLE_STRING: u32 = 64;
 /// With more arguments than this, numbers are kept in memory until the others are computed: registers are few, and the
 /// stack is small.
-const MANY: usize = 8;
+const MAX_NUMBERS_IN_REGISTERS: usize = 8;
 /// With more strings than this, their lengths are kept there, too.
-const SEVERAL: usize = 2;
+const MAX_LENGTHS_IN_REGISTERS: usize = 2;
 
 impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn event(&mut self, call: &hir::Call, event: &builtins::Event) {
@@ -34,7 +34,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             None => {
                 let strings = |a: &&CallArg| matches!(a, CallArg::Value(e) if travels_in_part(&e.ty));
-                let several = call.args.iter().filter(strings).count() > SEVERAL;
+                let several = call.args.iter().filter(strings).count() > MAX_LENGTHS_IN_REGISTERS;
                 for a in &call.args {
                     match a {
                         // a number that does not fit a signed word is sent like any value, so that its type determines
@@ -45,7 +45,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
                             let op = self.traveling(e);
-                            let op = if call.args.len() > MANY { self.e.spill(op) } else { op };
+                            let op = if call.args.len() > MAX_NUMBERS_IN_REGISTERS { self.e.spill(op) } else { op };
                             let length = if several { self.e.spill_length(&op) } else { None };
                             layout.send(e.ty.clone(), op);
                             if let Some(field) = layout.fields.last_mut() {
@@ -124,7 +124,7 @@ fn label(written: &str) -> String {
 }
 
 fn travels_in_part(ty: &Type) -> bool {
-    matches!(ty, Type::Str(cap) | Type::Buf(cap) if *cap > WHOLE)
+    matches!(ty, Type::Str(cap) | Type::Buf(cap) if *cap > MAX_WHOLE_STRING)
 }
 
 /// A record's layout under construction.

@@ -25,7 +25,7 @@ fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
         // that type of map was added in the same version
         StackRule::SUMS
     } else {
-        StackRule::OLD
+        StackRule::BEFORE_6_9
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedP
         Ok(programs) => programs,
         Err(e) => crate::bug!("our own object cannot be read: {e}"),
     };
-    let strictly = by(StackRule::OLD);
+    let strictly = by(StackRule::BEFORE_6_9);
     if strictly.iter().all(|p| p.stack <= MAX_STACK) { strictly } else { by(stack_rule(sys)) }
 }
 

@@ -67,7 +67,7 @@ pub struct Compiled {
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
-const NEWER: [(Helper, Feature, &str); 4] = [
+const NEWER_HELPERS: [(Helper, Feature, &str); 4] = [
     (Helper::ForEachMapElem, Feature::ForEach, "loops over a map, including len(), need Linux 5.13"),
     (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "reading an aggregation within the script needs Linux 5.19"),
     (Helper::GetSocketCookie, Feature::SocketCookie, "Linux 5.12 allows socket_cookie() in tracing programs"),
@@ -304,7 +304,7 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
         v4: sys.has(Feature::CpuV4),
         atomic_fetch: sys.has(Feature::Fetch),
         checks_recursion: !sys.has(Feature::RecursionCheck),
-        missing_helpers: NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
+        missing_helpers: NEWER_HELPERS.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
         allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
         loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),

@@ -34,13 +34,13 @@ const RETURN_VALUE: u32 = CALLBACK_ARGUMENTS + 8;
 /// The first numbers of the active loops, by depth.
 const FIRST_NUMBERS: u32 = CALLBACK_ARGUMENTS + 16;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
-const DEEPEST: u32 = 8;
+const MAX_LOOP_NESTING: u32 = 8;
 
 /// The number of values that are kept in registers, or on the stack when those run out; more values are in scratch
 /// memory.
 const IN_REGISTERS: u32 = 10;
 /// `BPF_MAX_LOOPS` of include/linux/bpf.h, minus one.
-const MAX_TURNS: u64 = (8 << 20) - 1;
+const MAX_ITERATIONS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
@@ -87,7 +87,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Reserves the memory for this number of loops.
     fn expect_loops(&mut self, loops: u32) {
         if loops > 0 {
-            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
+            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(MAX_LOOP_NESTING));
             let zero = self.e.int(0);
             self.e.store(at, RETURNED, 8, zero);
             self.body.loops = Some(Loops { at, count: 0 });
@@ -233,17 +233,17 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// `for $v : first..end`. The kernel rejects more than [`MAX_TURNS`] iterations; the loop then stops after these, which
+    /// `for $v : first..end`. The kernel rejects more than [`MAX_ITERATIONS`] iterations; the loop then stops after these, which
     /// is reported.
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
-        let number = FIRST_NUMBERS + 8 * self.body.depth.min(DEEPEST - 1);
+        let number = FIRST_NUMBERS + 8 * self.body.depth.min(MAX_LOOP_NESTING - 1);
         let name = self.loop_name();
         let at = self.loop_context();
         self.e.store(at, number, 8, first);
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
         let times = self.e.select(some, times, self.e.int(0));
-        let most = self.e.int(MAX_TURNS + 1);
+        let most = self.e.int(MAX_ITERATIONS + 1);
         let beyond = self.e.cmp(Cmp::Ugt, times, most);
         let times = self.e.select(beyond, most, times);
         let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, params| {
@@ -273,7 +273,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
             self.e.if_(beyond, |e| {
-                let all = e.cmp(Cmp::Eq, r, e.int(MAX_TURNS + 1));
+                let all = e.cmp(Cmp::Eq, r, e.int(MAX_ITERATIONS + 1));
                 e.if_(all, |e| e.problem("`for` stopped after 8388608 iterations"));
             });
         } else {
@@ -283,7 +283,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// `while`: the kernel counts the iterations, so the verifier need not find the end. An endless loop stops after
-    /// [`MAX_TURNS`], at any nesting depth, which is reported.
+    /// [`MAX_ITERATIONS`], at any nesting depth, which is reported.
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.loop_context();
@@ -293,9 +293,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             let turn = g.e.load(counter, 0, I64);
             let turn = g.e.add(turn, g.e.int(1));
             g.e.store(counter, 0, 8, turn);
-            let endless = g.e.cmp(Cmp::Sgt, turn, g.e.int(MAX_TURNS));
+            let endless = g.e.cmp(Cmp::Sgt, turn, g.e.int(MAX_ITERATIONS));
             g.e.if_(endless, |e| {
-                let first = e.cmp(Cmp::Eq, turn, e.int(MAX_TURNS + 1));
+                let first = e.cmp(Cmp::Eq, turn, e.int(MAX_ITERATIONS + 1));
                 e.if_(first, |e| e.problem("`while` stopped after 8388607 iterations"));
                 let stop = e.int(1);
                 e.ret(Some(stop));
@@ -309,7 +309,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.block(body);
         });
         // one more than allowed, so that exceeding the limit is noticed
-        let most = self.e.int(MAX_TURNS + 1);
+        let most = self.e.int(MAX_ITERATIONS + 1);
         let r = self.e.bpf_loop(most, callback, at);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);

@@ -31,11 +31,11 @@ pub struct Unmet {
 /// Maximum number of instructions of a program: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
 const MAX_INSTRUCTIONS: usize = 1_000_000;
 /// Maps larger than this many bytes are reported.
-const MUCH_MEMORY: u64 = 1 << 30;
+const MIN_REPORTED_MAP_SIZE: u64 = 1 << 30;
 const LARGE_MAPS_REMEDY: &str = "lower max_map_keys, or declare the size of a map: `let @map = hash(N)`";
 /// Helpers that some supported kernels lack: the version that introduced each (history of include/uapi/linux/bpf.h), and the
 /// feature of a script that needs it.
-const SINCE: &[(&str, &str, &str)] = &[
+const INTRODUCED_IN: &[(&str, &str, &str)] = &[
     ("copy_from_user", "5.10", "reading user memory that may not be resident"),
     ("d_path", "5.10", "path()"),
     ("for_each_map_elem", "5.13", "a loop over a map"),
@@ -90,7 +90,7 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
             unmet.lacks.push(UnmetNeed { rule: "no-helper", message, help, site: site_of(function, programs) });
         } else if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
-            let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
+            let help = Some(match INTRODUCED_IN.iter().find(|(helper, ..)| *helper == name) {
                 Some((_, since, what)) => format!("{what} needs Linux {since}; exclude older kernels: `// check: kernels >= {since}`"),
                 None => "exclude such kernels: `// check: kernels >= …`".into(),
             });
@@ -176,7 +176,7 @@ fn size_of_maps(needs: &Needs, sys: &dyn TargetInfo) -> u64 {
 /// The warning for maps that may take too much memory.
 fn large_maps(needs: &Needs, sys: &dyn TargetInfo) -> Option<String> {
     let (bytes, cpus) = (size_of_maps(needs, sys), sys.possible_cpus().max(1));
-    (bytes > MUCH_MEMORY).then(|| format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20))
+    (bytes > MIN_REPORTED_MAP_SIZE).then(|| format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20))
 }
 
 /// The same for a run, with the remedy.

@@ -78,7 +78,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// Types of file systems in which only the kernel creates files (include/uapi/linux/magic.h).
-const OF_KERNEL: [i64; 8] = [
+const PSEUDO_FILE_SYSTEMS: [i64; 8] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
     0x6462_6720, // debugfs
@@ -91,7 +91,7 @@ const OF_KERNEL: [i64; 8] = [
 
 /// Is it a directory of processes or devices, such as /proc, which has no scripts?
 fn is_of_kernel(folder: &Path) -> bool {
-    rustix::fs::statfs(folder).is_ok_and(|fs| OF_KERNEL.contains(&fs.f_type))
+    rustix::fs::statfs(folder).is_ok_and(|fs| PSEUDO_FILE_SYSTEMS.contains(&fs.f_type))
 }
 
 /// All `*.bt` files in a directory and its subdirectories, except for hidden ones and file systems of the kernel. Links

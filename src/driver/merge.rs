@@ -69,7 +69,7 @@ fn merge(asked: &Merge) -> Result<u8, Failure> {
     let status = u8::from(problems.messages > 0);
     problems.finish();
     match budget.verdict(run) {
-        Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == crate::verdict::WELL { status } else { verdict }),
+        Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == crate::verdict::SATISFIED { status } else { verdict }),
         None => Ok(status),
     }
 }

@@ -18,7 +18,7 @@ use crate::system::{Feature, TargetInfo};
 /// The number of compilations to find relocations, and to check them.
 const SAMPLES: u64 = 6;
 /// The number of compilations to test whether numbers have effects other than on numbers.
-const FEW: u64 = 3;
+const TRIALS: u64 = 3;
 /// Numbers of processors for which the code must be the same if their number does not matter.
 const CPUS: [u32; 4] = [1, 3, 64, 1000];
 
@@ -319,7 +319,7 @@ impl TrialCompiler<'_> {
 
     fn keeps_shape(&self, numbers: &[Number]) -> bool {
         let mut samples: Vec<(Artifact, Vec<u32>)> = Vec::new();
-        for seed in 1..=FEW {
+        for seed in 1..=TRIALS {
             let (by, values) = self.variation(numbers, seed);
             let Some(artifact) = self.compiled(&by) else { return false };
             if let Some((first, _)) = samples.first()

@@ -124,12 +124,12 @@ fn working_maps(script: &hir::Script) -> Vec<String> {
 }
 
 /// Maximum length of a script's text that documents show as its name.
-const MAX_OF_NAME: usize = 60;
+const MAX_NAME_LEN: usize = 60;
 
 /// The name of a script without a file.
 fn first_words(script: &str) -> String {
     let text = script.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.char_indices().nth(MAX_OF_NAME) {
+    match text.char_indices().nth(MAX_NAME_LEN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

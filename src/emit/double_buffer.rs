@@ -66,10 +66,10 @@ impl<'c> Builder<'_, 'c> {
         };
         // If the announced copy is outdated, the announcement is withdrawn and made again. The bit flips at most once in tens
         // of milliseconds, so three attempts suffice.
-        const TRIES: usize = 3;
+        const MAX_ATTEMPTS: usize = 3;
         let mut bit = self.generation(n);
         let mut counter = self.announce(n, bit);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let now = self.generation(n);
             let home = self.scalar_home();
             self.store(home, 0, 8, bit);

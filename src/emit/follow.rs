@@ -4,7 +4,7 @@
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FOLLOWED, MAX_FOLLOWED, OF_NAMESPACE, Start};
+use super::shared::{FOLLOWED, MAX_FOLLOWED, IN_NAMESPACE, Start};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 
@@ -134,7 +134,7 @@ impl<'c> Builder<'_, 'c> {
         self.options.namespace?;
         let ids = self.ns_pid_tgid();
         let tgid = self.shr(ids, self.int(32), false);
-        Some(self.or(tgid, self.int(OF_NAMESPACE.into())))
+        Some(self.or(tgid, self.int(IN_NAMESPACE.into())))
     }
 
     fn is_followed(&mut self, tgid: IntValue<'c>) -> IntValue<'c> {

@@ -38,7 +38,7 @@ pub const FOLLOWED: &str = "followed";
 pub const MAX_FOLLOWED: u32 = 65536;
 /// For a process that is known only by its number in rbt's PID namespace, the key is that number with this bit, which
 /// no PID has.
-pub const OF_NAMESPACE: u32 = 1 << 31;
+pub const IN_NAMESPACE: u32 = 1 << 31;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be running on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
@@ -177,7 +177,7 @@ pub const TOO_LARGE: u64 = OFFSETS - 1;
 /// In place of a frame in such a stack: a [`Reason`], and from bit 8 on the minor version.
 pub const PYTHON_REASON: u64 = 0b10 << 62;
 /// The bits that distinguish these words from addresses, and from the reason why a stack was cut.
-pub const MARKS: u64 = 0b11 << 62;
+pub const MARKER_BITS: u64 = 0b11 << 62;
 
 /// In place of the ID of a code object: why there is none, or why a stack of Python frames ends. The values are even,
 /// because the lowest bit of an ID marks the frame in which C code entered the interpreter's loop.

@@ -13,7 +13,7 @@ use crate::value::Counts;
 use crate::verdict::{Finding, Outcome, State, rule};
 
 /// Number of elements of a map that are shown if it fails the expectation.
-const SHOWN: usize = 5;
+const MAX_ELEMENTS_SHOWN: usize = 5;
 
 /// The outcome of an expectation.
 ///
@@ -229,7 +229,7 @@ impl Findings<'_> {
             .collect();
         let listed = match strange.len() {
             0 => "but it has no keys".to_string(),
-            n if n > SHOWN => format!("{} has {} and {} more", of.map, strange[..SHOWN].join(", "), n - SHOWN),
+            n if n > MAX_ELEMENTS_SHOWN => format!("{} has {} and {} more", of.map, strange[..MAX_ELEMENTS_SHOWN].join(", "), n - MAX_ELEMENTS_SHOWN),
             _ => format!("{} has {}", of.map, strange.join(", ")),
         };
         format!("`{}` is false: {listed}", e.text)
@@ -248,8 +248,8 @@ impl Findings<'_> {
                 })
                 .collect();
             all.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.cmp(y)));
-            let more = all.len().saturating_sub(SHOWN);
-            let mut shown: Vec<String> = all.into_iter().take(SHOWN).map(|(_, text)| text).collect();
+            let more = all.len().saturating_sub(MAX_ELEMENTS_SHOWN);
+            let mut shown: Vec<String> = all.into_iter().take(MAX_ELEMENTS_SHOWN).map(|(_, text)| text).collect();
             if more > 0 {
                 shown.push(format!("and {more} more"));
             }

@@ -1,6 +1,6 @@
 //! Layout items of expressions and types.
 
-use super::items::{Items, REST};
+use super::items::{Items, CONTINUATION_INDENT};
 use super::layout::{BreakMode, Item};
 use super::tokens::{ShapePart, Tree};
 use crate::syntax::ast::BinOp;
@@ -9,7 +9,7 @@ use crate::syntax::shape::Rule;
 impl Items<'_, '_> {
     /// Brackets and their contents.
     pub(super) fn list(&mut self, parts: &[ShapePart]) {
-        self.open(BreakMode::Fill, REST);
+        self.open(BreakMode::Fill, CONTINUATION_INDENT);
         for (n, part) in parts.iter().enumerate() {
             if let (ShapePart::Word(i), true) = (part, n + 1 == parts.len()) {
                 // a bracket alone on its line is aligned with the start of the statement
@@ -33,12 +33,12 @@ impl Items<'_, '_> {
         }
         // Several conditions are on separate lines.
         let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
-        self.open(BreakMode::All, REST);
+        self.open(BreakMode::All, CONTINUATION_INDENT);
         let mut after_question = false;
         for (n, part) in t.parts.iter().enumerate() {
             let (question, colon) = (self.is(part, "?"), self.is(part, ":"));
             if several && t.parts.get(n + 1).is_some_and(|p| self.is(p, "?")) {
-                self.open(BreakMode::Fill, REST);
+                self.open(BreakMode::Fill, CONTINUATION_INDENT);
             }
             if several && colon && !after_question {
                 self.push(Item::Close);
@@ -83,7 +83,7 @@ impl Items<'_, '_> {
     fn run(&mut self, parts: &[ShapePart], from: usize, operators: &[(usize, u8)]) {
         let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
         let logical = least <= BinOp::And.level();
-        self.open(if logical { BreakMode::All } else { BreakMode::Fill }, REST);
+        self.open(if logical { BreakMode::All } else { BreakMode::Fill }, CONTINUATION_INDENT);
         let (mut start, mut first) = (from, 0);
         for (n, (at, _)) in operators.iter().enumerate().filter(|(_, (_, l))| *l == least) {
             self.run(slice(parts, start - from, at - from), start, operators.get(first..n).unwrap_or(&[]));

@@ -11,7 +11,7 @@ use crate::syntax::shape::Rule;
 /// The indent of a block's lines.
 const INDENT: usize = 2;
 /// The indent of the second and later lines of a statement.
-pub(super) const REST: usize = 4;
+pub(super) const CONTINUATION_INDENT: usize = 4;
 
 /// The items of a whole script.
 pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {

@@ -34,7 +34,7 @@ pub fn same_words(one: &str, other: &str) -> bool {
 }
 
 /// Shapes with parts. All others are words, which do not change.
-const TREES: &[Rule] = &[
+const COMPOUND_RULES: &[Rule] = &[
     Rule::script,
     Rule::settings,
     Rule::setting,
@@ -86,5 +86,5 @@ const TREES: &[Rule] = &[
 
 /// Is this shape a word, which does not change?
 fn is_word(rule: Rule) -> bool {
-    !TREES.contains(&rule)
+    !COMPOUND_RULES.contains(&rule)
 }

@@ -194,7 +194,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
         let Program::Tool(script) = self.run.program else { return self.wrong(diagnostics) };
         diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
-        match diagnostics.0.iter().find(|d| sema::DECISIVE.contains(&d.code)) {
+        match diagnostics.0.iter().find(|d| sema::ROOT_CAUSE_CODES.contains(&d.code)) {
             Some(d) => {
                 let help = d.help.clone().unwrap_or_else(|| format!("`rbt {} --help` has its options", script.name));
                 Failure::new(format!("{}: {}", script.name, d.message)).code(d.code).help(help)

@@ -12,7 +12,7 @@ use crate::types::Type;
 use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
 
 /// Maximum size in bytes of the displayed values of a map.
-const MOST: u64 = 4 << 30;
+const MAX_MAP_BYTES: u64 = 4 << 30;
 /// Room for the name of a host in a key.
 const HOST: u32 = 65;
 
@@ -293,8 +293,8 @@ impl Total {
         }
         let Map { name, key, value, set, .. } = &self.map;
         let room = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
-        if room > MOST {
-            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MOST >> 30).into());
+        if room > MAX_MAP_BYTES {
+            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MAX_MAP_BYTES >> 30).into());
         }
         let row = value.aggregation().and_then(|agg| Some((agg, builtins::aggregate(&agg.function)?.1)));
         let shown = |entry: &Entry| {

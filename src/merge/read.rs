@@ -14,7 +14,7 @@ use crate::state::{BEGIN, State, VERSION};
 /// Maximum size of a line in bytes.
 const LINE: u64 = LIST;
 /// Number of characters of an invalid line that a message shows.
-const SHOWN: usize = 60;
+const MAX_CHARS_SHOWN: usize = 60;
 
 /// An item of the input, with its place: `a.json, line 3`.
 pub enum Document {
@@ -64,7 +64,7 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
     }
     if !any && !line.trim_ascii().is_empty() {
         let text = String::from_utf8_lossy(line);
-        let mut shown: String = text.trim().chars().take(SHOWN).collect();
+        let mut shown: String = text.trim().chars().take(MAX_CHARS_SHOWN).collect();
         if shown.len() < text.trim().len() {
             shown.push('…');
         }

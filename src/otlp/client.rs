@@ -17,7 +17,7 @@ const HEADERS: usize = 64;
 /// Maximum size in bytes of a response's body; a longer one is not read.
 const BODY: usize = 64 << 10;
 /// The longest wait that a collector may request, in seconds.
-const LONGEST_WAIT: u64 = 300;
+const MAX_WAIT: u64 = 300;
 
 /// A connection to a collector.
 pub struct Client {
@@ -224,7 +224,7 @@ fn wait(text: &str, now: SystemTime) -> Option<Duration> {
             date(text)?.saturating_sub(now)
         }
     };
-    Some(Duration::from_secs(seconds.min(LONGEST_WAIT)))
+    Some(Duration::from_secs(seconds.min(MAX_WAIT)))
 }
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`.

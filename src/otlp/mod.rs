@@ -38,7 +38,7 @@ use messages::Heading;
 use send::{LogSender, MetricSender, Tally};
 
 /// How long the threads may exceed their deadline.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// The export of a run.
 pub struct Export {
@@ -104,7 +104,7 @@ impl Export {
         for (sender, limit) in [&self.logs, &self.metrics].into_iter().zip(limits) {
             if let Some(sender) = sender {
                 sender.mailbox.end(now + limit);
-                waited.push((sender, now + limit + GRACE));
+                waited.push((sender, now + limit + GRACE_PERIOD));
             }
         }
         let in_time = |(sender, until): &(&Sender, Instant)| {

@@ -14,8 +14,8 @@ use crate::runtime::Scrapes;
 use crate::streams::to_stderr;
 
 /// The first wait after a failure, and the longest.
-const SOON: Duration = Duration::from_millis(500);
-const LATE: Duration = Duration::from_secs(30);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The number of log records by result.
 #[derive(Default)]
@@ -61,7 +61,7 @@ enum Outcome {
 
 impl Line {
     fn new(client: Client, what: &'static str, warn: bool) -> Self {
-        Self { client, what, warn, wait: SOON, failed: false }
+        Self { client, what, warn, wait: MIN_RETRY_DELAY, failed: false }
     }
 
     fn report(&self, word: &str, why: &str) {
@@ -76,7 +76,7 @@ impl Line {
                 if std::mem::take(&mut self.failed) {
                     self.report("note:", &format!("the collector accepts {} again", self.what));
                 }
-                self.wait = SOON;
+                self.wait = MIN_RETRY_DELAY;
                 let rejected = partial_success(&answer);
                 if let Some((n, why)) = &rejected {
                     self.report("warning:", &format!("the collector rejected {n} {}: {why}", self.what));
@@ -88,7 +88,7 @@ impl Line {
                     self.report("warning:", &format!("cannot send {}, and will try again: {why}", self.what));
                 }
                 let wait = after.unwrap_or_else(|| jittered(self.wait));
-                self.wait = (self.wait * 2).min(LATE);
+                self.wait = (self.wait * 2).min(MAX_RETRY_DELAY);
                 Outcome::Again(wait)
             }
             Sent::Refused(why) => {

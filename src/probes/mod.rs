@@ -418,13 +418,13 @@ fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span)
         }
         InstructionBoundary::InsideInstruction => {
             let message = format!("no instruction of `{function}` is known to start at offset {by}");
-            Err(Diagnostic::error("bad-offset", span, message).help(MIDST))
+            Err(Diagnostic::error("bad-offset", span, message).help(MID_FUNCTION_DANGER))
         }
     }
 }
 
 /// The danger of a probe at the wrong place, and how to attach it anyway.
-const MIDST: &str =
+const MID_FUNCTION_DANGER: &str =
     "a probe within an instruction can crash the program: `objdump -d` shows where instructions start; --unsafe disables this check";
 
 /// A diagnostic about something that the machine lacks.

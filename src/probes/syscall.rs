@@ -33,7 +33,7 @@ const ARGUMENT: &str = "struct pt_regs *";
 /// syscall_trace_exit`) …
 const NUMBER_AT: u32 = 8;
 /// … from this offset on, the arguments or the result, of eight bytes each.
-const FIRST_WORD: u32 = 16;
+const DATA_OFFSET: u32 = 16;
 const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 
@@ -55,7 +55,7 @@ mod cost {
 
 /// The share of system calls with this name, per thousand, on a busy machine: the mean of a build, PostgreSQL, nginx
 /// and Redis, each with its clients, and of an idle desktop. A call that is not listed is rare.
-const SHARES: &[(&str, u64)] = &[
+const FREQUENT_SYSCALLS: &[(&str, u64)] = &[
     ("recvfrom", 130),
     ("read", 110),
     ("sendto", 90),
@@ -135,7 +135,7 @@ pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     if let Some(choice) = (!needs.shares_raw_tracepoint).then(|| by_trampolines(&calls, needs, env)).flatten() {
         return choice;
     }
-    let share: u64 = calls.iter().map(|call| SHARES.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
+    let share: u64 = calls.iter().map(|call| FREQUENT_SYSCALLS.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
     let share = share.min(1000);
     // numbers distinguish the sites of one raw program, and cookies those of perf events
     let told_apart = calls.len() == 1 || env.sys.has(Feature::PerfCookie);
@@ -238,8 +238,8 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
         return None;
     }
     let ty = &f.field.ty;
-    let word = f.field.offset.saturating_sub(FIRST_WORD) / 8;
-    let value = match (f.field.offset < FIRST_WORD, call.enter) {
+    let word = f.field.offset.saturating_sub(DATA_OFFSET) / 8;
+    let value = match (f.field.offset < DATA_OFFSET, call.enter) {
         (true, _) if by_trampoline => e.int(env.sys.syscall_number(call.name).unwrap_or(0).into()),
         (true, _) => register(e, "syscall_number", env.sys.arch().syscall_number, U32, false),
         (false, true) => {

@@ -44,7 +44,7 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const UNITS: [&str; 4] = ["s", "ms", "us", "ns"];
 /// Minimum period of the kernel's software clock: 1 µs.
-const SHORTEST_NS: u64 = 1000;
+const MIN_INTERVAL_NS: u64 = 1000;
 
 impl ProbeKind for Timer {
     fn info(&self) -> &Info {
@@ -78,8 +78,8 @@ impl ProbeKind for Timer {
             },
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
-        if let SamplePeriod::Period(ns @ ..SHORTEST_NS) = period {
-            return Err(wrong(format!("{ns} ns is too short: at least {SHORTEST_NS} ns")));
+        if let SamplePeriod::Period(ns @ ..MIN_INTERVAL_NS) = period {
+            return Err(wrong(format!("{ns} ns is too short: at least {MIN_INTERVAL_NS} ns")));
         }
         let name = match (parts.as_slice(), period) {
             ([unit, n], _) => format!("{}:{unit}:{}", self.name(), number(n).unwrap_or_default()),

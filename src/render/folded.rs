@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::value::{MapView, Value};
 
 use super::integers::decimal;
-use super::stack_keys::{BETWEEN, KeyPart, NO_STACK, frame, parts, weight};
+use super::stack_keys::{WAKER_SEPARATOR, KeyPart, NO_STACK, frame, parts, weight};
 use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};
@@ -117,7 +117,7 @@ impl Folded {
         for part in parts(key) {
             match part {
                 KeyPart::Frame(f, s) => self.push(frame(f, s).as_bytes(), &mut line),
-                KeyPart::Between => self.push(BETWEEN.as_bytes(), &mut line),
+                KeyPart::Between => self.push(WAKER_SEPARATOR.as_bytes(), &mut line),
                 KeyPart::Other(value) => {
                     let mut text = Vec::new();
                     value_text::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);

@@ -425,7 +425,7 @@ pub fn of_file(path: &Path) -> Option<&'static Format> {
 }
 
 /// Endings of files for which people expect a format that rbt does not write, and the ending of the nearest format.
-const NEAREST: &[(&[&str], &str)] = &[
+const NEAREST_FORMATS: &[(&[&str], &str)] = &[
     (&["png", "jpg", "jpeg", "gif", "webp", "bmp", "pdf"], ".svg"),
     (&["xlsx", "xls", "ods", "tsv", "parquet", "arrow", "db", "sqlite"], ".csv"),
     (&["xml", "yaml", "yml"], ".json"),
@@ -436,7 +436,7 @@ const NEAREST: &[(&[&str], &str)] = &[
 /// The ending of the format that is nearest to the one that the file's name promises, if rbt does not write that.
 pub fn nearest(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
-    let row = NEAREST.iter().find(|(endings, _)| endings.contains(&ending.as_str()));
+    let row = NEAREST_FORMATS.iter().find(|(endings, _)| endings.contains(&ending.as_str()));
     row.filter(|_| of_file(path).is_none()).map(|(_, nearest)| *nearest)
 }
 

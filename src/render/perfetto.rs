@@ -106,7 +106,7 @@ const BOOTTIME: u64 = 6;
 
 /// Maximum number of names with numbers; further ones are written in each event.
 const MAX_NAMES: usize = 1 << 16;
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LEN: usize = 256;
 /// The maximum number of tracks, which is more than a reader can use; further ones are left out.
 const MAX_TRACKS: usize = 1 << 16;
 /// The maximum number of counters of a map, which is more lines than a reader can use.
@@ -159,7 +159,7 @@ impl InternedNames {
         if let Some(number) = self.known.get(&(kind, name.to_vec())) {
             return Some(*number);
         }
-        if self.known.len() >= MAX_NAMES || name.len() > LONGEST_NAME {
+        if self.known.len() >= MAX_NAMES || name.len() > MAX_NAME_LEN {
             return None;
         }
         let number = self.known.len() as u64 + 1;

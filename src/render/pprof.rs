@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::stack_keys::{BETWEEN, KeyPart, Width, box_width, frame, is_stacked, parts, shown, visible};
+use super::stack_keys::{WAKER_SEPARATOR, KeyPart, Width, box_width, frame, is_stacked, parts, shown, visible};
 use super::{Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::protobuf::Message;
@@ -179,7 +179,7 @@ impl Pprof {
                         self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));
                     }
                     KeyPart::Between => {
-                        let function = Function { name: self.intern(BETWEEN), file: 0 };
+                        let function = Function { name: self.intern(WAKER_SEPARATOR), file: 0 };
                         let function = self.functions.index(function);
                         let location = self.locations.index(Location { mapping: 0, address: 0, function, line: 0 }) + 1;
                         self.stacks.push(u32::try_from(location).unwrap_or(u32::MAX));

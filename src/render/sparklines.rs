@@ -10,7 +10,7 @@ use crate::value::{MapView, Series, Value};
 const BLOCKS: &[char] = &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const LETTERS: &[char] = &['.', ':', '-', '=', '+', '*', '#', '@'];
 /// The least number of intervals, even if the line is then too long.
-const LEAST: usize = 8;
+const MIN_INTERVALS: usize = 8;
 
 /// Appends a line per entry: its name, the latest intervals with the newest of all entries at the right, and the least and
 /// the greatest value among them, between which each line has its own scale.
@@ -41,7 +41,7 @@ pub fn text(view: &MapView, style: Style, canvas: Canvas, to: &mut Vec<u8>) {
     let names = entries.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
     let numbers = entries.iter().map(|(_, series)| longest(series)).max().unwrap_or(0);
     let others = names + ":   min  max ".len() + 2 * numbers;
-    let shown = canvas.columns.saturating_sub(others).max(LEAST).min(all);
+    let shown = canvas.columns.saturating_sub(others).max(MIN_INTERVALS).min(all);
     for (name, series) in &entries {
         let bounds = (values(series, newest, step, shown).min(), values(series, newest, step, shown).max());
         let line = line(series, newest, step, shown, canvas.utf8);

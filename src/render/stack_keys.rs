@@ -12,7 +12,7 @@ use crate::value::{Frame, MapView, Stack, StackMode, Unit, Value};
 pub const NO_STACK: &str = "[no stack]";
 
 /// The separator between a stack and that of the task that woke it, as in chain flame graphs.
-pub const BETWEEN: &str = "--";
+pub const WAKER_SEPARATOR: &str = "--";
 
 /// A part of a key.
 pub enum KeyPart<'a> {
@@ -252,7 +252,7 @@ pub fn names(key: &Value) -> Vec<Name> {
             Name { text: visible(&frame(f, s)), kind }
         }
         KeyPart::Other(value) => Name { text: shown(value), kind: Kind::Label },
-        KeyPart::Between => Name { text: BETWEEN.into(), kind: Kind::Label },
+        KeyPart::Between => Name { text: WAKER_SEPARATOR.into(), kind: Kind::Label },
     };
     let names: Vec<Name> = parts(key).into_iter().map(name).filter(|name| !name.text.is_empty()).collect();
     if names.is_empty() { vec![Name { text: NO_STACK.into(), kind: Kind::Label }] } else { names }

@@ -5,13 +5,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static TAKEN: AtomicBool = AtomicBool::new(false);
-static LEAVING: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static QUIT_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(signal: libc::c_int) {
-    TAKEN.store(true, Ordering::Relaxed);
+    INTERRUPTED.store(true, Ordering::Relaxed);
     if signal != libc::SIGINT {
-        LEAVING.store(true, Ordering::Relaxed);
+        QUIT_REQUESTED.store(true, Ordering::Relaxed);
         // only this signal wakes the line editor
         // SAFETY: signal-safety(7) allows it
         unsafe { libc::raise(libc::SIGINT) };
@@ -38,15 +38,15 @@ pub fn catch() {
 
 /// Has a signal arrived since the last reset?
 pub fn taken() -> bool {
-    TAKEN.load(Ordering::Relaxed) || leaving()
+    INTERRUPTED.load(Ordering::Relaxed) || leaving()
 }
 
 /// Has a signal arrived that ends the prompt? It is not reset.
 pub fn leaving() -> bool {
-    LEAVING.load(Ordering::Relaxed)
+    QUIT_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Resets a recorded Ctrl-C.
 pub fn forget() {
-    TAKEN.store(false, Ordering::Relaxed);
+    INTERRUPTED.store(false, Ordering::Relaxed);
 }

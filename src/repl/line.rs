@@ -31,7 +31,7 @@ use crate::types::Type;
 use anstyle::{AnsiColor, Style};
 
 /// Maximum number of candidates.
-const MOST: usize = 20_000;
+const MAX_CANDIDATES: usize = 20_000;
 
 /// The helper of the line editor.
 pub struct Line {
@@ -142,7 +142,7 @@ impl Line {
         let mut found: BTreeSet<String> = BTreeSet::new();
         let _ = kind.list(&pattern, &env, &mut |name| {
             let name = list::full_name(canonical, name);
-            if found.len() >= MOST {
+            if found.len() >= MAX_CANDIDATES {
                 return;
             }
             let after = name.get(canonical.len() + 1..).unwrap_or_default();
@@ -246,7 +246,7 @@ impl rustyline::hint::Hint for Hint {
 /// Rows of the terminal above the last row of a text after the prompt.
 fn rows_above(text: &str, columns: usize) -> usize {
     let lines = text.split('\n').enumerate();
-    let rows = lines.map(|(n, line)| 1 + (width(line) + if n == 0 { super::ASKS.len() } else { 0 }) / columns.max(1));
+    let rows = lines.map(|(n, line)| 1 + (width(line) + if n == 0 { super::PROMPT.len() } else { 0 }) / columns.max(1));
     rows.sum::<usize>() - 1
 }
 

@@ -50,9 +50,9 @@ mod top;
 
 /// How long to wait for an entry that must end.
 const TIMEOUT: Duration = Duration::from_secs(2);
-const ASKS: &str = "rbt> ";
+const PROMPT: &str = "rbt> ";
 /// Maximum number of entries in the history file.
-const REMEMBERED: usize = 10_000;
+const MAX_HISTORY: usize = 10_000;
 /// Maximum size in bytes of an entry on standard input.
 const MAX_ENTRY: usize = 1 << 20;
 
@@ -161,7 +161,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
         .color_mode(ColorMode::Forced)
         .auto_add_history(true)
         .history_ignore_dups(true)
-        .and_then(|c| c.max_history_size(REMEMBERED))
+        .and_then(|c| c.max_history_size(MAX_HISTORY))
         .map_err(cannot)?
         .build();
     let mut editor: Editor<Line, FileHistory> = Editor::with_config(config).map_err(cannot)?;
@@ -183,7 +183,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
         prompt.printer.editing(true);
         // Ctrl-C while nothing was being typed, and nothing else handled it
         editor.helper().map(Line::was_typing);
-        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(ASKS) };
+        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(PROMPT) };
         interrupts::forget();
         prompt.printer.editing(false);
         prompt.sweep();
@@ -256,7 +256,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
     }
     while !interrupts::leaving() {
         if asks && text.is_empty() {
-            write_stdout(ASKS.as_bytes());
+            write_stdout(PROMPT.as_bytes());
         }
         let line = match next_line(&mut input).map_err(cannot)? {
             Input::Line(line) => line,

@@ -1,7 +1,7 @@
 //! Prints the output of entries above the edited line, or directly if no line is being edited.
 //!
 //! One thread passes texts to the line editor, because the editor accepts one at a time and may be absent. Entries wait while
-//! more than [`MOST`] is pending. Meanwhile their records fill the ring buffers, and rbt reports what is lost there.
+//! more than [`MAX_PENDING_BYTES`] is pending. Meanwhile their records fill the ring buffers, and rbt reports what is lost there.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::streams::Stdout;
 
 /// Maximum number of bytes that wait to be shown.
-const MOST: usize = 1 << 20;
+const MAX_PENDING_BYTES: usize = 1 << 20;
 
 /// Prints a text above the line that is being typed.
 pub type PrintAbove = Box<dyn FnMut(String) -> bool + Send>;
@@ -91,7 +91,7 @@ impl Printer {
             return;
         }
         let mut queue = self.queue();
-        while queue.bytes > MOST && !queue.closing {
+        while queue.bytes > MAX_PENDING_BYTES && !queue.closing {
             queue = self.0.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.bytes += text.len();

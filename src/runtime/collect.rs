@@ -5,7 +5,7 @@
 //! they lose.
 //!
 //! Wakeups: A program wakes the thread only if `State::reader_sleeps` is set, and clears it (`artifact::State`), so a burst of
-//! records causes one wakeup. After a drain that found records, the thread pauses for [`PAUSE`] and drains again. Only if it
+//! records causes one wakeup. After a drain that found records, the thread pauses for [`DRAIN_INTERVAL`] and drains again. Only if it
 //! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
 //! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
 //! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`MAX_WAIT`] bounds the wait.
@@ -21,7 +21,7 @@ use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
 /// The pause between two drains of the ring while records keep coming.
-const PAUSE: Duration = Duration::from_millis(2);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
 /// The limit of records in memory, as a multiple of the ring's size. The end of a run waits until they are printed.
@@ -29,7 +29,7 @@ const TIMES: u64 = 4;
 /// A record follows its length.
 const HEAD: usize = size_of::<u32>();
 /// Number of buffers that are kept for reuse.
-const SPARE: usize = 2;
+const MAX_SPARE_BUFFERS: usize = 2;
 
 /// Consecutive records.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Collector {
         let size = done.bytes.len() as u64;
         if size > 0 {
             queue.bytes -= size.min(queue.bytes);
-            if queue.spare.len() < SPARE {
+            if queue.spare.len() < MAX_SPARE_BUFFERS {
                 let mut bytes = done.bytes;
                 bytes.clear();
                 queue.spare.push(bytes);
@@ -226,7 +226,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
             }
             let news = !batch.bytes.is_empty() || queue.ended.is_some();
             if batch.bytes.is_empty() {
-                if queue.spare.len() < SPARE {
+                if queue.spare.len() < MAX_SPARE_BUFFERS {
                     queue.spare.push(batch.bytes);
                 }
             } else {
@@ -242,7 +242,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         }
         let stop = channel.thread.as_raw_fd();
         if found.bytes > 0 || found.busy {
-            wait(&[stop], PAUSE);
+            wait(&[stop], DRAIN_INTERVAL);
         } else {
             state.set_sleeps(true);
             wait(&[ring.fd(), stop], MAX_WAIT);

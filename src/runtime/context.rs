@@ -35,9 +35,9 @@ use crate::timeline::Spans;
 use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, Value};
 
 /// Bytes of pending output that cause a write in every buffering mode.
-const ENOUGH: usize = 64 * 1024;
+const FLUSH_THRESHOLD: usize = 64 * 1024;
 /// A record that takes this long is slow.
-pub(super) const LONG: Duration = Duration::from_millis(5);
+pub(super) const SLOW_RECORD: Duration = Duration::from_millis(5);
 
 /// The state that handlers may use: all of the session except for the handlers.
 pub(super) struct RunContext<'a> {
@@ -168,14 +168,14 @@ impl<'a> RunContext<'a> {
     }
 
     pub(super) fn after_record(&mut self) {
-        if self.buffering == Buffering::None || self.rendered.out.len() >= ENOUGH {
+        if self.buffering == Buffering::None || self.rendered.out.len() >= FLUSH_THRESHOLD {
             self.flush(true);
         }
     }
 
     /// Called after name lookups, which may have taken long.
     pub(super) fn look_up(&mut self) {
-        self.slow_record |= self.since.elapsed() >= LONG;
+        self.slow_record |= self.since.elapsed() >= SLOW_RECORD;
     }
 
     /// Writes the rendered text, if it is time to (or `now`): output before messages.
@@ -184,7 +184,7 @@ impl<'a> RunContext<'a> {
             watch.keep(&mut self.rendered);
             return;
         }
-        let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
+        let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= FLUSH_THRESHOLD || !self.rendered.err.is_empty();
         if self.rendered.err.is_empty() && (!time || self.rendered.out.is_empty()) {
             return;
         }

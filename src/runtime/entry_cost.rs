@@ -13,12 +13,12 @@ use crate::probes::ProgramType;
 use crate::system::cache::{CacheFile, Kind, digest};
 
 const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", max_bytes: 4096, max_files: 4 };
-const TURNS: u32 = 1000;
+const ITERATIONS: u32 = 1000;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;
 
 /// Nanoseconds by mechanism if they cannot be measured: those of a machine of 2023 without mitigations.
-const TYPICAL: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
+const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
 /// The cost of a trampoline, which rbt's own processes do not trigger.
 const TRAMPOLINE: f64 = 30.0;
 /// The cost of a probe on a kernel function, by a breakpoint that is optimized to a jump, or by the function tracer.
@@ -39,7 +39,7 @@ struct Costs {
 /// Nanoseconds to enter a program of this type and to leave it.
 pub(super) fn of(ty: ProgramType) -> f64 {
     static COSTS: OnceLock<Costs> = OnceLock::new();
-    let costs = || *COSTS.get_or_init(|| known().unwrap_or(TYPICAL));
+    let costs = || *COSTS.get_or_init(|| known().unwrap_or(DEFAULT_COSTS));
     match ty.row().entry {
         EntryKind::Trap => costs().trap,
         EntryKind::Tracepoint => costs().tracepoint,
@@ -95,7 +95,7 @@ fn measure() -> io::Result<Costs> {
     };
     let least = |ns: f64, least: f64| ns.clamp(least, 1e5);
     // The record of a tracepoint costs this in addition.
-    let tracepoint = least(raw, 10.0) + TYPICAL.tracepoint - TYPICAL.raw;
+    let tracepoint = least(raw, 10.0) + DEFAULT_COSTS.tracepoint - DEFAULT_COSTS.raw;
     Ok(Costs { trap: least(trap, 100.0), tracepoint, raw: least(raw, 10.0) })
 }
 
@@ -103,8 +103,8 @@ fn measure() -> io::Result<Costs> {
 fn nanoseconds(turn: fn()) -> f64 {
     let trial = || {
         let since = processor_time();
-        (0..TURNS).for_each(|_| turn());
-        processor_time().saturating_sub(since).as_nanos() as f64 / f64::from(TURNS)
+        (0..ITERATIONS).for_each(|_| turn());
+        processor_time().saturating_sub(since).as_nanos() as f64 / f64::from(ITERATIONS)
     };
     (0..TRIALS).map(|_| trial()).fold(f64::INFINITY, f64::min)
 }

@@ -13,7 +13,7 @@ use crate::types::Type;
 use crate::value::{Pos, Value};
 
 /// Number of failures of a call that are reported; further ones are only counted.
-const SAID_OFTEN: u64 = 10;
+const MAX_REPORTS: u64 = 10;
 
 /// The offset of the [`Origin`] in a record that has one.
 const ORIGIN: usize = 8;
@@ -55,7 +55,7 @@ impl Events {
         }
         if let Err(why) = (row.handler)(&row.values, host) {
             row.failures += 1;
-            if row.failures <= SAID_OFTEN {
+            if row.failures <= MAX_REPORTS {
                 host.say(problem(format!("{why:#}"), &row.pos, &row.line));
             }
         }
@@ -81,8 +81,8 @@ impl Events {
 
     /// Reports how often failures recurred.
     pub fn finish(&mut self, host: &mut dyn Host) {
-        for row in self.rows.iter_mut().filter(|row| row.failures > SAID_OFTEN) {
-            let msg = format!("the call failed {} times in total; only the first {SAID_OFTEN} are shown", row.failures);
+        for row in self.rows.iter_mut().filter(|row| row.failures > MAX_REPORTS) {
+            let msg = format!("the call failed {} times in total; only the first {MAX_REPORTS} are shown", row.failures);
             host.say(problem(msg, &row.pos, &row.line));
             row.failures = 0;
         }

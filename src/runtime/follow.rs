@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::Session;
 use super::load::MapFd;
-use crate::codegen::artifact::OF_NAMESPACE;
+use crate::codegen::artifact::IN_NAMESPACE;
 use crate::system::machine::procfs;
 
 impl Session<'_> {
@@ -23,7 +23,7 @@ impl Session<'_> {
             anyhow::bail!("cannot follow processes: the kernel has no BTF");
         }
         // in a PID namespace, the kernel's numbers are unknown
-        let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | OF_NAMESPACE } else { pid };
+        let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | IN_NAMESPACE } else { pid };
         let child = self.options.child_pid;
         if child > 0 {
             add(map, key(child))?;

@@ -10,7 +10,7 @@ use super::shared::Shared;
 
 /// How long to wait for sleepable programs.
 const TIMEOUT: Duration = Duration::from_millis(100);
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Stops the programs. When this returns, none is running except for those that sleep for long.
 pub(super) fn stop(state: &Shared) -> io::Result<()> {
@@ -18,7 +18,7 @@ pub(super) fn stop(state: &Shared) -> io::Result<()> {
     let waited = wait_for_programs();
     let since = Instant::now();
     while state.sleepers() != 0 && since.elapsed() < TIMEOUT {
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
     waited
 }

@@ -14,7 +14,7 @@ use super::proc_maps::{Line, hold, is_at};
 use crate::system::machine::procfs;
 
 /// Maximum number of files that are kept open because their paths do not lead to them (deleted, replaced, in a container).
-const HELD: usize = 256;
+const MAX_OPEN_FILES: usize = 256;
 
 /// The executable mappings of one process.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ fn look() -> InitialMappings {
             }
             let Some((path, deleted)) = line.file() else { continue };
             let key = (path, line.inode);
-            if found.open_files.len() < HELD && !files.contains(&key) {
+            if found.open_files.len() < MAX_OPEN_FILES && !files.contains(&key) {
                 if (deleted || !is_at(&key.0, key.1, seen))
                     && let Some(file) = hold(pid, &line, None)
                 {

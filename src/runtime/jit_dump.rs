@@ -18,7 +18,7 @@ const MOVE_SIZE: u64 = PREFIX + 48;
 /// Longer names are cut.
 const NAME: u64 = 4096;
 /// Maximum number of records per read.
-const MOST: usize = 1 << 20;
+const MAX_RECORDS: usize = 1 << 20;
 
 /// A file, as far as it was read.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl JitDump {
             }
             self.read_bytes = size.into();
         }
-        for _ in 0..MOST {
+        for _ in 0..MAX_RECORDS {
             file.seek(SeekFrom::Start(self.read_bytes))?;
             // the last record may be incomplete
             let Ok((kind, size)) = number(&mut file).and_then(|kind| Ok((kind, u64::from(number(&mut file)?)))) else { break };

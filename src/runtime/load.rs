@@ -332,7 +332,7 @@ fn prepare_maps(
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
-            Some(name) if name.starts_with(unwind::WALKS) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
+            Some(name) if name.starts_with(unwind::UNWIND_STATES) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(name) => {
                 if let Some(fd) = unwinder.and_then(|u| u.map(name)) {
                     map.reuse_fd(fd)?;

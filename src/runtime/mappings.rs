@@ -131,7 +131,7 @@ impl Process {
 }
 
 /// The process ID of all processes outside of rbt's PID namespace, which cannot be distinguished and are not in its /proc.
-const ELSEWHERE: u32 = 0;
+const FOREIGN_PID: u32 = 0;
 /// Maximum per process; a just-in-time compiler that keeps mapping its output would otherwise use unlimited memory.
 const MAPPINGS: usize = 8192;
 /// Maximum number of exited processes that are remembered, and of their mappings. Watched processes and their
@@ -141,12 +141,12 @@ const EXITED_MAPPINGS: usize = 1 << 20;
 /// Maximum number of known files. Beyond that, files that no process has mapped are forgotten.
 const OBJECTS: usize = 16 << 10;
 /// Maximum number of files held open.
-const HELD: usize = 256;
+const MAX_OPEN_FILES: usize = 256;
 /// Maximum number of processes whose just-in-time compilers' files are held open.
 const COMPILERS: usize = 256;
 /// The minimum interval between reads of /proc for addresses without a mapping; stacks without frame pointers have many
 /// of those.
-const AGAIN: Duration = Duration::from_millis(20);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the known mappings of a living process are valid if there are no records.
 const STALE: Duration = Duration::from_secs(1);
 
@@ -239,7 +239,7 @@ impl Mappings {
     }
 
     fn keep_as(&mut self, key: (PathBuf, u64), file: File, seen: SystemTime) {
-        if self.held >= HELD || self.objects.get(&key).is_some_and(|known| known.open_file.is_some()) {
+        if self.held >= MAX_OPEN_FILES || self.objects.get(&key).is_some_and(|known| known.open_file.is_some()) {
             return;
         }
         self.held += 1;
@@ -268,7 +268,7 @@ impl Mappings {
 
     /// The executable mapping that holds, or held, an address.
     pub(super) fn find(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
-        if pid == ELSEWHERE {
+        if pid == FOREIGN_PID {
             return None;
         }
         let found = self.look_for(pid, addr);
@@ -286,7 +286,7 @@ impl Mappings {
         let found = known.and_then(|p| p.find(addr)).cloned();
         let due = match (&found, age) {
             (Some(_), age) => !recorded && age.is_none_or(|age| age > STALE),
-            (None, age) => age.is_none_or(|age| age > AGAIN),
+            (None, age) => age.is_none_or(|age| age > REFRESH_INTERVAL),
         };
         let looking = self.scan.is_some();
         if !due && (found.is_some() || !looking) {
@@ -326,8 +326,8 @@ impl Mappings {
     }
 
     fn lost_files(&self) -> Option<String> {
-        const NAMED: usize = 3;
-        let named: Vec<String> = self.deleted_files.iter().take(NAMED).map(|path| plain(&path.to_string_lossy())).collect();
+        const MAX_NAMED: usize = 3;
+        let named: Vec<String> = self.deleted_files.iter().take(MAX_NAMED).map(|path| plain(&path.to_string_lossy())).collect();
         let more = match self.deleted_files.len().saturating_sub(named.len()) {
             0 => String::new(),
             n => format!(" and {n} more"),
@@ -396,7 +396,7 @@ impl Mappings {
         let events = reader.recorder().drain();
         for event in events {
             match event {
-                Event::Mapped { pid: ELSEWHERE, .. } | Event::Forked { pid: ELSEWHERE, .. } | Event::Exited { pid: ELSEWHERE } => {}
+                Event::Mapped { pid: FOREIGN_PID, .. } | Event::Forked { pid: FOREIGN_PID, .. } | Event::Exited { pid: FOREIGN_PID } => {}
                 Event::Mapped { pid, start, len, offset, inode, path, time } => {
                     let (end, path) = (start.saturating_add(len), path.as_os_str());
                     let line = Line { start, end, executable: true, offset, inode, path };
@@ -491,7 +491,7 @@ impl Mappings {
             return Rc::clone(known);
         }
         let here = is_at(&key.0, key.1, seen);
-        let held = if here && !watched || self.held >= HELD { None } else { hold(pid, line, here.then_some(&key.0)) };
+        let held = if here && !watched || self.held >= MAX_OPEN_FILES { None } else { hold(pid, line, here.then_some(&key.0)) };
         self.held += usize::from(held.is_some());
         let id = known.map(|known| known.id).unwrap_or_else(|| {
             self.last_id += 1;

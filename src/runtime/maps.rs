@@ -242,10 +242,10 @@ fn read_batches(at: MapFd) -> io::Result<Entries> {
 /// Removes all elements. In a large map each removal costs one or two cache misses, so several threads share the work.
 pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
     /// The minimum number of elements per thread, which take a tenth of a second.
-    const EACH: u32 = 1 << 17;
+    const MIN_ELEMENTS_PER_THREAD: u32 = 1 << 17;
     const THREADS: u32 = 8;
     let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(THREADS));
-    let threads = (at.max_entries / EACH).clamp(1, cpus.min(THREADS));
+    let threads = (at.max_entries / MIN_ELEMENTS_PER_THREAD).clamp(1, cpus.min(THREADS));
     let buckets = at.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX);
     let of = |i: u32| (u64::from(buckets) * u64::from(i) / u64::from(threads)) as u32;
     std::thread::scope(|scope| {

@@ -82,7 +82,7 @@ pub(super) struct Recorder {
 
 /// Maximum bytes of pending events, each of 130 bytes and a path. Watched processes have a separate limit of the same
 /// size.
-const KEPT: usize = 32 << 20;
+const MAX_PENDING_BYTES: usize = 32 << 20;
 
 impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would take 12 ms, because task events make the
@@ -138,7 +138,7 @@ impl Recorder {
     fn keep(&mut self, fresh: Vec<(u64, Event)>) {
         for (time, event) in fresh {
             let watched = self.is_watched(&event);
-            let room = if watched { 2 * KEPT } else { KEPT };
+            let room = if watched { 2 * MAX_PENDING_BYTES } else { MAX_PENDING_BYTES };
             if self.is_again(&event) {
                 continue;
             }
@@ -368,7 +368,7 @@ mod tests {
         recorder.keep((0..10).map(|time| (time, mapped(1, 4096))).collect());
         assert_eq!(recorder.events.len(), 1);
         recorder.keep((0..50_000).map(|time| (time, mapped(2, 4096 * time))).collect());
-        assert!(recorder.size <= KEPT + 8192);
+        assert!(recorder.size <= MAX_PENDING_BYTES + 8192);
         recorder.keep(vec![(50_000, mapped(7, 4096))]);
         let events = recorder.drain();
         let lost: u64 = events.iter().map(|e| if let Event::Lost { count } = e { *count } else { 0 }).sum();

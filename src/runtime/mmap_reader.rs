@@ -17,7 +17,7 @@ pub(super) struct MmapReader {
 }
 
 /// The kernel wakes the thread when a ring is a quarter full.
-const LONGEST: Duration = Duration::from_secs(10);
+const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl MmapReader {
     /// Starts recording.
@@ -59,7 +59,7 @@ fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
         let mut fds = vec![stop_reader.as_raw_fd()];
         fds.extend(of(&recorder).fds());
         while !super::poll::readable(&stop_reader) {
-            wait(&fds, LONGEST);
+            wait(&fds, POLL_TIMEOUT);
             of(&recorder).read_rings();
         }
     };

@@ -31,7 +31,7 @@ pub(super) struct Scope {
 
 impl Scope {
     /// For events whose programs run on every CPU whatever CPU the event is on: tracepoints and uprobes.
-    pub const ANYWHERE: Scope = Scope { pid: -1, cpu: 0 };
+    pub const ALL_PROCESSES: Scope = Scope { pid: -1, cpu: 0 };
 }
 
 fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
@@ -41,7 +41,7 @@ fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
 /// A tracepoint by its ID in tracefs.
 pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     // without a period: it only counts, and its CPU does not prepare unread samples
-    open(&event(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
+    open(&event(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ALL_PROCESSES)
 }
 
 /// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
@@ -65,7 +65,7 @@ pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: O
     let mut attr = event(ty, config);
     attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     attr.__bindgen_anon_4.probe_offset = offset;
-    open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
+    open(&attr, pid.map_or(Scope::ALL_PROCESSES, |pid| Scope { pid: pid as i32, cpu: -1 }))
 }
 
 /// A kernel function with an offset, or an address; or the return of the function.
@@ -78,7 +78,7 @@ pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Resu
     let mut attr = event(ty, if ret { retprobe } else { 0 });
     attr.__bindgen_anon_3.kprobe_func = function.map_or(0, |f| f.as_ptr() as u64);
     attr.__bindgen_anon_4.probe_offset = place;
-    open(&attr, Scope::ANYWHERE)
+    open(&attr, Scope::ALL_PROCESSES)
 }
 
 /// The type of a PMU for dynamic probes, and the flag for returns.

@@ -13,9 +13,9 @@ use crate::input;
 use crate::system::machine::procfs;
 
 /// How long the contents are valid: a compiler that frees code may later put other functions at the same addresses.
-const GOOD: Duration = Duration::from_millis(100);
+const MAX_AGE: Duration = Duration::from_millis(100);
 /// The same for an address that has no function yet.
-const AGAIN: Duration = Duration::from_millis(2);
+const MAX_AGE_ON_MISS: Duration = Duration::from_millis(2);
 /// Number of bytes before the end of the contents that identify the file.
 const TAIL: usize = 256;
 
@@ -51,7 +51,7 @@ struct FileState {
 impl PerfMap {
     /// Start and name of the function at an address of the process. `dump`: see [`JitDump`].
     pub(super) fn look_up(&mut self, pid: u32, addr: u64, dump: Option<&Path>) -> Option<(u64, &str)> {
-        let good = if self.find(addr).is_some() { GOOD } else { AGAIN };
+        let good = if self.find(addr).is_some() { MAX_AGE } else { MAX_AGE_ON_MISS };
         if self.checked_at.is_none_or(|at| at.elapsed() >= good) {
             self.refresh(pid);
             if let Some(path) = dump {

@@ -25,8 +25,8 @@ pub struct Remote {
 }
 
 const AS_BEFORE: u8 = 0;
-const PAUSE: u8 = 1;
-const GO: u8 = 2;
+const STOP: u8 = 1;
+const START: u8 = 2;
 
 impl Remote {
     /// Makes no request yet.
@@ -51,7 +51,7 @@ impl Remote {
 
     /// Pauses its programs, or resumes them.
     pub fn pause(&self, paused: bool) {
-        self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
+        self.pause.store(if paused { STOP } else { START }, Ordering::SeqCst);
         self.signal_wakeup();
     }
 
@@ -87,8 +87,8 @@ impl Remote {
     /// Requests since the last call.
     pub(super) fn paused(&self) -> Option<bool> {
         match self.pause.swap(AS_BEFORE, Ordering::SeqCst) {
-            PAUSE => Some(true),
-            GO => Some(false),
+            STOP => Some(true),
+            START => Some(false),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::settings::{CgroupFilter, Invocation, Settings};
 use crate::system::machine::cgroup;
 
 /// The interval between two checks.
-const PAUSE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The cgroup to watch, until its removal is reported.
 pub(super) struct Watch {
@@ -23,7 +23,7 @@ impl Watch {
 
     /// The warning, once; checks only at intervals.
     pub(super) fn warning(&mut self, at_end: bool) -> Option<String> {
-        if !at_end && self.checked_at.elapsed() < PAUSE {
+        if !at_end && self.checked_at.elapsed() < POLL_INTERVAL {
             return None;
         }
         self.checked_at = Instant::now();

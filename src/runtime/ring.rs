@@ -21,7 +21,7 @@ const DISCARDED: u32 = 1 << 30;
 /// `BPF_RINGBUF_HDR_SZ`
 const HEADER: u64 = 8;
 /// Bytes after which space is returned to the producers, because each time costs them a cache line.
-const GIVE_BACK: u64 = 64 * 1024;
+const RELEASE_THRESHOLD: u64 = 64 * 1024;
 
 /// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Ring {
                     go_on = each(record);
                 }
                 at += (len + HEADER).next_multiple_of(8);
-                if at - given_back >= GIVE_BACK {
+                if at - given_back >= RELEASE_THRESHOLD {
                     self.consumed().store(at, Ordering::Release);
                     given_back = at;
                 }

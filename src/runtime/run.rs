@@ -15,7 +15,7 @@ use super::final_maps::FinalMaps;
 use super::meter::Meter;
 use super::poll::{MAX_WAIT, ended};
 use super::signals::{Signals, with_loop_deadline};
-use super::source::{STRAGGLERS, Source};
+use super::source::{MAX_WRITER_WAIT, Source};
 use super::throttle::Throttle;
 use super::watch::Watch;
 use super::{
@@ -261,10 +261,10 @@ impl EventLoop<'_> {
     /// Stops the programs. Those that are running come to their ends first.
     fn stop(&mut self) {
         let state = &self.cx.loaded.state;
-        with_loop_deadline(state.flags(), STRAGGLERS * 10, || self.links.quiet());
+        with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || self.links.quiet());
         match self.ran && self.waits && self.context.broken.is_none() {
             // if the kernel does not stop it, only the output of running programs is lost
-            true => with_loop_deadline(state.flags(), STRAGGLERS * 10, || grace_period::stop(state)).unwrap_or_default(),
+            true => with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || grace_period::stop(state)).unwrap_or_default(),
             false => state.stop(),
         }
         self.links.detach_from_own_files(self.cx.manifest);

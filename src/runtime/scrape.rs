@@ -15,7 +15,7 @@ use crate::state::{RunTime, State};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long run times are measured after a request.
-const INTEREST: Duration = Duration::from_secs(300);
+const MEASURE_AFTER_REQUEST: Duration = Duration::from_secs(300);
 
 /// Requests to a run, one at a time.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Scrapes {
     pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
         if !self.asked.swap(false, Ordering::SeqCst) {
             // measuring costs each run of a program some nanoseconds
-            context.run_time_stats.take_if(|(_, asked)| asked.elapsed() > INTEREST);
+            context.run_time_stats.take_if(|(_, asked)| asked.elapsed() > MEASURE_AFTER_REQUEST);
             return Ok(());
         }
         if let Some(statistics) = context.run_time_stats.take().map(|(statistics, _)| statistics).or_else(|| cost::measure().ok()) {

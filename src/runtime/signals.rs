@@ -19,7 +19,7 @@ use crate::terminal::screen;
 use crate::{progress, streams};
 
 /// The number of SIGINT and SIGTERM signals, and the last of them.
-static ENDS: AtomicU32 = AtomicU32::new(0);
+static END_SIGNALS: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +31,7 @@ static LOOPS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Signals within this many milliseconds of the first are the same request: timeout(1) sends each twice, to the process and
 /// to its group.
-const TOGETHER_MS: u64 = 250;
+const DUPLICATE_MS: u64 = 250;
 
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
@@ -70,14 +70,14 @@ extern "C" fn caught(signal: libc::c_int) {
             LAST.store(signal, Ordering::Relaxed);
             let now = milliseconds();
             // counted first: a reader of the address reads the count after it
-            let before = ENDS.fetch_add(1, Ordering::SeqCst);
+            let before = END_SIGNALS.fetch_add(1, Ordering::SeqCst);
             let loops = LOOPS.load(Ordering::SeqCst);
             if !loops.is_null() {
                 AtomicU64::from_ptr(loops).store(1, Ordering::SeqCst);
             }
             match before {
                 0 => FIRST.store(now, Ordering::Relaxed),
-                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => {
+                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= DUPLICATE_MS => {
                     screen::abandon();
                     progress::abandon();
                     streams::abandon();
@@ -196,7 +196,7 @@ impl Signals {
             return Some(0);
         }
         match &self.from {
-            From::SignalHandlers(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
+            From::SignalHandlers(_) => (END_SIGNALS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
             From::Managed(remote) => remote.ended().then_some(0),
         }
     }
@@ -205,7 +205,7 @@ impl Signals {
     pub fn end_requests(&self) -> u32 {
         let overdue = u32::from(self.is_overdue());
         match &self.from {
-            From::SignalHandlers(_) => overdue + ENDS.load(Ordering::SeqCst),
+            From::SignalHandlers(_) => overdue + END_SIGNALS.load(Ordering::SeqCst),
             From::Managed(remote) => overdue + u32::from(remote.ended()),
         }
     }
@@ -287,7 +287,7 @@ impl ProcessSignals {
 
     /// Has SIGINT or SIGTERM arrived?
     pub fn ended(&self) -> bool {
-        ENDS.load(Ordering::Relaxed) > 0
+        END_SIGNALS.load(Ordering::Relaxed) > 0
     }
 
     /// The number of SIGUSR1 signals since the last call.
@@ -304,7 +304,7 @@ impl ProcessSignals {
 impl SignalHandlers {
     fn catch(signals: &[libc::c_int]) -> io::Result<Self> {
         let wake = poll::eventfd()?;
-        ENDS.store(0, Ordering::Relaxed);
+        END_SIGNALS.store(0, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
         let mut before = Vec::new();
         for signal in signals {

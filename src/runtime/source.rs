@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use super::collect::{Batch, Collector};
-use super::context::{LONG, RunContext};
+use super::context::{SLOW_RECORD, RunContext};
 use super::events::Events;
 use super::poll::wait;
 use super::problems;
@@ -16,9 +16,9 @@ use super::shared::Shared;
 /// Bytes of records between two checks of signals and of the output.
 const BATCH: u64 = 256 * 1024;
 /// If the end takes this long, rbt reports why.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 /// How long the end waits for programs that are writing a record.
-pub(super) const STRAGGLERS: Duration = Duration::from_millis(20);
+pub(super) const MAX_WRITER_WAIT: Duration = Duration::from_millis(20);
 
 /// The source of records, and their reader.
 pub(super) struct Source {
@@ -85,7 +85,7 @@ impl Source {
                 }
             }
             // nothing wakes us then
-            None if self.ring.is_some() => wait(others, LONG),
+            None if self.ring.is_some() => wait(others, SLOW_RECORD),
             None => wait(others, nap),
         }
     }
@@ -128,7 +128,7 @@ impl Source {
         while context.is_running() {
             do_batch(&mut self.batch, &mut self.events, context);
             context.flush(false);
-            if !told && since.elapsed() >= PATIENCE {
+            if !told && since.elapsed() >= REPORT_AFTER {
                 told = true;
                 context.still(self.pending.iter().chain([&self.batch]).map(Batch::left).sum());
             }
@@ -152,7 +152,7 @@ impl Source {
             if done > room {
                 break;
             }
-            if found.busy && since.elapsed() < STRAGGLERS {
+            if found.busy && since.elapsed() < MAX_WRITER_WAIT {
                 std::thread::sleep(Duration::from_millis(1));
             } else if found.busy || !found.more {
                 break;

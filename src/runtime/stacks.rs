@@ -12,11 +12,11 @@ use super::{maps, tagged};
 use crate::codegen::artifact::Manifest;
 
 /// Number of stacks in memory before unused ones are discarded.
-const ENOUGH: usize = 1 << 16;
+const MAX_STACKS: usize = 1 << 16;
 /// The interval between two checks while a table fills up.
 const WAIT_WHILE_FILLING: Duration = Duration::from_millis(10);
 /// The maximum time that a program may take from finding a stack in its table to storing its id in a map or a record.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// A stack in memory.
 struct StoredStack {
@@ -36,7 +36,7 @@ pub(super) struct Stacks {
     /// next time.
     at: u64,
     capacity: u64,
-    /// See [`ENOUGH`].
+    /// See [`MAX_STACKS`].
     evict_above: usize,
 }
 
@@ -55,7 +55,7 @@ impl Stacks {
             by_id: HashMap::new(),
             at: loaded.state.stacks(),
             capacity: if shared || room == 0 { u64::MAX } else { room },
-            evict_above: ENOUGH,
+            evict_above: MAX_STACKS,
         }
     }
 
@@ -104,7 +104,7 @@ impl Stacks {
                 return;
             }
         }
-        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE);
-        self.evict_above = ENOUGH.max(self.by_id.len().saturating_mul(2));
+        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE_PERIOD);
+        self.evict_above = MAX_STACKS.max(self.by_id.len().saturating_mul(2));
     }
 }

@@ -131,7 +131,7 @@ fn named(frames: Vec<Frames>) -> Option<Frame> {
 type Frames = Arc<[Arc<Frame>]>;
 
 /// Addresses remembered before all are forgotten.
-const REMEMBERED: usize = 1 << 16;
+const MAX_CACHED_ADDRESSES: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 struct State {
@@ -338,7 +338,7 @@ impl State {
         }
         let made: Frames = make(self).into();
         if keep {
-            if self.frames_by_address.len() >= REMEMBERED {
+            if self.frames_by_address.len() >= MAX_CACHED_ADDRESSES {
                 self.frames_by_address.clear();
             }
             self.frames_by_address.insert(key, Arc::clone(&made));
@@ -352,7 +352,7 @@ impl State {
         }
         let made: Rc<[Frame]> = make(self).into();
         if keep {
-            if self.known.len() >= REMEMBERED {
+            if self.known.len() >= MAX_CACHED_ADDRESSES {
                 self.known.clear();
             }
             self.known.insert(key, Rc::clone(&made));

@@ -18,19 +18,19 @@ use crate::settings::Overhead;
 use crate::system::TargetInfo;
 
 /// The interval between two measurements of the costs.
-const TICK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Ticks without an excess before a step is undone.
-const CALM: u32 = 20;
-/// While the probes cost less than this share of the limit, the statistics are on in one tick of [`CALM`] only.
-const IDLE: f64 = 0.05;
+const RECOVERY_TICKS: u32 = 20;
+/// While the probes cost less than this share of the limit, the statistics are on in one tick of [`RECOVERY_TICKS`] only.
+const IDLE_SHARE: f64 = 0.05;
 /// The assumed cost of a run in nanoseconds before it is measured.
 const UNKNOWN_RUN: f64 = 1000.0;
 /// The cost of a dropped run: the random decision and the counter.
-const REFUSED: f64 = 30.0;
+const DROPPED_RUN_NS: f64 = 30.0;
 /// More runs than are possible in a tick.
 const UNLIMITED: f64 = 1e18;
 /// Sampling more rarely than one in this many is useless.
-const MOST: u64 = 1 << 16;
+const MAX_SAMPLING: u64 = 1 << 16;
 
 /// A measure that lowers the cost of a group of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<u
 /// save `entries`.
 pub(super) fn remedy(share: f64, entries: f64, room: f64, sampled: bool, one_in: u64) -> Remedy {
     let factor = (share - entries) / (room * 0.7 - entries);
-    if sampled && factor > 0.0 && (one_in as f64 * factor) < MOST as f64 {
+    if sampled && factor > 0.0 && (one_in as f64 * factor) < MAX_SAMPLING as f64 {
         return Remedy::Sample { one_in: ((one_in as f64 * factor).ceil() as u64).max(one_in + 1).next_power_of_two() };
     }
     Remedy::Detach
@@ -167,7 +167,7 @@ impl Throttle {
 
     /// How long to wait at most until the next [`Throttle::update`].
     pub fn max_wait(&self, longest: Duration) -> Duration {
-        longest.min(TICK.saturating_sub(self.measured_at.elapsed()) + Duration::from_millis(1))
+        longest.min(INTERVAL.saturating_sub(self.measured_at.elapsed()) + Duration::from_millis(1))
     }
 
     /// How often each of these probes was detached.
@@ -178,7 +178,7 @@ impl Throttle {
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
     pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
         let took = self.measured_at.elapsed();
-        if took < TICK {
+        if took < INTERVAL {
             return Vec::new();
         }
         self.measured_at = Instant::now();
@@ -197,7 +197,7 @@ impl Throttle {
             self.reduce_cost(cx, links, budget, share)
         } else {
             self.calm_ticks += 1;
-            let time = self.calm_ticks >= CALM && self.debt <= 0.0 && share < budget * 0.5;
+            let time = self.calm_ticks >= RECOVERY_TICKS && self.debt <= 0.0 && share < budget * 0.5;
             time.then(|| self.relax(cx, links, sys, budget, share)).flatten()
         };
         self.fill(cx);
@@ -225,15 +225,15 @@ impl Throttle {
     fn fill(&self, cx: &SessionCx) {
         for group in &self.groups {
             let Some(gate) = group.gate else { continue };
-            let tokens = self.budget.map_or(UNLIMITED, |budget| 4.0 * budget * TICK.as_nanos() as f64 / group.run.max(20.0));
+            let tokens = self.budget.map_or(UNLIMITED, |budget| 4.0 * budget * INTERVAL.as_nanos() as f64 / group.run.max(20.0));
             cx.loaded.state.set_gate(gate, group.one_in, (tokens as u64).max(4));
         }
     }
 
     /// Turns the kernel's statistics on or off. Without them, the last measured cost of a probe is used.
     fn measure(&mut self, share: f64, budget: f64) {
-        self.idle_ticks = if share < budget * IDLE { self.idle_ticks + 1 } else { 0 };
-        let wanted = self.idle_ticks < CALM || self.idle_ticks.is_multiple_of(CALM);
+        self.idle_ticks = if share < budget * IDLE_SHARE { self.idle_ticks + 1 } else { 0 };
+        let wanted = self.idle_ticks < RECOVERY_TICKS || self.idle_ticks.is_multiple_of(RECOVERY_TICKS);
         match (wanted, self.statistics.is_some()) {
             (true, false) => self.statistics = cost::measure().ok(),
             (false, true) => self.statistics = None,
@@ -323,14 +323,14 @@ impl ProbeGroup {
         if measured {
             let (time, runs) = (cost.ns.wrapping_sub(then.ns) as f64, cost.runs.wrapping_sub(then.runs) as f64);
             if passed >= 1.0 {
-                self.run = ((time - (runs - passed).max(0.0) * REFUSED) / passed).max(20.0);
+                self.run = ((time - (runs - passed).max(0.0) * DROPPED_RUN_NS) / passed).max(20.0);
             }
             self.entries = runs * self.entry / ns;
             self.share = self.entries + time / ns;
             return;
         }
         // runs that no gate counted are assumed to cost the same as when they were measured
-        let known = passed * (self.run + self.entry) + refused * (REFUSED + self.entry);
+        let known = passed * (self.run + self.entry) + refused * (DROPPED_RUN_NS + self.entry);
         self.share = self.share.max(known / ns);
         self.entries = self.entries.max((passed + refused) * self.entry / ns);
     }

@@ -23,7 +23,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
         let looked_at = refused.log.lines().any(is_instruction);
         // kernels before 6.16 reject some without a message: `btf_id_deny` of kernel/bpf/verifier.c
         let told = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
-        let reason = if told { refused.reason.clone() } else { NOT_THERE.into() };
+        let reason = if told { refused.reason.clone() } else { NOT_ALLOWED.into() };
         return if looked_at { Vec::new() } else { vec![(index, reason)] };
     }
     if said.iter().any(|line| line.contains(NO_TYPE)) {
@@ -31,7 +31,7 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     }
     let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
     if kind == Some(libbpf_rs::ErrorKind::InvalidInput) {
-        return vec![(index, NOT_THERE.into())];
+        return vec![(index, NOT_ALLOWED.into())];
     }
     Vec::new()
 }
@@ -46,7 +46,7 @@ fn is_instruction(line: &str) -> bool {
     line.split_once(": (").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-const NOT_THERE: &str = "the kernel does not allow attaching such a program to it";
+const NOT_ALLOWED: &str = "the kernel does not allow attaching such a program to it";
 const NO_TYPE: &str = "failed to find kernel BTF type ID";
 
 /// `libbpf: prog 'NAME': BPF program load failed: …`

@@ -143,13 +143,13 @@ fn position(line: &str) -> Option<Pos> {
 }
 
 /// The verifier's messages when it gives up. They are on the line of the current instruction, after it.
-const GIVES_UP: [&str; 2] = ["BPF program is too large", "The sequence of "];
+const LIMIT_MESSAGES: [&str; 2] = ["BPF program is too large", "The sequence of "];
 /// The message is within this many lines of the end; a register state and the summary may follow it.
 const LAST_LINES: usize = 8;
 
 /// The last line that is neither summary, instruction, register state nor source; or the text after an instruction.
 fn last_message(trace: &[&str]) -> Option<String> {
-    let gives_up = |line: &str| GIVES_UP.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
+    let gives_up = |line: &str| LIMIT_MESSAGES.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
     let speech = || trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned);
     trace.iter().rev().take(LAST_LINES).find_map(|line| gives_up(line)).or_else(speech)
 }

@@ -7,13 +7,13 @@ use super::hir::{Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind, visit_wi
 use crate::diag::{Diagnostic, Span};
 
 /// The probe's own frame is one, and a builtin may need one.
-const DEEPEST: u32 = 6;
+const MAX_CALL_DEPTH: u32 = 6;
 
 /// Reports probes whose loops are nested too deeply.
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
     let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), too_deep: None };
     walk.stmts(&probe.body, 0);
-    let message = format!("loops are nested more than {DEEPEST} deep, which the kernel rejects");
+    let message = format!("loops are nested more than {MAX_CALL_DEPTH} deep, which the kernel rejects");
     walk.too_deep.map(|at| {
         Diagnostic::error("too-deep", at, message)
             .help("merge two loops into one: `for $i : 0..n * m { … $i / m … $i % m … }`; or turn a function into a macro")
@@ -34,7 +34,7 @@ impl Walk<'_> {
             let depth = depth + around.loops;
             match n {
                 Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, span })
-                    if depth >= DEEPEST =>
+                    if depth >= MAX_CALL_DEPTH =>
                 {
                     self.too_deep.get_or_insert(*span);
                 }

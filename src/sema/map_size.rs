@@ -11,7 +11,7 @@ use crate::system::{CMacro, machine::constants};
 use crate::types::Type;
 
 /// Limit on names that refer to names. A circular definition is reported where it is used.
-const DEEPEST: u32 = 32;
+const MAX_DEPTH: u32 = 32;
 
 /// The value of `e`, if it consists of numbers, parameters, constants of C, macros without parameters and operators.
 pub fn number(e: &ast::Expr, check_cx: &CheckContext) -> Option<u64> {
@@ -20,7 +20,7 @@ pub fn number(e: &ast::Expr, check_cx: &CheckContext) -> Option<u64> {
 }
 
 fn value(e: &ast::Expr, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return None;
     }
     let inner = |e| value(e, check_cx, depth + 1);
@@ -78,7 +78,7 @@ fn named(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     };
     match of_header {
         CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),
-        CMacro::Name(other) => named(&other, check_cx, (depth < DEEPEST).then_some(depth + 1)?),
+        CMacro::Name(other) => named(&other, check_cx, (depth < MAX_DEPTH).then_some(depth + 1)?),
         CMacro::Text(_) | CMacro::Function | CMacro::Other(_) => None,
     }
 }

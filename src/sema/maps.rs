@@ -106,13 +106,13 @@ pub struct Maps {
 }
 
 /// The capacity of strings in a map that outlives its script.
-const ROOM: u32 = 64;
+const STRING_CAPACITY: u32 = 64;
 
 impl Maps {
     /// No maps except for declared and predefined ones.
     pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], invocation: &Invocation) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
-        Self { declared, existing: given, min_string_size: if invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
+        Self { declared, existing: given, min_string_size: if invocation.shares_maps { STRING_CAPACITY } else { 0 }, ..Self::default() }
     }
 
     /// The initial types of a predefined map.

@@ -118,7 +118,7 @@ impl CheckContext<'_> {
 }
 
 /// Number of passes after which types may only grow.
-const FREE_PASSES: u32 = 10;
+const UNRESTRICTED_PASSES: u32 = 10;
 /// Maximum number of passes.
 const MAX_PASSES: u32 = 50;
 
@@ -199,7 +199,7 @@ fn infer(check_cx: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec
     let mut unused = vec![State::default(); check_cx.functions.len()];
     let mut passes = 0;
     loop {
-        maps.start_pass(passes > FREE_PASSES);
+        maps.start_pass(passes > UNRESTRICTED_PASSES);
         passes += 1;
         let mut changed = false;
         let mut results = Vec::new();
@@ -274,15 +274,15 @@ fn failed(diags: &[Diagnostic]) -> bool {
 }
 
 /// Codes of errors that may cause others: mismatches of requests and the script, and the script's own assertions.
-pub const DECISIVE: &[&str] = &["unknown-option", "bad-option", "assertion"];
+pub const ROOT_CAUSE_CODES: &[&str] = &["unknown-option", "bad-option", "assertion"];
 
 /// Keeps only decisive errors, if there are any, and each once: code that they exclude defines maps and variables that the
 /// rest then lacks.
 fn root_causes(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    if diags.iter().any(|d| DECISIVE.contains(&d.code)) {
+    if diags.iter().any(|d| ROOT_CAUSE_CODES.contains(&d.code)) {
         let mut said: Vec<(&str, String)> = Vec::new();
         diags.retain(|d| {
-            let new = DECISIVE.contains(&d.code) && !said.iter().any(|(code, text)| *code == d.code && *text == d.message);
+            let new = ROOT_CAUSE_CODES.contains(&d.code) && !said.iter().any(|(code, text)| *code == d.code && *text == d.message);
             said.extend(new.then(|| (d.code, d.message.clone())));
             new
         });

@@ -18,7 +18,7 @@ const HEADERS: usize = 64;
 /// The timeout of a connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum age of a text that is reused.
-const FRESH: Duration = Duration::from_millis(200);
+const MAX_AGE: Duration = Duration::from_millis(200);
 
 /// The served pages.
 pub trait Pages: Send {
@@ -200,7 +200,7 @@ impl Server {
 
     fn text(&mut self, open: bool) -> Option<String> {
         let made = self.made.get_mut(usize::from(open))?;
-        if let Some((_, text)) = made.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
+        if let Some((_, text)) = made.as_ref().filter(|(when, _)| when.elapsed() < MAX_AGE) {
             return Some(text.clone());
         }
         let text = self.pages.metrics(open)?;

@@ -11,9 +11,9 @@ mod blocked {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// The mask of blocked signals at the start, as the kernel has it.
-    static BEFORE: AtomicU64 = AtomicU64::new(0);
+    static INITIAL_MASK: AtomicU64 = AtomicU64::new(0);
 
-    // rt_sigprocmask(SIG_BLOCK, &{SIGUSR1}, &BEFORE, 8), with the registers that `_start` reads unchanged. All addresses are
+    // rt_sigprocmask(SIG_BLOCK, &{SIGUSR1}, &INITIAL_MASK, 8), with the registers that `_start` reads unchanged. All addresses are
     // relative to the instruction, because none is relocated yet.
     #[cfg(target_arch = "x86_64")]
     std::arch::global_asm!(
@@ -33,7 +33,7 @@ mod blocked {
         ".balign 8",
         "2: .quad 1 << 9",
         ".popsection",
-        before = sym BEFORE,
+        before = sym INITIAL_MASK,
     );
     #[cfg(target_arch = "aarch64")]
     std::arch::global_asm!(
@@ -54,13 +54,13 @@ mod blocked {
         ".balign 8",
         "2: .quad 1 << 9",
         ".popsection",
-        before = sym BEFORE,
+        before = sym INITIAL_MASK,
     );
 
     /// Restores the mask.
     pub(super) fn restore() {
         const SIZE: usize = size_of::<u64>();
-        let before = BEFORE.load(Ordering::Relaxed);
+        let before = INITIAL_MASK.load(Ordering::Relaxed);
         let none = std::ptr::null_mut::<u64>();
         // SAFETY: the kernel reads a mask of this size, and writes none
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, none, SIZE) };

@@ -5,21 +5,21 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::failure::Failure;
 
 /// The usual limit.
-const ENOUGH: u64 = 8 << 20;
+const USUAL_LIMIT: u64 = 8 << 20;
 /// With less, even a simple script overflows the stack.
-const LEAST: u64 = 1 << 20;
+const MIN_LIMIT: u64 = 1 << 20;
 
 /// Raises the limit of the stack to the usual size, as far as allowed: the kernel checks it when the stack grows, so it
 /// applies immediately. Errors: it is far too low, and cannot be raised.
 pub(crate) fn raise() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Stack);
-    let Some(now) = limit.current.filter(|now| *now < ENOUGH) else { return Ok(()) };
+    let Some(now) = limit.current.filter(|now| *now < USUAL_LIMIT) else { return Ok(()) };
     let set = |current, maximum| setrlimit(Resource::Stack, Rlimit { current, maximum }).is_ok();
     let most = limit.maximum.unwrap_or(u64::MAX);
-    if set(Some(ENOUGH), limit.maximum.map(|most| most.max(ENOUGH))) || set(limit.maximum, limit.maximum) && most >= LEAST {
+    if set(Some(USUAL_LIMIT), limit.maximum.map(|most| most.max(USUAL_LIMIT))) || set(limit.maximum, limit.maximum) && most >= MIN_LIMIT {
         return Ok(());
     }
-    if now >= LEAST {
+    if now >= MIN_LIMIT {
         return Ok(());
     }
     let message = format!("the stack limit is too low: {} KiB", most / 1024);

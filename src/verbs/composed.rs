@@ -85,11 +85,11 @@ impl ComposedScript {
     /// Parses an expression separately, because an unclosed parenthesis would be reported elsewhere in the script.
     pub fn wrong_expression(&self) -> Option<Diagnostics> {
         let alone = self.parts.iter().filter(|p| p.expression).find_map(|p| {
-            const BEFORE: &str = "begin { @[";
+            const PREFIX: &str = "begin { @[";
             let text = self.text.get(p.at as usize..(p.at + p.len) as usize)?;
-            let source = Source { name: String::new(), text: format!("{BEFORE}{text}\n] = 1; }}") };
+            let source = Source { name: String::new(), text: format!("{PREFIX}{text}\n] = 1; }}") };
             let diags = syntax::parse(&source).err()?;
-            let part = Part { at: BEFORE.len() as u32, ..*p };
+            let part = Part { at: PREFIX.len() as u32, ..*p };
             Some((ComposedScript { parts: vec![part], ..ComposedScript::default() }, diags))
         });
         let (made, mut diags) = alone?;

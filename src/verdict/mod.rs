@@ -109,7 +109,7 @@ impl Style {
 }
 
 /// The exit statuses of a check: everything is good.
-pub const WELL: u8 = 0;
+pub const SATISFIED: u8 = 0;
 /// There are findings.
 pub const FINDINGS: u8 = 1;
 /// The command line, a configuration file or an expectation is wrong.
@@ -245,7 +245,7 @@ impl Report {
         } else if self.outcomes.iter().any(|o| self.fails(o)) {
             FINDINGS
         } else {
-            WELL
+            SATISFIED
         }
     }
 

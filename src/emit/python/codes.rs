@@ -12,8 +12,8 @@ use crate::bug;
 use crate::system::binary::python::Layout;
 
 /// Bytes of a line table per record, and the maximum number of records per table.
-const PIECE: u64 = 4096;
-const PIECES: u64 = 16;
+const CHUNK_SIZE: u64 = 4096;
+const MAX_CHUNKS: u64 = 16;
 
 impl<'c> Builder<'_, 'c> {
     /// Sends the data of the code object that was read, and returns its ID.
@@ -45,7 +45,7 @@ impl<'c> Builder<'_, 'c> {
             text(e, layout!(code_file), 1, offset_of!(Code, file), size_of_val(&Code::EMPTY.file), offset_of!(Code, file_bytes));
             let table = e.code_word(walk, layout!(code_table), U64);
             let size = e.word_at(walk, table, layout!(bytes_size));
-            let size = e.at_most(size, PIECE * PIECES);
+            let size = e.at_most(size, CHUNK_SIZE * MAX_CHUNKS);
             e.store(record, offset_of!(Code, table_bytes) as u32, 4, size);
             // the hash so far
             const ID: u32 = offset_of!(Code, id) as u32;
@@ -125,18 +125,18 @@ impl<'c> Builder<'_, 'c> {
         (slot, start): (IntValue<'c>, IntValue<'c>),
         body: impl FnOnce(&mut Self, PointerValue<'c>, IntValue<'c>, IntValue<'c>, (IntValue<'c>, IntValue<'c>)) -> IntValue<'c>,
     ) {
-        self.turns(name, PIECES, &[slot, start], |e, i, numbers| {
+        self.turns(name, MAX_CHUNKS, &[slot, start], |e, i, numbers| {
             let &[slot, start] = numbers else { bug!("it gets two numbers") };
             let walk = e.walk(slot);
             let record = e.offset(walk, at!(record));
-            let at = e.mul(i, e.int(PIECE));
+            let at = e.mul(i, e.int(CHUNK_SIZE));
             // the verifier does not track the range of a number in memory
             let place = e.offset(record, offset_of!(Code, table_bytes) as u32);
             let size = e.load_volatile(place, U32);
-            let n = e.at_most(e.sub(size, at), PIECE);
+            let n = e.at_most(e.sub(size, at), CHUNK_SIZE);
             let from = e.add(start, at);
             let ended = body(e, record, slot, from, (at, n));
-            let over = e.cmp(Cmp::Uge, e.add(at, e.int(PIECE)), size);
+            let over = e.cmp(Cmp::Uge, e.add(at, e.int(CHUNK_SIZE)), size);
             e.or(ended, over)
         });
     }
@@ -147,11 +147,11 @@ impl<'c> Builder<'_, 'c> {
             let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
             let walk = e.walk(slot);
             let to = e.offset(walk, at!(record) + offset_of!(Code, table) as u32);
-            let (all, nowhere) = (e.int(PIECE), e.int(0));
+            let (all, nowhere) = (e.int(CHUNK_SIZE), e.int(0));
             e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
-            let size = e.at_most(size, PIECE);
+            let size = e.at_most(size, CHUNK_SIZE);
             e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
-            e.hash_of_code(to, (PIECE / 8) as u32, before)
+            e.hash_of_code(to, (CHUNK_SIZE / 8) as u32, before)
         })
     }
 

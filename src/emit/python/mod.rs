@@ -28,7 +28,7 @@ use super::mem::U64;
 use super::shared::{CUT_REASONS, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS, State};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef, TaskOffsets};
 use crate::bug;
-use crate::system::binary::python::{BETWEEN, Layout, MARKED, NO_CODE};
+use crate::system::binary::python::{ENTRY_FRAME, Layout, ENTRY_BYTE, NO_CODE};
 use crate::types::Int;
 
 const U32: Int = Int { bytes: 4, signed: false };
@@ -358,7 +358,7 @@ impl<'c> Builder<'_, 'c> {
         let mark = self.frame_word(walk, layout!(frame_entry), BYTE);
         let count = self.load(walk, at!(count), U64);
 
-        let between = self.cmp(Cmp::Eq, entry, self.int(BETWEEN.into()));
+        let between = self.cmp(Cmp::Eq, entry, self.int(ENTRY_FRAME.into()));
         let empty = self.and(between, self.cmp(Cmp::Uge, mark, self.int(NO_CODE.into())));
         self.if_(empty, |e| {
             let merged = e.load(walk, at!(merged), U64);
@@ -394,7 +394,7 @@ impl<'c> Builder<'_, 'c> {
         let id = self.code_id(walk, code, slot);
         let unknown = self.cmp(Cmp::Eq, id, self.int(Reason::UnknownCode as u64));
         self.if_(unknown, |e| e.count_cut(id));
-        let set = self.and(self.cmp(Cmp::Eq, entry, self.int(MARKED.into())), self.cmp(Cmp::Ne, mark, self.int(0)));
+        let set = self.and(self.cmp(Cmp::Eq, entry, self.int(ENTRY_BYTE.into())), self.cmp(Cmp::Ne, mark, self.int(0)));
         let each = self.cmp(Cmp::Eq, entry, self.int(0));
         let mark = self.or(set, each);
         let marked = self.add(self.load(walk, at!(marked), U64), mark);

@@ -83,7 +83,7 @@ pub(super) const NUMBER_SHIFT: u64 = 16;
 
 /// The prefix of the name of the array of walks, followed by their maximum number of frames. The loader makes it as
 /// large as the scratch arena.
-pub const WALKS: &str = "unwind_walk_";
+pub const UNWIND_STATES: &str = "unwind_walk_";
 
 /// The program that reports the file that the process running it has mapped at an address, its argument, unless the
 /// file has a table. Only the kernel knows the identity by which programs find a file.

@@ -12,7 +12,7 @@ impl<'c> Builder<'_, 'c> {
     /// Looks up a page that is not in the cache, and stores its value in [`VALUE`].
     pub(super) fn find_page(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>, target: &UnwindTarget) {
         self.store(state, MISS_ADDR, 8, addr);
-        let slot = self.load(state, WALK, U64);
+        let slot = self.load(state, STATE_SLOT, U64);
         self.global(&format!("unwind_find_page_{limit}"), &[slot], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
             let zero = e.int(0);

@@ -24,7 +24,7 @@ pub(super) const COUNT: u32 = 72;
 pub(super) const THIRD: u32 = 80;
 pub(super) const THIRD_AT: u32 = 88;
 /// The slot of the walk.
-pub(super) const WALK: u32 = 96;
+pub(super) const STATE_SLOT: u32 = 96;
 /// An address in an interpreter's loop, if a frame belongs to one; and the number of such frames.
 pub(super) const LOOP: u32 = 104;
 pub(super) const LOOPS: u32 = 112;
@@ -33,7 +33,7 @@ pub(super) const LOOPS: u32 = 112;
 pub(super) const NATIVE: u32 = 120;
 pub(super) const INTERPRETED_AT: u32 = 128;
 pub(super) const MERGED: u32 = 136;
-pub(super) const WITHIN: u32 = 144;
+pub(super) const INTERPRETER_STATE: u32 = 144;
 /// 1: frames of interpreters are wanted.
 pub(super) const INTERPRETS: u32 = 152;
 /// The bits of an address in code: others may sign it.
@@ -75,6 +75,6 @@ pub(super) const NO_WINDOW: u64 = 1 << 63;
 pub(super) const SIZE: u32 = WINDOW + WINDOW_SIZE + 8;
 
 /// Iterations of the walk beyond the frames: for replaced return addresses.
-pub(super) const TURNS_MORE: u64 = 16;
+pub(super) const EXTRA_ITERATIONS: u64 = 16;
 
 pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

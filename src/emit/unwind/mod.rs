@@ -115,13 +115,13 @@ const THREAD_SIZE: u64 = 16 << 10;
 impl CodegenCx<'_> {
     /// Builds the program [`IDENTIFY`] if the script takes stacks by tables.
     pub fn identify_files(&self) {
-        let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(WALKS)?.parse().ok());
+        let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(UNWIND_STATES)?.parse().ok());
         let (Some(limit), Some(target)) = (limit, self.target.unwind) else { return };
         let mut e = self.begin_program(IDENTIFY, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let addr = e.load_ctx(0, U64);
         let slot = e.slot_number();
         let state = e.walk_memory(limit, slot);
-        e.store(state, WALK, 8, slot);
+        e.store(state, STATE_SLOT, 8, slot);
         e.identify(state, &target);
         let ids = e.ns_pid_tgid();
         e.store(state, MISS_IDS, 8, ids);
@@ -150,7 +150,7 @@ impl<'c> Builder<'_, 'c> {
         for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND] {
             self.store(state, word, 8, zero);
         }
-        self.store(state, WALK, 8, slot);
+        self.store(state, STATE_SLOT, 8, slot);
         let interprets = self.int(u64::from(interpreted));
         self.store(state, INTERPRETS, 8, interprets);
         let none = self.int(NO_WINDOW);
@@ -163,7 +163,7 @@ impl<'c> Builder<'_, 'c> {
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
             // in a function of its own, which the verifier checks once
-            e.turns(&format!("unwind_turn_{limit}"), u64::from(limit) + TURNS_MORE, &[slot], |e, _, slot| {
+            e.turns(&format!("unwind_turn_{limit}"), u64::from(limit) + EXTRA_ITERATIONS, &[slot], |e, _, slot| {
                 e.global(&format!("unwind_step_{limit}"), slot, |e, numbers| {
                     let state = e.walk_memory_of(limit, numbers);
                     e.unwind_step(limit, state, &target)
@@ -186,7 +186,7 @@ impl<'c> Builder<'_, 'c> {
     /// The memory of a walk, which belongs to the program's slot of scratch memory.
     fn walk_memory(&mut self, limit: u32, slot: IntValue<'c>) -> PointerValue<'c> {
         let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: python::walk_size(limit), max_entries: SCRATCH_SLOTS, flags: 0 };
-        let (map, key) = (self.declare_map(&format!("{WALKS}{limit}"), def), self.alloc_known("unwind_key", 8));
+        let (map, key) = (self.declare_map(&format!("{UNWIND_STATES}{limit}"), def), self.alloc_known("unwind_key", 8));
         self.store(key, 0, 4, slot);
         let state = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         let none = self.cmp(Cmp::Eq, self.not_null(state), self.int(0));
@@ -423,7 +423,7 @@ impl<'c> Builder<'_, 'c> {
     fn find_replaced(&mut self, limit: u32, state: PointerValue<'c>, of: &ReplacedReturns) -> IntValue<'c> {
         /// The maximum number of pending returns of a thread: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
         const DEPTH: u64 = 64;
-        let slot = self.load(state, WALK, U64);
+        let slot = self.load(state, STATE_SLOT, U64);
         self.global(&format!("unwind_replaced_{limit}"), &[slot], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
             let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {

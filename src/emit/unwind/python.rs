@@ -23,8 +23,8 @@ use super::{U64, UnwindTarget};
 
 /// Set in the word of a frame of the loop during the walk.
 const LOOP_FRAME: u64 = 1 << 62;
-/// A value of [`WITHIN`] during the merge: it is beyond the native frames.
-const BEYOND: u64 = 2;
+/// A value of [`INTERPRETER_STATE`] during the merge: it is beyond the native frames.
+const PAST_NATIVE_FRAMES: u64 = 2;
 
 impl<'c> Builder<'_, 'c> {
     /// Marks the recorded frame if its rule has this flag; the walk has reached its caller's frame. `at` is the walk's
@@ -88,7 +88,7 @@ impl<'c> Builder<'_, 'c> {
         let some_loop = self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0));
         let look = self.and(none, some_loop);
         self.if_(look, |e| {
-            let slot = e.load(state, WALK, U64);
+            let slot = e.load(state, STATE_SLOT, U64);
             e.global(&format!("unwind_interpreter_{limit}"), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 e.find_interpreter(limit, state, target);
@@ -133,7 +133,7 @@ impl<'c> Builder<'_, 'c> {
 
     fn merge(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
         let zero = self.int(0);
-        for word in [NATIVE, INTERPRETED_AT, MERGED, WITHIN] {
+        for word in [NATIVE, INTERPRETED_AT, MERGED, INTERPRETER_STATE] {
             self.store(state, word, 8, zero);
         }
         self.skip_unfinished_first_call(limit, state, slot);
@@ -189,7 +189,7 @@ impl<'c> Builder<'_, 'c> {
         let index = self.scalar_home();
         let first = self.load(state, INTERPRETED_AT, U64);
         self.store(index, 0, 8, first);
-        let within = self.load(state, WITHIN, U64);
+        let within = self.load(state, INTERPRETER_STATE, U64);
         let starts = self.cmp(Cmp::Eq, within, self.int(0));
         self.if_(starts, |e| {
             let [id, offset] = e.python_entry(slot, first);
@@ -213,7 +213,7 @@ impl<'c> Builder<'_, 'c> {
         let last = self.or(self.cmp(Cmp::Eq, after, self.int(0)), self.cmp(Cmp::Eq, after, self.int(CALL_OF_LOOP)));
         let last = self.or(last, self.and(id, self.int(1)));
         let going_on = self.cmp(Cmp::Eq, last, self.int(0));
-        self.store(state, WITHIN, 8, going_on);
+        self.store(state, INTERPRETER_STATE, 8, going_on);
         let frame = self.python_word(id, offset);
         self.if_else(last, |e| e.emit_frame(limit, state, frame, true), |e| e.emit_frame(limit, state, frame, false));
         self.int(0)
@@ -227,11 +227,11 @@ impl<'c> Builder<'_, 'c> {
         let [id, offset] = self.python_entry(slot, index);
         let none = self.cmp(Cmp::Eq, id, self.int(0));
         self.if_(none, |e| e.leave());
-        let within = self.load(state, WITHIN, U64);
-        let first = self.cmp(Cmp::Ne, within, self.int(BEYOND));
+        let within = self.load(state, INTERPRETER_STATE, U64);
+        let first = self.cmp(Cmp::Ne, within, self.int(PAST_NATIVE_FRAMES));
         self.if_(first, |e| {
-            let beyond = e.int(BEYOND);
-            e.store(state, WITHIN, 8, beyond);
+            let beyond = e.int(PAST_NATIVE_FRAMES);
+            e.store(state, INTERPRETER_STATE, 8, beyond);
             let gap = e.int(PYTHON_REASON | Reason::Gap as u64);
             e.emit_frame(limit, state, gap, false);
         });

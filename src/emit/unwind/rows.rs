@@ -70,7 +70,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// A word of the stack; ends the walk if it cannot be read.
     pub(super) fn read_stack(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
-        let slot = self.load(state, WALK, U64);
+        let slot = self.load(state, STATE_SLOT, U64);
         let word = self.global(&format!("unwind_read_{limit}"), &[slot, addr], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
             let Some(addr) = numbers.get(1) else { crate::bug!("the function gets an address") };
@@ -175,7 +175,7 @@ impl<'c> Builder<'_, 'c> {
     /// The number of the rule for an address, from the rows of its page: that of the last row at or before it.
     pub(super) fn find_row(&mut self, entry: IntValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         /// Pages with more rows take four more steps.
-        const MANY: u64 = 256;
+        const MAX_ROWS_PER_SHORT_SEARCH: u64 = 256;
         let count = self.shr(entry, self.int(u64::from(COUNT_SHIFT)), false);
         let position = self.and(entry, self.int((1 << COUNT_SHIFT) - 1));
         let block = self.block(self.shr(position, self.int(u64::from(BLOCK_ROWS.ilog2())), false));
@@ -184,7 +184,7 @@ impl<'c> Builder<'_, 'c> {
         let found = self.scalar_home();
         let zero = self.int(0);
         self.store(found, 0, 8, zero);
-        let many = self.cmp(Cmp::Ugt, count, self.int(MANY));
+        let many = self.cmp(Cmp::Ugt, count, self.int(MAX_ROWS_PER_SHORT_SEARCH));
         self.if_(many, |e| e.search_rows(block, (first, count), byte, found, 2048));
         let most = u64::from(BLOCK_ROWS) - 1;
         // for a page with few rows, the first steps are unnecessary

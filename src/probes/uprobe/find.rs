@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::{Env, MIDST, missing, well_placed, whole_number};
+use super::super::{Env, MID_FUNCTION_DANGER, missing, well_placed, whole_number};
 use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
@@ -202,7 +202,7 @@ impl Uprobe {
         }
         let refused = |message: String, help: &str| Err(Diagnostic::error("bad-offset", point.span, message).help(help));
         match around {
-            None => refused(format!("{shown} has no known function at address {addr:#x}"), MIDST),
+            None => refused(format!("{shown} has no known function at address {addr:#x}"), MID_FUNCTION_DANGER),
             Some(f) if self.ret && function_offset != 0 => {
                 let message = format!("address {addr:#x} is within `{}`, but a return probe needs a function", f.name);
                 refused(message, "name the function, or use uprobe; --unsafe disables this check")

@@ -25,7 +25,7 @@ struct Codes {
 }
 
 /// Maximum number of bytes that are kept: half a million functions.
-const MOST: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 /// Maximum size of a line table in bytes.
 const MAX_TABLE: usize = 64 << 10;
 
@@ -47,7 +47,7 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
     let piece = record.get(offset_of!(Code, table)..).unwrap_or_default();
     let piece_at = word(offset_of!(Code, piece_at)) as usize;
     let mut codes = codes();
-    if codes.bytes > MOST {
+    if codes.bytes > MAX_BYTES {
         return;
     }
     if let Some(known) = codes.known.get_mut(&id) {

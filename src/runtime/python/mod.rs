@@ -22,7 +22,7 @@ use super::load::{Loaded, MapFd};
 use super::mmap_events::{Event, Recorder};
 use super::poll::{eventfd, readable, wait, wake};
 use super::proc_maps::Line;
-use crate::codegen::artifact::{OF_NAMESPACE, Process};
+use crate::codegen::artifact::{IN_NAMESPACE, Process};
 use crate::system::binary::python::{self, Python};
 use crate::system::machine::procfs;
 
@@ -37,7 +37,7 @@ pub(super) struct Processes {
 }
 
 /// The kernel wakes the thread; this timeout covers a lost wakeup only.
-const LONGEST: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Processes {
     /// Fills the map with the existing processes (those of `pid`, if it is given), and starts the thread. None if no
@@ -46,7 +46,7 @@ impl Processes {
         let map = loaded.python_processes?;
         // before the search, so that no mapping is missed in between
         let recorder = Recorder::open_prompt().ok();
-        let of_namespace = if in_namespace { OF_NAMESPACE } else { 0 };
+        let of_namespace = if in_namespace { IN_NAMESPACE } else { 0 };
         let files = Arc::new(Files::default());
         let mut finder = Finder { map, of_namespace, files: Arc::clone(&files), found: BTreeMap::new() };
         match pid {
@@ -87,7 +87,7 @@ fn watch(mut finder: Finder, mut recorder: Recorder) -> Option<(JoinHandle<()>, 
         let mut fds = vec![told.as_raw_fd()];
         fds.extend(recorder.fds());
         while !readable(&told) {
-            wait(&fds, LONGEST);
+            wait(&fds, POLL_TIMEOUT);
             for event in recorder.drain() {
                 match event {
                     Event::Mapped { pid, start, offset, path, .. } => finder.mapped(pid, start, offset, &path),

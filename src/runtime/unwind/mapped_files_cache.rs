@@ -8,7 +8,7 @@ use crate::system::cache::{CacheFile, Kind, digest};
 
 const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", max_bytes: 1 << 20, max_files: 1024 };
 /// Maximum number of files of one program.
-const MOST: usize = 512;
+const MAX_FILES: usize = 512;
 
 /// The files of a program.
 #[derive(Debug)]
@@ -26,13 +26,13 @@ impl MappedFilesCache {
         let path = program.canonicalize().ok()?;
         let file = CacheFile::new(KIND, format!("{:016x}", digest(path.as_os_str().as_encoded_bytes())))?;
         let text = file.load().and_then(|(bytes, start)| String::from_utf8(bytes.get(start..)?.to_vec()).ok()).unwrap_or_default();
-        let files = text.lines().take(MOST).map(PathBuf::from).collect();
+        let files = text.lines().take(MAX_FILES).map(PathBuf::from).collect();
         Some(Self { file, files, current: Vec::new() })
     }
 
     /// Adds a file that the program, or one that it started, has mapped.
     pub fn add(&mut self, path: &Path) {
-        if self.current.len() < MOST && path.is_absolute() && !self.current.iter().any(|known| known == path) {
+        if self.current.len() < MAX_FILES && path.is_absolute() && !self.current.iter().any(|known| known == path) {
             self.current.push(path.to_owned());
         }
     }

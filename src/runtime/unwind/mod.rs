@@ -44,14 +44,14 @@ use prefetch::{FileData, FileDataByInode};
 use table_allocator::TableAllocator;
 
 /// The maximum sleep if there is nothing to do.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// How often rbt tries to identify a file. It also fails if the file's table exists already.
 const IDENTIFY_TRIES: u32 = 3;
 /// The number of mapped files that are remembered to avoid checking them each time.
-const SEEN: usize = 1 << 16;
+const MAX_SEEN_FILES: usize = 1 << 16;
 /// The longest wait for the tables of the files that a program mapped in earlier runs.
-const EARLIER: Duration = Duration::from_secs(2);
+const EARLIER_FILES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The tables of this process.
 pub(super) struct Unwinder {
@@ -260,7 +260,7 @@ impl Unwinder {
     pub fn wait_for_earlier(&self) {
         if let Some(told) = of(&self.preload_done).take() {
             // errors: the time is over, or there is no thread
-            let _ = told.recv_timeout(EARLIER);
+            let _ = told.recv_timeout(EARLIER_FILES_TIMEOUT);
         }
     }
 
@@ -352,7 +352,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
                     yields(10);
                     of(&state).preload(&file);
                 }
-                None => wait(&fds, LONGEST),
+                None => wait(&fds, MAX_SLEEP),
             }
         }
     };
@@ -392,7 +392,7 @@ impl State {
             if !is_file(inode, &path) || is_others || !seen.insert((path.clone(), inode)) {
                 continue;
             }
-            if seen.len() > SEEN {
+            if seen.len() > MAX_SEEN_FILES {
                 seen.clear();
             }
             let by_mapping = procfs::mapped(pid, start, start.saturating_add(len));

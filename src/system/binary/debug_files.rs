@@ -11,7 +11,7 @@ use crate::system::binary::file::map;
 use crate::system::machine::procfs;
 
 /// The directories that debuggers search by default, in the syntax of `--debuginfo`.
-const USUAL: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
+const DEFAULT_DIRECTORIES: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
 
 /// A mapped file.
 pub(in crate::system) struct Mapped {
@@ -39,7 +39,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     };
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (root, folder) = within_root(&real);
-    let all = dirs.iter().map(|dir| (dir.as_str(), true)).chain(USUAL.map(|dir| (dir, false)));
+    let all = dirs.iter().map(|dir| (dir.as_str(), true)).chain(DEFAULT_DIRECTORIES.map(|dir| (dir, false)));
     for (dir, asked) in all {
         let (dir, checked) = dir.strip_prefix('+').map_or((dir, false), |dir| (dir, true));
         let absolute = dir.starts_with('/');
@@ -80,7 +80,7 @@ pub(in crate::system) fn packages(path: &Path, dirs: &[String]) -> Vec<PathBuf> 
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (_, folder) = within_root(&real);
     let mut all = vec![path.with_file_name(package(path)), real.with_file_name(package(&real))];
-    for base in bases(&real, dirs.iter().map(String::as_str).chain(USUAL)) {
+    for base in bases(&real, dirs.iter().map(String::as_str).chain(DEFAULT_DIRECTORIES)) {
         all.extend([base.join(&folder).join(package(&real)), base.join(package(&real))]);
     }
     all
@@ -134,7 +134,7 @@ fn within_root(path: &Path) -> (Option<PathBuf>, PathBuf) {
 }
 
 /// Limit for the inflated size of `.gnu_debugdata`, in bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_INFLATED_SIZE: u64 = 256 << 20;
 
 /// The xz-compressed ELF file in a stripped binary ("MiniDebugInfo"), which has the symbols for readable stacks. `None` if the
 /// section is absent or damaged.
@@ -145,7 +145,7 @@ pub(in crate::system) fn embedded(data: &[u8]) -> Option<Vec<u8>> {
         Cow::Owned(bytes) => bytes,
     };
     let mut whole = Vec::new();
-    xz2::read::XzDecoder::new(packed.as_slice()).take(LARGEST).read_to_end(&mut whole).ok()?;
+    xz2::read::XzDecoder::new(packed.as_slice()).take(MAX_INFLATED_SIZE).read_to_end(&mut whole).ok()?;
     Some(whole)
 }
 

@@ -112,12 +112,12 @@ fn is_mangled(symbol: &str) -> bool {
 /// Can a pattern match this symbol's name? Much cheaper than [`name`], because symbols contain identifiers verbatim.
 pub fn may_be(symbol: &str, pattern: &str) -> bool {
     // Identifiers that the ABIs abbreviate, and words that are not identifiers.
-    const SHORTENED: [&str; 6] = ["operator", "alloc", "basic_", "lambda", "unnamed", "closure"];
+    const NOT_IDENTIFIERS: [&str; 6] = ["operator", "alloc", "basic_", "lambda", "unnamed", "closure"];
     let named = pattern.split(['(', '<']).next().unwrap_or("");
     let identifier = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let last = named.trim_end_matches(|c| !identifier(c)).rsplit(|c| !identifier(c)).next().unwrap_or("");
     !named.is_ascii()
-        || SHORTENED.iter().any(|s| named.contains(s))
+        || NOT_IDENTIFIERS.iter().any(|s| named.contains(s))
         || named.ends_with("stream")
         || named.ends_with("string")
         || symbol.contains(last)
@@ -182,7 +182,7 @@ fn cpp_name(read: &cpp_demangle::BorrowedSymbol<'_>, options: cpp_demangle::Dema
 }
 
 /// Longer than the name of any real function. Names can refer to their own parts, so a few bytes could expand to gigabytes.
-const LONGEST: usize = 1 << 16;
+const MAX_NAME_LEN: usize = 1 << 16;
 
 /// Returns the written text, unless it is too long.
 fn bounded(write: impl FnOnce(&mut BoundedString) -> fmt::Result) -> Option<String> {
@@ -195,7 +195,7 @@ struct BoundedString(String);
 
 impl Write for BoundedString {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > LONGEST {
+        if self.0.len() + text.len() > MAX_NAME_LEN {
             return Err(fmt::Error);
         }
         self.0.push_str(text);

@@ -12,7 +12,7 @@ use crate::system::binary::root::Root;
 use crate::system::binary::{elf, ldcache};
 
 /// The maximum number of files, which no program reaches.
-const MOST: usize = 1024;
+const MAX_FILES: usize = 1024;
 
 /// Returns the files that the loader would map for a 64-bit program, by the directories that files name (`RUNPATH`, `RPATH`),
 /// its cache and its standard directories. Files that the program loads later (`dlopen`) are missing.
@@ -31,7 +31,7 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
         let own = |name: &str| directories.iter().map(|dir| dir.join(name)).find(|path| path.exists());
         let found = libraries.iter().filter_map(|name| own(name).or_else(|| find(name))).chain(interpreter);
         for path in found {
-            if all.len() < MOST && all.insert(path.clone()) {
+            if all.len() < MAX_FILES && all.insert(path.clone()) {
                 left.push_back(path);
             }
         }

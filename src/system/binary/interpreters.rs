@@ -27,7 +27,7 @@ pub fn of_file(at: &Path, name: &Path) -> Option<Python> {
 }
 
 /// Maximum size of a function to search for jumps, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FUNCTION_SIZE: u64 = 1 << 20;
 
 /// The loops of interpreters in a file.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Loops {
         for name in INTERPRETERS.iter().flat_map(|i| i.loops) {
             let Some((start, size)) = function(file, name) else { continue };
             loops.starts.push(start);
-            let code = file.sections().find_map(|s| s.data_range(start, size.min(LONGEST)).ok().flatten());
+            let code = file.sections().find_map(|s| s.data_range(start, size.min(MAX_FUNCTION_SIZE)).ok().flatten());
             let inside = start..start.saturating_add(size);
             loops.jumps.extend((instructions.jumps)(code.unwrap_or_default(), start).into_iter().filter(|to| !inside.contains(to)));
         }

@@ -46,7 +46,7 @@ pub struct Layout {
     pub frame_instruction: u32,
     /// `is_entry` or `owner`; see [`Layout::entry`].
     pub frame_entry: u32,
-    /// How frames mark calls from C code into the interpreter's loop: [`EACH`], [`MARKED`] or [`BETWEEN`].
+    /// How frames mark calls from C code into the interpreter's loop: [`ENTRY_PER_FRAME`], [`ENTRY_BYTE`] or [`ENTRY_FRAME`].
     pub entry: u32,
     /// Size of an instruction in bytes if a frame contains the index of its instruction; 0 if it contains the address.
     pub instruction_size: u32,
@@ -81,11 +81,11 @@ pub struct Layout {
 }
 
 /// [`Layout::entry`]: every frame has its own call of the loop.
-pub const EACH: u32 = 0;
+pub const ENTRY_PER_FRAME: u32 = 0;
 /// The first frame of a call of the loop has a byte set.
-pub const MARKED: u32 = 1;
+pub const ENTRY_BYTE: u32 = 1;
 /// A frame without code, whose `owner` is [`NO_CODE`] or more, separates two calls of the loop.
-pub const BETWEEN: u32 = 2;
+pub const ENTRY_FRAME: u32 = 2;
 /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER` from 3.14 on
 pub const NO_CODE: u32 = 3;
 
@@ -104,7 +104,7 @@ const BASE: Layout = Layout {
     frame_code: 32,
     frame_instruction: 104,
     frame_entry: 0,
-    entry: EACH,
+    entry: ENTRY_PER_FRAME,
     instruction_size: 1,
     code_size: 128,
     object_type: 8,
@@ -143,7 +143,7 @@ pub const ROWS: &[Layout] = &[
         frame_code: 32,
         frame_instruction: 56,
         frame_entry: 68,
-        entry: MARKED,
+        entry: ENTRY_BYTE,
         instruction_size: 0,
         code_size: 144,
         code_line: 72,
@@ -165,7 +165,7 @@ pub const ROWS: &[Layout] = &[
         frame_code: 0,
         frame_instruction: 56,
         frame_entry: 70,
-        entry: BETWEEN,
+        entry: ENTRY_FRAME,
         instruction_size: 0,
         code_size: 144,
         code_line: 68,
@@ -324,7 +324,7 @@ const COOKIE: &[u8] = b"xdebugpy";
 /// Size of the part of `_Py_DebugOffsets` that is read, in bytes.
 const TABLE: usize = 93 * 8;
 /// No structure of an interpreter is larger, so larger offsets are treated as damage.
-const MOST: u64 = 1 << 20;
+const MAX_OFFSET: u64 = 1 << 20;
 
 /// Converts a table to a layout.
 fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
@@ -338,8 +338,8 @@ fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
     let damaged = std::cell::Cell::new(false);
     let get = |at: usize| {
         let value = word(at);
-        damaged.set(damaged.get() || value > MOST);
-        value.min(MOST) as u32
+        damaged.set(damaged.get() || value > MAX_OFFSET);
+        value.min(MAX_OFFSET) as u32
     };
     let text_ascii = get(at.text + 3);
     let layout = Layout {
@@ -356,7 +356,7 @@ fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
         frame_code: get(at.frame + 2),
         frame_instruction: get(at.frame + 3),
         frame_entry: get(at.frame + 5),
-        entry: BETWEEN,
+        entry: ENTRY_FRAME,
         instruction_size: 0,
         code_size: get(at.code + 4).max(get(at.code + 1)).max(get(at.code + 3)).max(get(at.code + 5)) + 8,
         object_type: get(at.object_type),

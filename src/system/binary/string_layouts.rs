@@ -47,7 +47,7 @@ const LIBCXX: StringLayout = StringLayout { short: true, ..StringLayout::plain(1
 const LIBCXX_MEMBERS: (&[&str], u32) = (&["__r_", "__rep_"], 24);
 
 /// Structs by name (up to `*`), and the paths to the two members, newer library versions first.
-const PLACES: &[(&[&str], &[&str], &[&str])] = &[
+const MEMBER_PATHS: &[(&[&str], &[&str], &[&str])] = &[
     (&["string"], &["str"], &["len"]),
     (&["[]uint8"], &["array"], &["len"]),
     (
@@ -114,7 +114,7 @@ fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<StringLayout>
         return a.filter(|a| Some(*a) == b);
     }
     let called = |name: &str| name.strip_suffix('*').map_or(of.name == name, |start| of.name.starts_with(start));
-    let (names, data, length) = PLACES.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
+    let (names, data, length) = MEMBER_PATHS.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
     let Some((data, ty)) = data.iter().find_map(|path| member(sys, of, path)) else {
         let (members, size) = LIBCXX_MEMBERS;
         let theirs = called("basic_string<char*") && of.size == size && members.iter().any(|m| sys.member(of, m).is_some());

@@ -262,7 +262,7 @@ pub fn length(kallsyms: &str, module: &str, name: &str) -> Option<u64> {
 /// Returns the names of code, or of data, in `/proc/kallsyms`, without those that the compiler and the linker generate.
 pub(in crate::system) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> {
     // Prefixes of generated names, followed by a number or the name of an object.
-    const MADE: &[&str] = &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
+    const GENERATED_PREFIXES: &[&str] = &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
     if of_code {
         return code(kallsyms).map(|s| s.name).filter(|n| !is_padding(n)).collect();
     }
@@ -271,7 +271,7 @@ pub(in crate::system) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> 
         let (kind, name) = (words.next()?, words.next()?);
         matches!(kind, "b" | "B" | "d" | "D" | "r" | "R" | "a" | "A" | "v" | "V").then_some(name)
     });
-    data.filter(|n| !MADE.iter().any(|m| n.starts_with(m)) && !n.contains('.')).collect()
+    data.filter(|n| !GENERATED_PREFIXES.iter().any(|m| n.starts_with(m)) && !n.contains('.')).collect()
 }
 
 /// Converts the code symbols of `/proc/kallsyms` to the format of the kernel's list, for users who cannot read that list.

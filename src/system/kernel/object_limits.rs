@@ -39,7 +39,7 @@ pub struct StackRule {
 
 impl StackRule {
     /// Up to Linux 6.8.
-    pub const OLD: Self = Self { step: 32, private: false };
+    pub const BEFORE_6_9: Self = Self { step: 32, private: false };
     /// From Linux 6.9 on.
     pub const SUMS: Self = Self { step: 16, private: false };
     /// From Linux 6.13 on, for processors whose JIT has private stacks.
@@ -161,15 +161,15 @@ fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) 
 /// The stack in bytes of the chain of calls that needs the most, and the number of functions in the longest. rbt
 /// generates no recursion, so a longer chain than this is not followed.
 fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, depth: u32) -> (u32, u32) {
-    const LONGEST: u32 = 2 * MAX_FRAMES;
-    let Some(f) = functions.get(name).filter(|_| depth < LONGEST) else { return (0, 0) };
+    const MAX_CHAIN: u32 = 2 * MAX_FRAMES;
+    let Some(f) = functions.get(name).filter(|_| depth < MAX_CHAIN) else { return (0, 0) };
     let calls = f.calls.iter().map(|c| deepest(functions, c, rule, depth + 1));
     let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));
     let own = f.stack.next_multiple_of(rule.step);
     let own = match rule {
         StackRule { private: true, .. } if own >= PRIVATE_FROM => 0,
         // a function without stack counts, too
-        StackRule::OLD => own.max(rule.step),
+        StackRule::BEFORE_6_9 => own.max(rule.step),
         _ => own,
     };
     (own + stack, frames + 1)
@@ -263,7 +263,7 @@ mod tests {
             ("c".to_string(), function(256, &[], &["m", "o"])),
         ]
         .into();
-        let found = reach(&functions, "p".into(), StackRule::OLD);
+        let found = reach(&functions, "p".into(), StackRule::BEFORE_6_9);
         assert_eq!((found.stack, found.frames, found.maps.len()), (64 + 32 + 256, 3, 3));
         assert_eq!(reach(&functions, "p".into(), StackRule::SUMS).stack, 48 + 256);
         assert_eq!(reach(&functions, "p".into(), StackRule::PRIVATE).stack, 256);

@@ -73,7 +73,7 @@ const ROWS: &[&str] = &[
 /// (`pcpu_freelist_pop`), and another at the exit of `_raw_spin_lock` that does the same, wait forever (seen on Linux 6.1).
 /// Programs on kprobes do not run within other programs on kprobes, nor within bpf(2). Since 6.16, these locks of maps are of
 /// another kind.
-const LOCKED: &[(&str, bool)] = &[
+const UNDER_MAP_LOCK: &[(&str, bool)] = &[
     ("_raw_spin_lock*", true),
     ("_raw_spin_trylock*", true),
     ("native_queued_spin_lock_slowpath", true),
@@ -97,7 +97,7 @@ pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
     if ROWS.iter().any(|pattern| is(pattern)) {
         return Some(Refusal::Recursive);
     }
-    if LOCKED.iter().any(|(pattern, at_exit)| *at_exit == exit && is(pattern)) {
+    if UNDER_MAP_LOCK.iter().any(|(pattern, at_exit)| *at_exit == exit && is(pattern)) {
         return Some(Refusal::Locked);
     }
     (exit && noreturn::of_kernel(function)).then_some(Refusal::NoReturn)

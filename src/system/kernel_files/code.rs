@@ -14,7 +14,7 @@ use crate::system::machine::arch;
 /// Maximum offset of the patchable address in a function: after the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
 /// Offset before the function on kernels that store a pointer there (`DYNAMIC_FTRACE_WITH_CALL_OPS` of arm64).
-const ROOM: u64 = 8;
+const CALL_OPS_OFFSET: u64 = 8;
 
 /// The symbols of an image in the order of their addresses.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ fn has_room(image: &Image<'_>) -> bool {
 
 /// Returns names of functions. An address in the middle of a function belongs to a weak function that another one replaced.
 fn traceable(places: &[u64], symbols: &Symbols, has_room: bool) -> Vec<String> {
-    let before = |place: u64| symbols.at(place.wrapping_add(ROOM)).filter(|(_, into)| has_room && *into == 0);
+    let before = |place: u64| symbols.at(place.wrapping_add(CALL_OPS_OFFSET)).filter(|(_, into)| has_room && *into == 0);
     let named = places.iter().filter_map(|place| before(*place).or_else(|| symbols.at(*place)));
     named.filter(|(_, into)| *into <= PAD).map(|(name, _)| name.to_owned()).collect()
 }

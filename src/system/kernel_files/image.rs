@@ -49,7 +49,7 @@ pub(super) struct Image<'d> {
 }
 
 /// Limit for the length of a string.
-const LONGEST: usize = 4096;
+const MAX_STRING_LEN: usize = 4096;
 
 impl<'d> Image<'d> {
     /// Reads a linked kernel.
@@ -212,7 +212,7 @@ impl<'d> Image<'d> {
             return None;
         }
         let bytes = self.from(address)?;
-        let end = memchr::memchr(0, bytes.get(..bytes.len().min(LONGEST))?)?;
+        let end = memchr::memchr(0, bytes.get(..bytes.len().min(MAX_STRING_LEN))?)?;
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 

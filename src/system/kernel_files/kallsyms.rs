@@ -15,13 +15,13 @@ use super::image::{Image, Symbol};
 /// Number of symbols for each marker.
 const PER_MARKER: usize = 256;
 /// Size of the names for one marker, in bytes: the shortest name has a length, a type and one letter.
-const MARKED: std::ops::Range<usize> = PER_MARKER * 2..PER_MARKER * 1024;
+const BYTES_PER_MARKER: std::ops::Range<usize> = PER_MARKER * 2..PER_MARKER * 1024;
 /// Limit for the offset of a kernel's first function, in bytes.
 const HEAD: u64 = 1 << 20;
 /// Limit for the number of symbols: a kernel with all drivers built in has less than a million.
-const MOST: usize = 8 << 20;
+const MAX_SYMBOLS: usize = 8 << 20;
 /// Limit for the distance between the names and the tokens, in bytes.
-const FAR: usize = 64 << 20;
+const MAX_TOKEN_DISTANCE: usize = 64 << 20;
 
 /// Returns all symbols in the table's order, which is that of their addresses; `None` if there is no such table.
 pub(super) fn decode(image: &Image<'_>) -> Option<Vec<Symbol>> {
@@ -103,7 +103,7 @@ impl<'a> SymbolNames<'a> {
     /// Finds the names before the tokens: the markers are somewhere between, right after the names.
     fn before(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
         let mut at = tokens.start & !3;
-        let last = tokens.start.saturating_sub(FAR);
+        let last = tokens.start.saturating_sub(MAX_TOKEN_DISTANCE);
         let mut tried = 0;
         while at >= last + 4 {
             at -= 4;
@@ -125,7 +125,7 @@ impl<'a> SymbolNames<'a> {
         let table = table.filter_map(|c| Some(u32::from_le_bytes(*c.first_chunk()?) as usize));
         let mut markers: Vec<usize> = Vec::new();
         for marker in table {
-            if markers.last().is_some_and(|last| !MARKED.contains(&marker.wrapping_sub(*last))) {
+            if markers.last().is_some_and(|last| !BYTES_PER_MARKER.contains(&marker.wrapping_sub(*last))) {
                 break;
             }
             markers.push(marker);
@@ -133,13 +133,13 @@ impl<'a> SymbolNames<'a> {
         // The names end at most seven bytes before the markers. The last marker stands for at most 256 names.
         let before_last = markers.iter().rev().nth(1).copied().unwrap_or(0);
         let latest = markers_at.checked_sub(before_last)?;
-        let earliest = latest.saturating_sub(2 * MARKED.end);
+        let earliest = latest.saturating_sub(2 * BYTES_PER_MARKER.end);
         let mut start = latest & !3;
         while start >= earliest + 8 {
             for number_at in [start - 8, start - 4] {
                 let count = word(bytes, number_at)? as usize;
                 // Data after the markers may look like more markers.
-                if count > 0 && count <= MOST && count.div_ceil(PER_MARKER) <= markers.len() {
+                if count > 0 && count <= MAX_SYMBOLS && count.div_ceil(PER_MARKER) <= markers.len() {
                     let found = Self::at(bytes.get(..markers_at)?, start, count, &markers);
                     if found.is_some() {
                         return found;
@@ -183,7 +183,7 @@ fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
         }
         let Some(marker) = word(bytes, here) else { return false };
         let marker = marker as usize;
-        if !MARKED.contains(&marker.wrapping_sub(before)) {
+        if !BYTES_PER_MARKER.contains(&marker.wrapping_sub(before)) {
             return false;
         }
         before = marker;

@@ -17,7 +17,7 @@ const RELATIVE: u64 = 1027;
 /// The alignment of link addresses (`MIN_KIMG_ALIGN`).
 const ALIGNED: u64 = 1 << 21;
 /// The minimum number of relocations; fewer cannot be those of all pointers.
-const FEW: usize = 1 << 10;
+const MIN_RELOCATIONS: usize = 1 << 10;
 /// The maximum size of a kernel, as a power of two.
 const RANGE: u32 = 28;
 
@@ -75,7 +75,7 @@ fn base(data: &[u8], relocations: &[(u64, u64)]) -> Option<u64> {
         }
     };
     // Newer kernels have only a few.
-    if relocations.len() < FEW {
+    if relocations.len() < MIN_RELOCATIONS {
         super::image::pointers(data).for_each(&mut count);
     } else {
         relocations.iter().for_each(|(place, value)| {

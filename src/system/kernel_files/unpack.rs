@@ -8,7 +8,7 @@ use super::raw_image;
 use crate::system::machine::arch;
 
 /// Limit for the unpacked size in bytes. A kernel with its debug information is smaller.
-const LARGEST: u64 = 2 << 30;
+const MAX_UNPACKED_SIZE: u64 = 2 << 30;
 
 /// Unpacks a kernel to an ELF file or to arm64's image.
 pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
@@ -66,15 +66,15 @@ pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     const LZ4: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
     let said = |what: &'static str| move |e: std::io::Error| format!("its {what} data are damaged: {e}");
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        all(flate2::read::GzDecoder::new(bytes).take(LARGEST + 1)).map_err(said("gzip"))
+        all(flate2::read::GzDecoder::new(bytes).take(MAX_UNPACKED_SIZE + 1)).map_err(said("gzip"))
     } else if bytes.starts_with(b"\xfd7zXZ\0") {
-        xz2::stream::Stream::new_stream_decoder(LARGEST, 0).and_then(|s| xz(bytes, s)).map_err(|e| format!("its xz data are damaged: {e}"))
+        xz2::stream::Stream::new_stream_decoder(MAX_UNPACKED_SIZE, 0).and_then(|s| xz(bytes, s)).map_err(|e| format!("its xz data are damaged: {e}"))
     } else if bytes.starts_with(ZSTD) {
         // Read a single frame, because a kernel's is followed by its length.
         let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(said("zstd"))?;
-        all(decoder.single_frame().take(LARGEST + 1)).map_err(said("zstd"))
+        all(decoder.single_frame().take(MAX_UNPACKED_SIZE + 1)).map_err(said("zstd"))
     } else if bytes.starts_with(&[0x5d, 0, 0]) {
-        xz2::stream::Stream::new_lzma_decoder(LARGEST).and_then(|s| xz(bytes, s)).map_err(|e| format!("its lzma data are damaged: {e}"))
+        xz2::stream::Stream::new_lzma_decoder(MAX_UNPACKED_SIZE).and_then(|s| xz(bytes, s)).map_err(|e| format!("its lzma data are damaged: {e}"))
     } else if let Some(blocks) = bytes.strip_prefix(LZ4) {
         lz4(blocks)
     } else if bytes.starts_with(b"BZh") {
@@ -89,7 +89,7 @@ pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
 fn all(mut from: Take<impl Read>) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
+    if bytes.len() as u64 > MAX_UNPACKED_SIZE {
         return Err(std::io::Error::other("they are over 2 GB when unpacked"));
     }
     Ok(bytes)
@@ -107,7 +107,7 @@ fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::str
             Status::StreamEnd => return Ok(plain),
             Status::Ok | Status::GetCheck | Status::MemNeeded => {}
         }
-        if plain.len() as u64 > LARGEST || (plain.len() == before && plain.len() < plain.capacity() && stream.total_in() == read) {
+        if plain.len() as u64 > MAX_UNPACKED_SIZE || (plain.len() == before && plain.len() < plain.capacity() && stream.total_in() == read) {
             return Err(Error::Data);
         }
         if plain.len() == plain.capacity() {
@@ -129,7 +129,7 @@ fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
         let (block, after) = block.ok_or("its lz4 data are truncated")?;
         let plain = lz4_flex::block::decompress(block, BLOCK).map_err(|e| format!("its lz4 data are damaged: {e}"))?;
         whole.extend(plain);
-        if whole.len() as u64 > LARGEST {
+        if whole.len() as u64 > MAX_UNPACKED_SIZE {
             return Err("its lz4 data are over 2 GB when unpacked".into());
         }
         rest = after;

@@ -19,7 +19,7 @@ pub struct Signature {
 /// Limit for the nested types of a declaration.
 const CHAIN: usize = 4 * DEPTH as usize;
 /// Limit for the bytes of one text, because invalid data may be recursive.
-const ROOM: usize = 1 << 20;
+const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Types for padding, with their bits.
 const FILLERS: [(&str, u32); 4] = [("long", 64), ("int", 32), ("short", 16), ("char", 8)];
 /// The kinds that are qualifiers.
@@ -189,7 +189,7 @@ impl<'t> Text<'t> {
     }
 
     fn put(&mut self, text: &str) {
-        if self.out.len() < ROOM {
+        if self.out.len() < MAX_TEXT_BYTES {
             self.out.push_str(text);
         }
     }
@@ -386,7 +386,7 @@ impl<'t> Text<'t> {
         self.put(" {");
         let (mut at, mut in_bits) = (0, false);
         for [name, ty, offset] in entry.parts::<3>() {
-            if self.out.len() >= ROOM {
+            if self.out.len() >= MAX_TEXT_BYTES {
                 break;
             }
             let ty = types.within(module, ty);
@@ -432,7 +432,7 @@ impl<'t> Text<'t> {
             }
             from = start;
         }
-        while from < to && self.out.len() < ROOM {
+        while from < to && self.out.len() < MAX_TEXT_BYTES {
             let left = to - from;
             if left >= bits {
                 self.line(depth, &format!("{filler}: {bits};"));

@@ -6,7 +6,7 @@ use super::used_types::CALLABLE;
 use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
 
 /// Number of names that are looked up without sorting.
-const WITHOUT: u32 = 16;
+const MAX_LINEAR_SEARCH: u32 = 16;
 /// The prefix of the typedefs that describe raw tracepoints.
 const EVENT: &str = "btf_trace_";
 
@@ -88,7 +88,7 @@ impl KernelTypes {
         let blob = self.blob(module)?;
         let asked = self.function_lookups.get();
         self.function_lookups.set(asked.saturating_add(1));
-        if module != 0 || asked < WITHOUT {
+        if module != 0 || asked < MAX_LINEAR_SEARCH {
             let shared = self.base.find_string(name);
             let own = if module == 0 { Vec::new() } else { blob.find_string(name) };
             let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
@@ -141,7 +141,7 @@ impl KernelTypes {
     fn event_named(&self, name: &str) -> Option<u32> {
         let asked = self.raw_tracepoint_lookups.get();
         self.raw_tracepoint_lookups.set(asked.saturating_add(1));
-        if asked < WITHOUT {
+        if asked < MAX_LINEAR_SEARCH {
             return self.find(&format!("{EVENT}{name}"), Kind::Typedef.bit());
         }
         let all = self.events.get_or_init(|| {

@@ -32,7 +32,7 @@ const MODULES: usize = 0xeff;
 const STRUCTS: u32 = Kind::Struct.bit() | Kind::Union.bit();
 const ENUMS: u32 = Kind::Enum.bit() | Kind::Enum64.bit();
 /// Qualifiers and typedefs, which do not change the layout.
-const SHAPELESS: u32 =
+const MODIFIER_KINDS: u32 =
     Kind::Typedef.bit() | Kind::Volatile.bit() | Kind::Const.bit() | Kind::Restrict.bit() | Kind::DeclTag.bit() | Kind::TypeTag.bit();
 const PLAIN: u32 = Kind::Typedef.bit() | Kind::Int.bit() | Kind::Float.bit();
 
@@ -380,7 +380,7 @@ impl KernelTypes {
                 return Some((0, user));
             }
             let entry = self.entry(id)?;
-            if entry.kind.bit() & SHAPELESS == 0 {
+            if entry.kind.bit() & MODIFIER_KINDS == 0 {
                 return Some((id, user));
             }
             user |= entry.kind == Kind::TypeTag && self.string(id >> MODULE_SHIFT, entry.name) == Some("user");

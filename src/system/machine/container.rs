@@ -45,12 +45,12 @@ const FORMS: &[(&str, &str)] = &[
     ("", ""),
 ];
 /// The forms in which a name stands in place of an ID.
-const NAMED: &[&str] = &["machine-", "systemd-nspawn@", "lxc.payload."];
+const NAMED_PREFIXES: &[&str] = &["machine-", "systemd-nspawn@", "lxc.payload."];
 /// Cgroups whose children are named only by the container's ID or name.
 const PARENTS: &[&str] = &["docker", "libpod_parent", "lxc", "kubepods", "default", "k8s.io", "moby"];
 /// Length of an ID in hexadecimal digits, and the minimum length of an abbreviation.
 const ID: usize = 64;
-const SHORTEST: usize = 4;
+const MIN_ID_LEN: usize = 4;
 /// The length of an ID that people read.
 const SHORT_ID: usize = 12;
 
@@ -198,7 +198,7 @@ fn is_id(text: &str, least: usize) -> bool {
 fn id_or_name<'a>(folder: &'a str, parent: &str) -> Option<&'a str> {
     FORMS.iter().find_map(|(before, after)| {
         let inner = folder.strip_prefix(before)?.strip_suffix(after)?;
-        let named = NAMED.contains(before) || (before.is_empty() && parent == "lxc");
+        let named = NAMED_PREFIXES.contains(before) || (before.is_empty() && parent == "lxc");
         (is_id(inner, ID) || (named && !inner.is_empty())).then_some(inner)
     })
 }
@@ -208,7 +208,7 @@ fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
     let folder = unescaped(folder);
     FORMS.iter().any(|(before, after)| {
         let Some(inner) = folder.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) else { return false };
-        let by_id = is_id(inner, ID) && is_id(wanted, SHORTEST) && inner.starts_with(wanted);
+        let by_id = is_id(inner, ID) && is_id(wanted, MIN_ID_LEN) && inner.starts_with(wanted);
         let plain = before.is_empty() && after.is_empty();
         by_id || (inner == wanted && !wanted.is_empty() && (!plain || PARENTS.contains(&parent)))
     })

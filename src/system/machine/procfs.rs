@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 /// Where nothing can be found.
-const NOWHERE: &str = "/dev/null";
+const NO_PATH: &str = "/dev/null";
 
 /// The file system with the numbers of rbt's own PID namespace.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    ROOT.get_or_init(|| if is_of_others(Path::new("/proc")) { own().unwrap_or_else(|| NOWHERE.into()) } else { "/proc".into() })
+    ROOT.get_or_init(|| if is_of_others(Path::new("/proc")) { own().unwrap_or_else(|| NO_PATH.into()) } else { "/proc".into() })
 }
 
 /// Is a mounted proc(5) that of another PID namespace, so that rbt has another number there, or none?

@@ -15,7 +15,7 @@ use crate::system::{
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Stands for the address of any symbol, because addresses differ between boots.
-const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
+const PLACEHOLDER_ADDRESS: u64 = 0xffff_ffff_8100_0000;
 
 impl TargetInfo for Snapshot {
     fn for_messages(&self) -> &dyn TargetInfo {
@@ -218,7 +218,7 @@ impl TargetInfo for Snapshot {
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         let read = || self.sections.text(section::VARIABLES).ok().flatten().map(|text| self.list(text));
         let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
-        (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(SOMEWHERE)
+        (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(PLACEHOLDER_ADDRESS)
     }
 
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
@@ -258,7 +258,7 @@ impl TargetInfo for Snapshot {
 
     /// Cgroups are created at run time, so any path may exist.
     fn cgroup_id(&self, _path: &str) -> Result<u64, Missing> {
-        Ok(SOMEWHERE)
+        Ok(PLACEHOLDER_ADDRESS)
     }
 
     fn knows_cgroups(&self) -> bool {

@@ -45,7 +45,7 @@ const SLACK: u64 = 1 << 20;
 /// the highest level.
 const LEVEL: i32 = 9;
 const LEVEL_OF_SMALL: i32 = 19;
-const SMALL: usize = 256 << 10;
+const MIN_SIZE_FOR_LEVEL: usize = 256 << 10;
 
 const STORED: u8 = 0;
 const ZSTD: u8 = 1;
@@ -197,7 +197,7 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, SnapshotError>
     Ok(all)
 }
 
-const ANEW: &str = "copy it again, or create it again: `rbt snapshot -o FILE` on the machine with that kernel";
+const COPY_AGAIN: &str = "copy it again, or create it again: `rbt snapshot -o FILE` on the machine with that kernel";
 
 /// Why a file is not a valid snapshot.
 #[derive(Debug, PartialEq, Eq)]
@@ -222,14 +222,14 @@ impl SnapshotError {
                 (format!("{shown} is not a snapshot"), "`rbt snapshot -o FILE` makes one, on the machine with that kernel".into())
             }
             SnapshotError::Cut { is, was: Some(was) } => {
-                (format!("the snapshot {shown} is truncated: it has {is} of {was} bytes"), ANEW.into())
+                (format!("the snapshot {shown} is truncated: it has {is} of {was} bytes"), COPY_AGAIN.into())
             }
-            SnapshotError::Cut { is, was: None } => (format!("the snapshot {shown} is truncated: it has {is} bytes"), ANEW.into()),
+            SnapshotError::Cut { is, was: None } => (format!("the snapshot {shown} is truncated: it has {is} bytes"), COPY_AGAIN.into()),
             SnapshotError::Damaged(name) if name.is_empty() => {
-                (format!("the snapshot {shown} is damaged: the checksum of its table is wrong"), ANEW.into())
+                (format!("the snapshot {shown} is damaged: the checksum of its table is wrong"), COPY_AGAIN.into())
             }
             SnapshotError::Damaged(name) => {
-                (format!("the snapshot {shown} is damaged: the checksum of its section `{name}` is wrong"), ANEW.into())
+                (format!("the snapshot {shown} is damaged: the checksum of its section `{name}` is wrong"), COPY_AGAIN.into())
             }
             SnapshotError::Newer { has: (major, minor), writer } => (
                 format!(
@@ -323,7 +323,7 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
 }
 
 fn pack(raw: &[u8]) -> io::Result<(u8, Vec<u8>)> {
-    let packed = zstd::bulk::compress(raw, if raw.len() > SMALL { LEVEL } else { LEVEL_OF_SMALL })?;
+    let packed = zstd::bulk::compress(raw, if raw.len() > MIN_SIZE_FOR_LEVEL { LEVEL } else { LEVEL_OF_SMALL })?;
     let fine = packed.len() < raw.len() && raw.len() as u64 <= packed.len() as u64 * MAX_RATIO + SLACK;
     Ok(if fine { (ZSTD, packed) } else { (STORED, raw.to_vec()) })
 }

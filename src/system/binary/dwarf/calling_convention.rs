@@ -20,7 +20,7 @@ use crate::types::Type;
 /// Number of registers that pass floating-point arguments.
 const FLOAT_REGISTERS: u32 = 8;
 /// Limit for the part of a function that is analyzed, in bytes.
-const LONGEST: u64 = 4096;
+const MAX_ANALYZED_BYTES: u64 = 4096;
 
 /// An argument of a function.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,7 +120,7 @@ impl BinaryTypes {
     /// Returns the first instructions of a function.
     fn code(&self, function: &Function) -> &'static [u8] {
         let Some((data, segments)) = self.image.as_ref() else { return &[] };
-        let size = if function.size == 0 { LONGEST } else { function.size.min(LONGEST) };
+        let size = if function.size == 0 { MAX_ANALYZED_BYTES } else { function.size.min(MAX_ANALYZED_BYTES) };
         let found = elf::offset(segments, function.addr).and_then(|at| usize::try_from(at).ok()).and_then(|at| data.get(at..));
         found.map_or(&[], |rest| rest.get(..size as usize).unwrap_or(rest))
     }

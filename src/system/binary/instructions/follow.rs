@@ -9,7 +9,7 @@ use crate::system::machine::arch::instructions::{Base, Machine, Next, Value};
 /// The number of the stack pointer in the processor's numbering.
 pub const SP: u8 = HERE.instructions.stack_pointer;
 /// Limit for the number of instructions that are followed.
-const LONGEST: u32 = 400;
+const MAX_INSTRUCTIONS: u32 = 400;
 
 /// The state at the entry of a function of this machine.
 pub fn entered() -> Machine {
@@ -32,7 +32,7 @@ pub struct Path<'a> {
 impl<'a> Path<'a> {
     /// Starts at the entry of the function with this code and address.
     pub fn new(code: &'a [u8], entry: u64) -> Path<'a> {
-        Path { code, machine: entered(), entry, at: entry, left: LONGEST, branched: false, compared: None }
+        Path { code, machine: entered(), entry, at: entry, left: MAX_INSTRUCTIONS, branched: false, compared: None }
     }
 
     /// The address of the next instruction.

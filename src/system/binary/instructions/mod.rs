@@ -10,7 +10,7 @@ use crate::system::Function;
 use crate::system::machine::arch::HERE;
 
 /// Limit for the size of a function that is decoded, in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_FUNCTION_SIZE: u64 = 16 << 20;
 
 /// What is at an offset from the start of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
 }
 
 fn code(path: &Path, offset: u64, size: u64) -> Option<Vec<u8>> {
-    let mut code = vec![0; usize::try_from(size).ok().filter(|_| size <= LONGEST)?];
+    let mut code = vec![0; usize::try_from(size).ok().filter(|_| size <= MAX_FUNCTION_SIZE)?];
     File::open(path).ok()?.read_exact_at(&mut code, offset).ok()?;
     Some(code)
 }

@@ -19,9 +19,9 @@ use crate::system::cache::{CacheFile, Kind};
 /// The largest programs have about ten million rows.
 const KIND: Kind = Kind { form: "rbt-unwind-5", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
-const SMALL: usize = 64 << 10;
+const MIN_FILE_SIZE: usize = 64 << 10;
 /// File systems have times of up to two seconds.
-const SETTLED: Duration = Duration::from_secs(2);
+const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// Returns the table of a file, from the cache or compiled. The table is empty if the file has no call frame information, as in
 /// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
@@ -30,7 +30,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Errors: the file is unreadable, or not a 64-bit ELF file for a supported processor.
 pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
     let (data, meta) = map_with_metadata(at)?;
-    let key = if data.len() > SMALL { build_id(&data).or_else(|| inode(&meta, SystemTime::now())) } else { None };
+    let key = if data.len() > MIN_FILE_SIZE { build_id(&data).or_else(|| inode(&meta, SystemTime::now())) } else { None };
     let file = key.and_then(|key| CacheFile::new(KIND, key));
     if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
         && let Some(known) = bytes.get(start..).and_then(read)
@@ -57,7 +57,7 @@ fn build_id(data: &[u8]) -> Option<String> {
 fn inode(meta: &Metadata, now: SystemTime) -> Option<String> {
     let changed = Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
     let age = now.duration_since(UNIX_EPOCH + changed).ok()?;
-    (age > SETTLED).then(|| format!("inode-{:x}-{:x}-{:x}-{:x}", meta.dev(), meta.ino(), meta.len(), changed.as_nanos()))
+    (age > TIMESTAMP_GRANULARITY).then(|| format!("inode-{:x}-{:x}-{:x}-{:x}", meta.dev(), meta.ino(), meta.len(), changed.as_nanos()))
 }
 
 /// Encodes a table as little-endian 32-bit numbers: the counts of rules, pages and rows, then six numbers for each rule, three

@@ -24,9 +24,9 @@ const GAP: u64 = 64;
 const MAX_ROWS: usize = 64 << 20;
 /// The same for the common part of several functions, which is processed for each of them, in bytes. Compilers need
 /// less than 32.
-const LONGEST_CIE: usize = 4 << 10;
+const MAX_CIE_SIZE: usize = 4 << 10;
 /// The same for a compressed section, in bytes.
-const LONGEST_SECTION: u64 = 1 << 30;
+const MAX_SECTION_SIZE: u64 = 1 << 30;
 
 /// A rule and its address range.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl Compiler {
                 Some(known) => Ok(known.clone()),
                 None => {
                     let cie = section.cie_from_offset(bases, at)?;
-                    if cie.entry_len() > LONGEST_CIE {
+                    if cie.entry_len() > MAX_CIE_SIZE {
                         return Err(gimli::Error::CfiInstructionInInvalidContext);
                     }
                     cies.insert(at, cie.clone());
@@ -282,7 +282,7 @@ fn vendor(arch: &Arch) -> gimli::Vendor {
 /// The contents of a section, which may be compressed.
 fn contents<'d>(section: &object::Section<'d, '_>) -> Option<Cow<'d, [u8]>> {
     let data = section.compressed_data().ok()?;
-    (data.uncompressed_size <= LONGEST_SECTION).then(|| data.decompress().ok()).flatten()
+    (data.uncompressed_size <= MAX_SECTION_SIZE).then(|| data.decompress().ok()).flatten()
 }
 
 /// The pages under construction, in order of file offsets.

@@ -188,11 +188,11 @@ enum Expression {
 impl Expression {
     fn of<R: Reader>(expression: gimli::Expression<R>, encoding: gimli::Encoding, arch: &Unwind) -> Option<Self> {
         /// The longest expression is that of a linkage table.
-        const MOST: usize = 9;
+        const MAX_OPERATIONS: usize = 9;
         let mut operations = expression.operations(encoding);
         let mut all = Vec::new();
         while let Some(operation) = operations.next().ok()? {
-            if all.len() == MOST {
+            if all.len() == MAX_OPERATIONS {
                 return None;
             }
             all.push(operation);

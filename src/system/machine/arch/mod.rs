@@ -163,13 +163,13 @@ pub struct Convention {
 pub const ALL: &[&Arch] = &[&x86_64::ARCH, &aarch64::ARCH];
 
 /// Names of other architectures: `e_machine` of include/uapi/linux/elf-em.h, and the name in uname(2).
-const OTHERS: &[(u16, &str)] =
+const OTHER_ARCHITECTURES: &[(u16, &str)] =
     &[(3, "i386"), (8, "mips"), (21, "ppc64le"), (22, "s390x"), (40, "arm"), (243, "riscv64"), (247, "bpf"), (258, "loongarch64")];
 
 /// The architecture of an ELF file, by its `e_machine`.
 pub fn name_of(elf: u16) -> Option<&'static str> {
     let known = ALL.iter().find(|arch| arch.elf == elf).map(|arch| arch.name);
-    known.or_else(|| OTHERS.iter().find(|(number, _)| *number == elf).map(|(_, name)| *name))
+    known.or_else(|| OTHER_ARCHITECTURES.iter().find(|(number, _)| *number == elf).map(|(_, name)| *name))
 }
 
 /// The architecture of a kernel, by its name in uname(2).

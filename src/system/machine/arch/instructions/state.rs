@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The maximum number of general registers, and of vector registers, of any processor.
-const MOST: usize = 32;
+const MAX_REGISTERS: usize = 32;
 
 /// A base address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,8 +101,8 @@ impl Value {
 /// The registers and the memory at one instruction.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    pub(super) registers: [Value; MOST],
-    pub(super) vectors: [[Byte; 32]; MOST],
+    pub(super) registers: [Value; MAX_REGISTERS],
+    pub(super) vectors: [[Byte; 32]; MAX_REGISTERS],
     memory: BTreeMap<(Base, i64), Byte>,
     /// There was a store to an unknown address.
     pub(super) dirty: bool,
@@ -116,7 +116,7 @@ impl Machine {
     pub fn entered(stack_pointer: u8, stack_args: u32) -> Machine {
         Machine {
             registers: std::array::from_fn(|n| Value::Sum(Base::Register(n as u8), 0)),
-            vectors: [[Byte::Vector; 32]; MOST],
+            vectors: [[Byte::Vector; 32]; MAX_REGISTERS],
             memory: BTreeMap::new(),
             dirty: false,
             alignments: 0,

@@ -8,10 +8,10 @@ use super::super::Frame;
 
 /// `mov rbp, rsp` in both encodings.
 const SETS_FRAME: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
-/// In code of at least this many bytes with a frame for every [`BETWEEN`] bytes, all functions have frames, including
+/// In code of at least this many bytes with a frame for every [`MAX_BYTES_PER_FRAME`] bytes, all functions have frames, including
 /// those with an unusual prologue.
 const LARGE: usize = 64 << 10;
-const BETWEEN: usize = 4 << 10;
+const MAX_BYTES_PER_FRAME: usize = 4 << 10;
 /// Bytes of a frame.
 const FRAME: i32 = 16;
 /// Maximum number of instructions that compilers put between the two that set up a frame.
@@ -26,7 +26,7 @@ pub fn is_padding(code: &[u8]) -> bool {
 /// See [`Instructions::frames`](super::super::Instructions::frames).
 pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
     let count: usize = SETS_FRAME.iter().map(|bytes| memmem::find_iter(code, bytes).count()).sum();
-    let between = if code.len() >= LARGE && count * BETWEEN >= code.len() { Frame::Set(FRAME) } else { Frame::Unknown };
+    let between = if code.len() >= LARGE && count * MAX_BYTES_PER_FRAME >= code.len() { Frame::Set(FRAME) } else { Frame::Unknown };
     let mut sweep = Sweep { frames: vec![(at, between)], between, pushed: None, popped: false, ended: true, last: Mnemonic::INVALID };
     if count > 0 {
         let mut functions = functions.iter().peekable();
