@@ -394,9 +394,9 @@ mod tests {
         recorder.syscall_number("openat");
         let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
         let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
-        let asked: Vec<RecordedAnswer> =
+        let answers: Vec<RecordedAnswer> =
             recorder.portable().unwrap().into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
-        let requirements = Requirements::new(&asked, &BTreeSet::new(), &[]);
+        let requirements = Requirements::new(&answers, &BTreeSet::new(), &[]);
         // an object without sections
         let mut elf = vec![0; 64];
         elf[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");

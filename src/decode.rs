@@ -106,10 +106,10 @@ fn sign_extend(int: Int, raw: u64) -> i64 {
 
 /// The string up to its NUL; it counts as cut if there is none.
 fn string(bytes: &[u8], capacity: usize) -> Value {
-    let room = bytes.get(..capacity).unwrap_or(bytes);
-    match room.iter().position(|b| *b == 0) {
-        Some(end) => Value::Str { bytes: room.get(..end).unwrap_or(room).to_vec(), cut: false },
-        None => Value::Str { bytes: room.to_vec(), cut: room.len() == capacity && capacity > 0 },
+    let text = bytes.get(..capacity).unwrap_or(bytes);
+    match text.iter().position(|b| *b == 0) {
+        Some(end) => Value::Str { bytes: text.get(..end).unwrap_or(text).to_vec(), cut: false },
+        None => Value::Str { bytes: text.to_vec(), cut: text.len() == capacity && capacity > 0 },
     }
 }
 

@@ -11,7 +11,7 @@ use crate::probes::{ContextFeatures, KINDS};
 use crate::settings::{ENV_ONLY, SETTINGS};
 use crate::syntax::KEYWORDS;
 use crate::system::machine::constants::{self, Constant};
-use crate::tools::{self, OTHER_TOOLS, Header, SUBJECTS, TOOLS};
+use crate::tools::{self, Header, OTHER_TOOLS, SUBJECTS, TOOLS};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{sema, syntax};

@@ -28,42 +28,42 @@ const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 ///
 /// # Errors
 /// Those of the system, and [`ErrorKind::FileTooLarge`].
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    read_from(File::open(path)?, most)
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    read_from(File::open(path)?, max_bytes)
 }
 
 /// The same for an open file.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_from(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    within(bytes, most)
+    from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    within(bytes, max_bytes)
 }
 
 /// Fails if there are more than `most` bytes.
 ///
 /// # Errors
 /// [`ErrorKind::FileTooLarge`].
-pub fn within(bytes: Vec<u8>, most: u64) -> io::Result<Vec<u8>> {
-    if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
+pub fn within(bytes: Vec<u8>, max_bytes: u64) -> io::Result<Vec<u8>> {
+    if bytes.len() as u64 > max_bytes { Err(too_large(max_bytes)) } else { Ok(bytes) }
 }
 
 /// Reads a regular file of up to `most` bytes.
 ///
 /// # Errors
 /// As for [`read`]; [`ErrorKind::InvalidInput`]: it is not a regular file, such as a FIFO.
-pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    read_from(open_regular(path)?.0, most)
+pub fn read_regular(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    read_from(open_regular(path)?.0, max_bytes)
 }
 
 /// The same as [`read_regular`], for a text.
 ///
 /// # Errors
 /// As there; [`ErrorKind::InvalidData`]: it is not UTF-8.
-pub fn text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read_regular(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
+pub fn text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    String::from_utf8(read_regular(path, max_bytes)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Opens a regular file. Does not wait for other files, such as a FIFO without a writer.
@@ -136,23 +136,23 @@ pub struct PartialRead {
 ///
 /// # Errors
 /// Those of the system.
-pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
+pub fn read_while(path: &Path, max_bytes: u64, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     // a FIFO without a writer looks like one at its end
     let fifo = file.metadata()?.file_type().is_fifo();
-    read_open_while(&mut file, most, fifo, go_on)
+    read_open_while(&mut file, max_bytes, fifo, go_on)
 }
 
 /// The same for an open descriptor, which no longer blocks after this. `poll`: reads only when the kernel reports data.
 ///
 /// # Errors
 /// Those of the system.
-pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
+pub fn read_open_while(file: &mut (impl Read + AsFd), max_bytes: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<PartialRead> {
     let mut bytes = Vec::new();
     let mut ready = !poll;
     fcntl_setfl(&*file, fcntl_getfl(&*file)? | OFlags::NONBLOCK)?;
     let mut buffer = [0; 64 << 10];
-    while (bytes.len() as u64) < most {
+    while (bytes.len() as u64) < max_bytes {
         if !go_on() {
             return Ok(PartialRead { bytes, stopped_early: true });
         }
@@ -160,8 +160,8 @@ pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_
             ready = readable(file);
             continue;
         }
-        let room = usize::try_from(most - bytes.len() as u64).unwrap_or(usize::MAX).min(buffer.len());
-        match file.read(buffer.get_mut(..room).unwrap_or_default()) {
+        let remaining = usize::try_from(max_bytes - bytes.len() as u64).unwrap_or(usize::MAX).min(buffer.len());
+        match file.read(buffer.get_mut(..remaining).unwrap_or_default()) {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(buffer.get(..n).unwrap_or_default()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => ready = false,
@@ -177,9 +177,9 @@ fn readable(file: &impl AsFd) -> bool {
     poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&POLL_INTERVAL)).is_ok_and(|ready| ready > 0)
 }
 
-fn too_large(most: u64) -> io::Error {
-    let most = if most < 1 << 30 { format!("{} megabytes", most >> 20) } else { format!("{} gigabytes", most >> 30) };
-    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most}, which is the limit"))
+fn too_large(max_bytes: u64) -> io::Error {
+    let max_bytes = if max_bytes < 1 << 30 { format!("{} megabytes", max_bytes >> 20) } else { format!("{} gigabytes", max_bytes >> 30) };
+    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {max_bytes}, which is the limit"))
 }
 
 #[cfg(test)]

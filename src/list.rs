@@ -85,12 +85,12 @@ impl Page<'_> {
         match kind.expand(&point(name), self.env) {
             Ok(sites) => {
                 // the places of a marker often have their arguments at different locations, but with the same types
-                let mut told = Vec::new();
+                let mut listed = Vec::new();
                 for site in &sites {
                     let lines = self.arguments(site);
-                    if !told.contains(&lines) {
+                    if !listed.contains(&lines) {
                         lines.iter().for_each(|l| self.line(l));
-                        told.push(lines);
+                        listed.push(lines);
                     }
                 }
             }

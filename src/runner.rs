@@ -51,7 +51,7 @@ struct BundleLocation {
 impl BundleLocation {
     fn name(&self) -> String {
         let file = || self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        self.own.as_ref().map_or_else(file, |own| own.name.clone())
+        self.own.as_ref().map_or_else(file, |bundle| bundle.name.clone())
     }
 
     fn bundle(&self) -> Result<Bundle, Failure> {
@@ -75,8 +75,8 @@ fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Opt
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(Failure::new(format!("{name}: cannot read the bundle in it: {}", reason(&e))).code("bundle")),
     };
-    let asked = parse_run(args, own.as_ref().map(|own| own.name.as_str()))?;
-    Ok((asked, own))
+    let command = parse_run(args, own.as_ref().map(|own| own.name.as_str()))?;
+    Ok((command, own))
 }
 
 /// The help of a bundle.

@@ -105,8 +105,8 @@ impl RecordFile {
         self.failed = true;
         let Some(length) = self.length else { return };
         let part = bytes.get(..written).unwrap_or_default();
-        let whole = if self.lines { part.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
-        let _ = self.file.set_len(length + whole as u64);
+        let complete = if self.lines { part.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
+        let _ = self.file.set_len(length + complete as u64);
     }
 }
 
@@ -232,8 +232,8 @@ impl AtomicFile {
     /// # Errors
     /// The directory is missing, or not writable.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let there = fs::metadata(path).ok();
-        if there.as_ref().is_some_and(|m| !m.is_file()) {
+        let metadata = fs::metadata(path).ok();
+        if metadata.as_ref().is_some_and(|m| !m.is_file()) {
             return Ok(Self { file: File::create(path)?, path: path.to_path_buf(), beside: None });
         }
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -248,12 +248,12 @@ impl AtomicFile {
             }
             Err(e) => return Err(e.into()),
         };
-        let whole = Self { file, path, beside: Some(beside) };
-        if let Some(there) = &there {
-            let _ = std::os::unix::fs::fchown(&whole.file, Some(there.uid()), Some(there.gid()));
-            whole.file.set_permissions(fs::Permissions::from_mode(there.mode()))?;
+        let file_at_end = Self { file, path, beside: Some(beside) };
+        if let Some(metadata) = &metadata {
+            let _ = std::os::unix::fs::fchown(&file_at_end.file, Some(metadata.uid()), Some(metadata.gid()));
+            file_at_end.file.set_permissions(fs::Permissions::from_mode(metadata.mode()))?;
         }
-        Ok(whole)
+        Ok(file_at_end)
     }
 
     /// The name of the temporary file.

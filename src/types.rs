@@ -171,23 +171,23 @@ pub enum Type {
 
 impl Type {
     /// Is it a type that rbt can produce, of at most this many bytes? A type read from a file may be anything.
-    pub fn is_valid(&self, most: u32) -> bool {
+    pub fn is_valid(&self, max: u32) -> bool {
         let is_int = |int: &Int| [1, 2, 4, 8].contains(&int.bytes);
         match self {
             Type::Void | Type::Bool | Type::Args => true,
             Type::Int(int) => is_int(int),
             Type::Enum(of) => is_int(&of.int),
-            Type::Str(size) | Type::Buf(size) => *size <= most,
-            Type::Ptr(to, _) => to.is_valid(most),
-            Type::Array(elem, n) => elem.is_valid(most) && u64::from(elem.size()) * u64::from(*n) <= most.into(),
-            Type::Struct(of) => of.size <= most,
-            Type::Record(of) => of.size <= most && of.fields.iter().all(|field| field.offset <= most && field.ty.is_valid(most)),
+            Type::Str(size) | Type::Buf(size) => *size <= max,
+            Type::Ptr(to, _) => to.is_valid(max),
+            Type::Array(elem, n) => elem.is_valid(max) && u64::from(elem.size()) * u64::from(*n) <= max.into(),
+            Type::Struct(of) => of.size <= max,
+            Type::Record(of) => of.size <= max && of.fields.iter().all(|field| field.offset <= max && field.ty.is_valid(max)),
             Type::Tuple(parts) => {
                 let padded = |part: &Type| u64::from(part.size()) + 8;
-                parts.iter().all(|part| part.is_valid(most)) && parts.iter().map(padded).sum::<u64>() <= most.into()
+                parts.iter().all(|part| part.is_valid(max)) && parts.iter().map(padded).sum::<u64>() <= max.into()
             }
-            Type::Deferred(of) => of.size <= most,
-            Type::Agg(of) => of.size <= most,
+            Type::Deferred(of) => of.size <= max,
+            Type::Agg(of) => of.size <= max,
         }
     }
 
@@ -198,16 +198,16 @@ impl Type {
 
     fn forget(&mut self, behind_pointer: bool) {
         match self {
-            Type::Struct(of) => {
-                let of = Arc::make_mut(of);
-                of.id = 0;
+            Type::Struct(structure) => {
+                let structure = Arc::make_mut(structure);
+                structure.id = 0;
                 if behind_pointer {
-                    of.size = 0;
+                    structure.size = 0;
                 }
             }
             Type::Ptr(to, _) => to.forget(true),
             Type::Array(elem, _) => elem.forget(behind_pointer),
-            Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| field.ty.forget(behind_pointer)),
+            Type::Record(structure) => Arc::make_mut(structure).fields.iter_mut().for_each(|field| field.ty.forget(behind_pointer)),
             Type::Tuple(parts) => parts.iter_mut().for_each(|part| part.forget(behind_pointer)),
             Type::Void
             | Type::Bool

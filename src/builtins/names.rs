@@ -223,8 +223,8 @@ fn look_up<'c>(
     let n = e.at_most(n, last as u64 + 1);
     let n = e.forget(n);
     let n = e.and(n, e.int(rows as u64 - 1));
-    let by = e.mul(n, e.int(NAME_SIZE as u64));
-    Operand::mem(u.ty.clone(), e.offset_by(names, by))
+    let offset = e.mul(n, e.int(NAME_SIZE as u64));
+    Operand::mem(u.ty.clone(), e.offset_by(names, offset))
 }
 
 /// Errors whose description in bpftrace differs from that of the C library, by number.

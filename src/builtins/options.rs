@@ -137,8 +137,8 @@ fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
 /// All settings as a record, and its bytes.
 fn settings(s: &Settings) -> (Type, Vec<u8>) {
     // Whose symbols are cached is decided when the run starts.
-    let told = SETTINGS.iter().filter(|row| (row.get)(s) != UNDECIDED);
-    let values: Vec<(&str, Type, Vec<u8>)> = told
+    let chosen = SETTINGS.iter().filter(|row| (row.get)(s) != UNDECIDED);
+    let values: Vec<(&str, Type, Vec<u8>)> = chosen
         .map(|row| {
             let text = (row.get)(s);
             match (parse_bool(&text), text.parse::<u64>()) {
@@ -170,9 +170,9 @@ fn signed(text: &str) -> Option<i64> {
 }
 
 fn string(text: &str, f: &CallInfo) -> Result<Lit, Diagnostic> {
-    let most = f.settings.max_strlen;
-    if text.len() as u64 >= most {
-        let message = format!("the option's text has {} bytes; the limit is {}", text.len(), most.saturating_sub(1));
+    let max = f.settings.max_strlen;
+    if text.len() as u64 >= max {
+        let message = format!("the option's text has {} bytes; the limit is {}", text.len(), max.saturating_sub(1));
         return Err(Diagnostic::error("too-long", f.span, message).help("raise it with the setting max_strlen"));
     }
     Ok(Lit::Str(text.as_bytes().to_vec()))

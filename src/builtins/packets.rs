@@ -76,9 +76,9 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 /// The bytes, the time of the capture, and the length of the packet.
 fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
-    let (Some(skb), Some(wanted)) = (args.get(1), args.get(2)) else { return Vec::new() };
-    let most = u.kept(3).max(1) as u32;
-    let (skb, wanted) = (e.scalar(skb), e.scalar(wanted));
+    let (Some(skb), Some(requested)) = (args.get(1), args.get(2)) else { return Vec::new() };
+    let max_bytes = u.kept(3).max(1) as u32;
+    let (skb, requested) = (e.scalar(skb), e.scalar(requested));
     let at = |e: &Builder<'_, 'c>, i| e.add(skb, e.int(u.kept(i) as u64));
     let (data, len, paged) = (at(e, 0), at(e, 1), at(e, 2));
     let data = e.read_int(Space::Kernel, data, U64);
@@ -90,18 +90,18 @@ fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> V
         let more = e.cmp(Cmp::Sgt, n, skip);
         e.select(more, e.sub(n, skip), e.int(0))
     };
-    let (whole, here) = (behind(e, len), behind(e, e.sub(len, paged)));
-    let less = e.cmp(Cmp::Ult, wanted, here);
-    let n = e.select(less, wanted, here);
-    let n = e.at_most(n, most.into());
-    let to = e.alloc(4 + most);
+    let (total, linear) = (behind(e, len), behind(e, e.sub(len, paged)));
+    let less = e.cmp(Cmp::Ult, requested, linear);
+    let n = e.select(less, requested, linear);
+    let n = e.at_most(n, max_bytes.into());
+    let to = e.alloc(4 + max_bytes);
     e.store(to, 0, 4, n);
     let bytes = e.offset(to, 4);
     let from = e.add(data, skip);
     e.read_bounded(Space::Kernel, bytes, n, from);
     let travels = e.add(n, e.int(4));
     let now = e.call(Helper::KtimeGetBootNs, &[]);
-    vec![Operand { ty: Type::Buf(most), repr: Repr::Mem(to, Some(travels)) }, Operand::u64(now), Operand::u64(whole)]
+    vec![Operand { ty: Type::Buf(max_bytes), repr: Repr::Mem(to, Some(travels)) }, Operand::u64(now), Operand::u64(total)]
 }
 
 fn number(value: &Value) -> u64 {

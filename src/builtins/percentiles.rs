@@ -115,8 +115,8 @@ fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {
 /// The least and the greatest value.
 fn extremes(agg: &Agg, slots: &[&[u8]]) -> (i128, i128) {
     let extreme = |word: usize, turned: u64| {
-        let most = slots.iter().map(|s| super::word(s, word)).max().unwrap_or(0) ^ turned ^ bias(agg.signed);
-        if agg.signed { i128::from(most as i64) } else { i128::from(most) }
+        let max = slots.iter().map(|s| super::word(s, word)).max().unwrap_or(0) ^ turned ^ bias(agg.signed);
+        if agg.signed { i128::from(max as i64) } else { i128::from(max) }
     };
     (extreme(2, u64::MAX), extreme(1, 0))
 }
@@ -151,15 +151,15 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
     let count = counts.iter().fold(0u64, |n, c| n.wrapping_add(*c));
     let stats = Stats { count, ..stats_of(agg, slots) };
     let signed = |n: i128| if agg.signed { Value::Int(n as i64) } else { Value::Uint(n as u64) };
-    let (least, most) = if count == 0 { (0, 0) } else { extremes(agg, slots) };
+    let (min, max) = if count == 0 { (0, 0) } else { extremes(agg, slots) };
 
     // from the most negative value upward
     let (positive, negative) = counts.split_at((BUCKETS as usize).min(counts.len()));
     let numbered = |side: &[u64]| side.iter().copied().enumerate().map(|(i, c)| (middle(i as u64), c)).collect::<Vec<_>>();
     let ascending = numbered(negative).into_iter().rev().map(|(v, c)| (-v, c)).chain(numbered(positive));
     let mut wanted = POINTS.iter().map(|(mille, name)| ((u128::from(count) * mille).div_ceil(1000), *name)).peekable();
-    let mut points = vec![("min", signed(least))];
-    let samples: Vec<(i128, u64)> = ascending.filter(|(_, n)| *n > 0).map(|(value, n)| (value.clamp(least, most), n)).collect();
+    let mut points = vec![("min", signed(min))];
+    let samples: Vec<(i128, u64)> = ascending.filter(|(_, n)| *n > 0).map(|(value, n)| (value.clamp(min, max), n)).collect();
     let mut seen = 0u128;
     for (value, n) in &samples {
         seen += u128::from(*n);
@@ -168,7 +168,7 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
         }
     }
     points.extend(wanted.map(|(_, name)| (name, signed(0))));
-    points.push(("max", signed(most)));
+    points.push(("max", signed(max)));
     Percentiles { stats, points, samples }
 }
 

@@ -330,13 +330,15 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
         }
     }
     // A literal is the script's own text, and stays as written.
-    let own = spec.text(0).is_some();
+    let is_script_text = spec.text(0).is_some();
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
             Some(Arg::TakenMap { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
-            Some(Arg::Value(Value::Str { bytes, cut: false })) if own => Output::Text { kind: "value", data: bytes.clone(), newline: true },
+            Some(Arg::Value(Value::Str { bytes, cut: false })) if is_script_text => {
+                Output::Text { kind: "value", data: bytes.clone(), newline: true }
+            }
             Some(Arg::Value(v)) => Output::Value(v.clone()),
             None => Output::Value(Value::None),
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::python_frames::{self, STACK, placeholder};
-use super::stacks::{self, MODES, NOT_KEPT, DEFAULT_MAX_FRAMES, limit_of};
+use super::stacks::{self, DEFAULT_MAX_FRAMES, MODES, NOT_KEPT, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, MAX_PYTHON_FRAMES, Operand, ThreadPointer, python_words};

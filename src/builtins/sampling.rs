@@ -66,8 +66,8 @@ fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Ope
             e.lookup(map, key)
         }
         Some(key) => {
-            let most = u32::try_from(u.kept(2)).unwrap_or(u32::MAX);
-            let def = MapDef { kind: MapKind::LruHash, key_size: key.ty.size(), value_size: 8, max_entries: most, flags: 0 };
+            let max_period = u32::try_from(u.kept(2)).unwrap_or(u32::MAX);
+            let def = MapDef { kind: MapKind::LruHash, key_size: key.ty.size(), value_size: 8, max_entries: max_period, flags: 0 };
             let map = e.declare_map(&name, def);
             let key = e.key(Some(key), Some(&key.ty));
             e.element_of(map, key, 8)
@@ -101,8 +101,8 @@ fn take<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerVal
             let before = e.cmp(Cmp::Eq, passed, e.int(0));
             e.if_(before, |e| {
                 let word = e.load_volatile(state, U64);
-                let (more, room) = after(e, word, number, n);
-                e.if_(room, |e| {
+                let (more, has_room) = after(e, word, number, n);
+                e.if_(has_room, |e| {
                     let old = e.compare_exchange(state, word, more);
                     let done = e.cmp(Cmp::Eq, old, word);
                     e.store(passes, 0, 8, done);
@@ -122,6 +122,6 @@ fn after<'c>(e: &mut Builder<'_, 'c>, word: IntValue<'c>, number: IntValue<'c>, 
     let other = e.cmp(Cmp::Ugt, e.xor(word, number), e.int(COUNT));
     let count = e.and(word, e.int(COUNT));
     let count = e.select(other, e.int(0), count);
-    let room = e.cmp(Cmp::Ult, count, e.int(n));
-    (e.or(number, e.add(count, e.int(1))), room)
+    let has_room = e.cmp(Cmp::Ult, count, e.int(n));
+    (e.or(number, e.add(count, e.int(1))), has_room)
 }

@@ -32,7 +32,8 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str)],
         returns: Returns::By(|f| {
             // limited, so that it can be a key
-            let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED_SIZE).min(JOINED_SIZE));
+            let short =
+                f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED_SIZE).min(JOINED_SIZE));
             Ok(Type::Str(short.map_or(JOINED_SIZE, |n| n.min(JOINED_SIZE))))
         }),
         needs: ContextFeatures::NONE,
@@ -80,10 +81,10 @@ fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
 }
 
 /// The number of bytes that a read returned, without the NUL; 0 if it failed.
-fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, most: u32) -> crate::emit::IntValue<'c> {
+fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, max: u32) -> crate::emit::IntValue<'c> {
     let some = e.cmp(Cmp::Sgt, n, e.int(0));
     let n = e.select(some, e.sub(n, e.int(1)), e.int(0));
-    e.at_most(n, most.into())
+    e.at_most(n, max.into())
 }
 
 /// The number of bytes to compare.

@@ -69,7 +69,9 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
 
 fn size(_: bool, params: &[i64]) -> Option<u32> {
     match params {
-        [interval, count @ 1..=MAX_INTERVALS, how] if *interval > 0 && (0..REDUCTIONS.len() as i64).contains(how) => Some((count * words(*how) * 8) as u32),
+        [interval, count @ 1..=MAX_INTERVALS, how] if *interval > 0 && (0..REDUCTIONS.len() as i64).contains(how) => {
+            Some((count * words(*how) * 8) as u32)
+        }
         _ => None,
     }
 }

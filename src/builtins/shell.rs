@@ -83,7 +83,10 @@ pub(super) const ROWS: &[Builtin] = &[
                         host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
                     // a probe may request far more commands than can run
-                    if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > PENDING_COMMANDS_TIMEOUT {
+                    if host.ending() > 0
+                        && !host.in_end()
+                        && told_to_end.get_or_insert_with(Instant::now).elapsed() > PENDING_COMMANDS_TIMEOUT
+                    {
                         if !std::mem::replace(&mut said, true) {
                             problem(host, "did not run", "the run is ending, and no later command runs either");
                         }
@@ -180,9 +183,9 @@ fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c
 }
 
 /// Joins strings that each end in NUL, with a separator between them, up to the first empty one.
-fn joined(bytes: &[u8], separator: &[u8], told: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+fn joined(bytes: &[u8], separator: &[u8], decode: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let parts = bytes.split(|b| *b == 0).take_while(|part| !part.is_empty());
-    let parts: Vec<Vec<u8>> = parts.map(told).collect();
+    let parts: Vec<Vec<u8>> = parts.map(decode).collect();
     parts.join(separator)
 }
 
@@ -209,22 +212,22 @@ fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
 }
 
 /// The start of a file, or the available part of one without an end.
-fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<PartialRead> {
+fn head(path: &[u8], max_bytes: u64, ending: &dyn Fn() -> u32) -> std::io::Result<PartialRead> {
     let (since, before) = (Instant::now(), ending());
     let go_on = || since.elapsed() < TIMEOUT && ending() <= before;
-    input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
+    input::read_while(Path::new(OsStr::from_bytes(path)), max_bytes.min(input::LIST), &go_on)
 }
 
 /// Standard output and standard error of a shell command, in order, and its status if it failed. If the run ends while the
 /// command runs, rbt stops waiting for it after a moment.
 fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(PartialRead, Option<ExitStatus>)> {
     let before = ending();
-    let told: Cell<Option<Instant>> = Cell::new(None);
+    let interrupted_at: Cell<Option<Instant>> = Cell::new(None);
     let go_on = || {
-        if told.get().is_none() && ending() > before {
-            told.set(Some(Instant::now()));
+        if interrupted_at.get().is_none() && ending() > before {
+            interrupted_at.set(Some(Instant::now()));
         }
-        told.get().is_none_or(|since| since.elapsed() < TIMEOUT)
+        interrupted_at.get().is_none_or(|since| since.elapsed() < TIMEOUT)
     };
     let (mut reader, writer) = std::io::pipe()?;
     let mut child = {
@@ -257,10 +260,10 @@ mod tests {
 
     #[test]
     fn strings_are_joined() {
-        let told = |text: &[u8]| text.to_vec();
-        assert_eq!(joined(b"ls\0-l\0/tmp\0", b" ", &told), b"ls -l /tmp");
-        assert_eq!(joined(b"a\0b\0\0c\0", b", ", &told), b"a, b");
-        assert_eq!(joined(b"", b" ", &told), b"");
+        let decode = |text: &[u8]| text.to_vec();
+        assert_eq!(joined(b"ls\0-l\0/tmp\0", b" ", &decode), b"ls -l /tmp");
+        assert_eq!(joined(b"a\0b\0\0c\0", b", ", &decode), b"a, b");
+        assert_eq!(joined(b"", b" ", &decode), b"");
     }
 
     #[test]
@@ -273,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_run_that_is_to_end_waits_for_no_command() {
-        let asked = Cell::new(0);
+        let calls = Cell::new(0);
         // called before it starts, and then whenever nothing arrives
-        let part = run(b"echo one; exec sleep 30", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap().0;
+        let part = run(b"echo one; exec sleep 30", &|| u32::from(calls.replace(calls.get() + 1) > 3)).unwrap().0;
         assert_eq!(part, PartialRead { bytes: b"one\n".to_vec(), stopped_early: true });
         // in `end`, the end has been requested before
         assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.stopped_early);

@@ -204,7 +204,7 @@ impl<'c> Builder<'_, 'c> {
     /// skips the caller (Linux 6.11 and later detect this for functions that start by pushing it). The return address
     /// is in its register or on top of the stack; this inserts it as the second frame if it is missing. `room` is one
     /// frame, then the stack's.
-    fn with_caller(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+    fn with_caller(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         let arch = self.target.arch;
         let caller = match arch.return_address {
             Some(register) => self.load_ctx(register, U64),
@@ -213,56 +213,56 @@ impl<'c> Builder<'_, 'c> {
                 self.read_int(Space::User, sp, U64)
             }
         };
-        let (first, second) = (self.load(room, 8, U64), self.load(room, 16, U64));
-        let there = self.cmp(Cmp::Eq, second, caller);
+        let (first, second) = (self.load(buffer, 8, U64), self.load(buffer, 16, U64));
+        let found = self.cmp(Cmp::Eq, second, caller);
         let nothing = self.or(self.cmp(Cmp::Eq, first, self.int(0)), self.cmp(Cmp::Eq, caller, self.int(0)));
-        let fine = self.or(there, nothing);
+        let fine = self.or(found, nothing);
         let start = self.choose(
             fine,
             |e| e.int(8),
             |e| {
-                e.store(room, 0, 8, first);
-                e.store(room, 8, 8, caller);
+                e.store(buffer, 0, 8, first);
+                e.store(buffer, 8, 8, caller);
                 e.int(0)
             },
         );
         let start = self.opaque(start);
-        self.offset_by(room, start)
+        self.offset_by(buffer, start)
     }
 
     /// If a trampoline calls both ends of a function, the kernel may have jumped to it (since Linux 6.19), so that the
     /// function is missing from the stack; this inserts it as the first frame if it is missing. `room` as above.
-    fn with_function(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+    fn with_function(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         const ENTRY: u64 = 64;
         let ctx = self.ctx();
         let function = self.once("func", |e| e.call(Helper::GetFuncIp, &[ctx.into()]));
-        let first = self.load(room, 8, U64);
-        let there = self.cmp(Cmp::Ult, self.sub(first, function), self.int(ENTRY));
-        let fine = self.or(there, self.cmp(Cmp::Eq, first, self.int(0)));
+        let first = self.load(buffer, 8, U64);
+        let found = self.cmp(Cmp::Ult, self.sub(first, function), self.int(ENTRY));
+        let fine = self.or(found, self.cmp(Cmp::Eq, first, self.int(0)));
         let start = self.choose(
             fine,
             |e| e.int(8),
             |e| {
-                e.store(room, 0, 8, function);
+                e.store(buffer, 0, 8, function);
                 e.int(0)
             },
         );
         let start = self.opaque(start);
-        self.offset_by(room, start)
+        self.offset_by(buffer, start)
     }
 
     /// Between a raw tracepoint and `bpf_trace_run…()`, which calls the program, there is a function `__bpf_trace_…`, unless
     /// the compiler turned its only call into a jump (include/trace/bpf_probe.h). If it exists, it is not a frame of the
     /// event: then the first return address follows a call of the function that contains the previous one. `room` has two
     /// frames, of which the first is that of `bpf_trace_run…()`, and then the stack.
-    fn without_template(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+    fn without_template(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         /// Maximum distance in bytes from the start of `bpf_trace_run…()`, or a thunk before it, to its call of the
         /// program: some 150.
         const ENTRY: u64 = 1024;
         let start = self.scalar_home();
         let usual = self.int(8);
         self.store(start, 0, 8, usual);
-        let (run, first) = (self.load(room, 0, U64), self.load(room, 8, U64));
+        let (run, first) = (self.load(buffer, 0, U64), self.load(buffer, 8, U64));
         let some = self.cmp(Cmp::Ne, first, self.int(0));
         self.if_(some, |e| {
             let code = e.read_int(Space::Kernel, e.sub(first, e.int(8)), U64);
@@ -281,7 +281,7 @@ impl<'c> Builder<'_, 'c> {
         });
         let start = self.load(start, 0, U64);
         let start = self.opaque(start);
-        self.offset_by(room, start)
+        self.offset_by(buffer, start)
     }
 
     /// Records the stack that `flags` of `bpf_get_stack` select, stores its frames, and returns its ID; 0 if there are no
@@ -361,20 +361,20 @@ impl<'c> Builder<'_, 'c> {
     /// The frames that `bpf_get_stack` returns. `lead`: bytes before them, for frames that are inserted or dropped.
     fn get_stack(&mut self, limit: u32, lead: u64, flags: u64) -> PointerValue<'c> {
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
-        let room = self.alloc((limit + 1) * 8 + lead as u32);
-        self.zero(room, (limit + 1) * 8 + lead as u32, 8);
+        let buffer = self.alloc((limit + 1) * 8 + lead as u32);
+        self.zero(buffer, (limit + 1) * 8 + lead as u32, 8);
         let (taken, flags_given, size) = match raw && of_kernel {
             // starting at the frame of bpf_trace_run…()
-            true => (room, flags - 1 + self.target.arch.raw_frames, u64::from(limit) * 8 + lead),
-            false => (self.offset(room, 8), flags, u64::from(limit) * 8),
+            true => (buffer, flags - 1 + self.target.arch.raw_frames, u64::from(limit) * 8 + lead),
+            false => (self.offset(buffer, 8), flags, u64::from(limit) * 8),
         };
         let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
         self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
         let frames = match of_kernel {
-            true if raw => self.without_template(room),
+            true if raw => self.without_template(buffer),
             // kernels that jump are newer than such maps
-            true if self.knows_function() && self.target.allocates_in_any_context => self.with_function(room),
-            false if self.program.at_entry && limit > 1 => self.with_caller(room),
+            true if self.knows_function() && self.target.allocates_in_any_context => self.with_function(buffer),
+            false if self.program.at_entry && limit > 1 => self.with_caller(buffer),
             _ => taken,
         };
         // one more frame, which was mistaken for one that is dropped

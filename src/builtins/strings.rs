@@ -95,20 +95,20 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn most(f: &CallInfo) -> u32 {
+fn size_limit(f: &CallInfo) -> u32 {
     u32::try_from(f.settings.max_strlen).unwrap_or(u32::MAX).max(1)
 }
 
 /// A literal length, if there is one, limited by the settings.
-fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
+fn literal_length(f: &CallInfo, max: u32) -> Result<Option<u32>, Diagnostic> {
     let Some(n) = f.int(1) else { return Ok(None) };
     match u32::try_from(n) {
-        Ok(n) if n <= most => Ok(Some(n)),
+        Ok(n) if n <= max => Ok(Some(n)),
         _ if n < 0 => Err(Diagnostic::error("out-of-range", f.span(1), "a length cannot be negative")),
         _ => {
-            let message = format!("{} is truncated to {most} bytes by max_strlen = {}", f.name, f.settings.max_strlen);
+            let message = format!("{} is truncated to {max} bytes by max_strlen = {}", f.name, f.settings.max_strlen);
             f.warn(Diagnostic::warning("length-clamped", f.span(1), message).help("set RBT_MAX_STRLEN or `config = { max_strlen = … }`"));
-            Ok(Some(most))
+            Ok(Some(max))
         }
     }
 }
@@ -152,20 +152,20 @@ fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Opt
 }
 
 /// The text of such a struct, at most `asked` bytes.
-fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
+fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), requested: Option<IntValue<'c>>) -> Operand<'c> {
     let cap = u.ty.size();
     let (addr, length) = text;
-    let length = match asked {
-        Some(asked) => {
-            let less = e.cmp(Cmp::Ult, asked, length);
-            e.select(less, asked, length)
+    let length = match requested {
+        Some(requested) => {
+            let less = e.cmp(Cmp::Ult, requested, length);
+            e.select(less, requested, length)
         }
         None => length,
     };
-    let most = cap.saturating_sub(1).into();
-    let over = e.cmp(Cmp::Ugt, length, e.int(most));
+    let max = cap.saturating_sub(1).into();
+    let over = e.cmp(Cmp::Ugt, length, e.int(max));
     e.cut(over);
-    let length = e.at_most(length, most);
+    let length = e.at_most(length, max);
     let to = e.alloc(cap + 1);
     if e.scope.pads_strings {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
@@ -178,8 +178,8 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
     let read = e.choose(
         some,
         |e| {
-            let room = e.add(length, e.int(1));
-            e.read_str_bounded(Space::User, to, room, addr)
+            let size = e.add(length, e.int(1));
+            e.read_str_bounded(Space::User, to, size, addr)
         },
         |e| e.int(1),
     );
@@ -187,25 +187,25 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
 }
 
 fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
-    let most = most(f);
+    let max = size_limit(f);
     if keep_place(f) {
         // one more byte than requested, for the NUL
-        return Ok(Type::Str(literal_length(f, most)?.map_or(most, |n| n.saturating_add(1).min(most)).max(1)));
+        return Ok(Type::Str(literal_length(f, max)?.map_or(max, |n| n.saturating_add(1).min(max)).max(1)));
     }
-    let length = literal_length(f, most)?;
+    let length = literal_length(f, max)?;
     if let Some(text) = written(f).filter(|_| f.args.len() < 2 || length.is_some()) {
-        let size = u32::try_from(text.len()).unwrap_or(most);
+        let size = u32::try_from(text.len()).unwrap_or(max);
         return Ok(Type::Str(length.map_or(size, |n| n.min(size)).saturating_add(1)));
     }
-    let room = match f.args.first().map(|a| &a.ty) {
+    let capacity = match f.args.first().map(|a| &a.ty) {
         Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
-        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 && f.args.len() < 2 => (*n).min(most),
+        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 && f.args.len() < 2 => (*n).min(max),
         // one more byte than the text may have, for the NUL
-        Some(Type::Str(n)) => n.saturating_add(1).min(most),
-        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => n.saturating_add(1).min(most),
-        _ => most,
+        Some(Type::Str(n)) => n.saturating_add(1).min(max),
+        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => n.saturating_add(1).min(max),
+        _ => max,
     };
-    Ok(Type::Str(length.map_or(room, |n| n.min(room)).max(1)))
+    Ok(Type::Str(length.map_or(capacity, |n| n.min(capacity)).max(1)))
 }
 
 /// The literal of the result, if the argument is one, such as `$1`.
@@ -224,22 +224,22 @@ fn written(f: &CallInfo) -> Option<Vec<u8>> {
 fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
     if let Some(text) = text_of(e, u, data) {
-        let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
-        return counted(e, u, text, asked);
+        let requested = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
+        return counted(e, u, text, requested);
     }
     if let (Type::Str(_), Repr::Mem(..), None) = (&data.ty, data.repr, args.get(1)) {
         return data.clone();
     }
-    let asked = match u.int(1) {
+    let requested = match u.int(1) {
         Some(n) => Some(e.int(n.max(0) as u64)),
         None => args.get(1).map(|n| e.scalar(n)),
     };
     let (addr, space) = e.address(data);
     if matches!(&data.ty, Type::Array(..) | Type::Str(_)) && data.ty.size() > 0 {
-        let text = e.array_text(space, addr, data.ty.size().min(cap), asked);
+        let text = e.array_text(space, addr, data.ty.size().min(cap), requested);
         return Operand { ty: u.ty.clone(), ..text };
     }
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         let text = e.read_string(space, addr, cap);
         if let Repr::Mem(_, Some(read)) = text.repr {
             let over = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
@@ -248,7 +248,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
         return text;
     };
     // room for the text and its NUL
-    let room = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(asked, cap.into()) };
+    let size = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(requested, cap.into()) };
     let to = e.alloc(cap + 1);
     if e.scope.pads_strings {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
@@ -257,9 +257,9 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
         let nul = e.int(0);
         e.store(to, 0, 1, nul);
     }
-    let len = e.read_str_bounded(space, to, room, addr);
+    let len = e.read_str_bounded(space, to, size, addr);
     if u.int(1).is_none() {
-        let more = e.cmp(Cmp::Ugt, asked, e.int(cap.into()));
+        let more = e.cmp(Cmp::Ugt, requested, e.int(cap.into()));
         let full = e.cmp(Cmp::Sge, len, e.int(cap.into()));
         let over = e.and(more, full);
         e.cut(over);
@@ -269,14 +269,14 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
 
 fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     // as in bpftrace, the length takes four bytes of the limit
-    let most = most(f).saturating_sub(4).max(1);
+    let max = size_limit(f).saturating_sub(4).max(1);
     let text = keep_place(f);
-    if let Some(n) = literal_length(f, most)? {
+    if let Some(n) = literal_length(f, max)? {
         return Ok(Type::Buf(n.max(1)));
     }
     match f.args.first().map(|a| &a.ty) {
-        _ if f.args.len() > 1 || text => Ok(Type::Buf(most)),
-        Some(Type::Array(elem, n)) if *n > 0 => Ok(Type::Buf(elem.size().saturating_mul(*n).min(most))),
+        _ if f.args.len() > 1 || text => Ok(Type::Buf(max)),
+        Some(Type::Array(elem, n)) if *n > 0 => Ok(Type::Buf(elem.size().saturating_mul(*n).min(max))),
         Some(Type::Buf(cap)) => Ok(Type::Buf(*cap)),
         _ => Err(Diagnostic::error("arity", f.span, format!("{} needs a length, except for arrays", f.name))),
     }
@@ -291,10 +291,10 @@ fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     let len = match (u.int(1), args.get(1)) {
         _ if text.is_some() => {
             let length = text.map_or(e.int(0), |(_, length)| length);
-            let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
-            let length = asked.map_or(length, |asked| {
-                let less = e.cmp(Cmp::Ult, asked, length);
-                e.select(less, asked, length)
+            let requested = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
+            let length = requested.map_or(length, |requested| {
+                let less = e.cmp(Cmp::Ult, requested, length);
+                e.select(less, requested, length)
             });
             let over = e.cmp(Cmp::Ugt, length, e.int(cap.into()));
             e.cut(over);
@@ -313,8 +313,8 @@ fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     };
     let (addr, space) = text.map_or_else(|| e.address(data), |(addr, _)| (addr, Space::User));
     let to = e.alloc(cap + 4);
-    let whole = text.is_none() && (matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none());
-    if e.scope.pads_strings && !whole {
+    let is_array = text.is_none() && (matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none());
+    if e.scope.pads_strings && !is_array {
         e.zero(to, (cap + 4).next_multiple_of(8), 8);
     }
     e.store(to, 0, 4, len);
@@ -332,12 +332,12 @@ fn strlen<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
     let text = match (&text.ty, text.repr) {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
-            let most = (u.kept(0) as u32).max(1);
+            let max = (u.kept(0) as u32).max(1);
             let (addr, space) = e.address(text);
             if matches!(ty, Type::Str(_) | Type::Array(..)) && ty.size() > 0 {
-                e.array_text(space, addr, ty.size().min(most), None)
+                e.array_text(space, addr, ty.size().min(max), None)
             } else {
-                e.read_string(space, addr, most)
+                e.read_string(space, addr, max)
             }
         }
     };
@@ -415,8 +415,8 @@ fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) 
             e.cmp(Cmp::Eq, last, e.int(literal.len() as u64))
         }
         None => {
-            let wanted = e.in_memory(needle);
-            let place = e.find_text(text, cap, wanted, needle.ty.size());
+            let needle_ptr = e.in_memory(needle);
+            let place = e.find_text(text, cap, needle_ptr, needle.ty.size());
             e.cmp(Cmp::Ne, place, e.int(0))
         }
     };

@@ -184,8 +184,8 @@ impl Preprocessor<'_> {
                         variadic = true;
                         // `args...` gives them a name
                         let named = body.get(1..end).unwrap_or_default();
-                        let own = named.len() >= 2 && named.get(named.len() - 2).is_some_and(|t| t.kind == Kind::Word);
-                        if !own {
+                        let is_macro = named.len() >= 2 && named.get(named.len() - 2).is_some_and(|t| t.kind == Kind::Word);
+                        if !is_macro {
                             list.push(self.names.sym("__VA_ARGS__"));
                         }
                     }

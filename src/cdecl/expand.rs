@@ -197,12 +197,12 @@ impl Preprocessor<'_> {
             let (Some(left), Some(right)) = (out.pop(), all.next()) else { break };
             let text = format!("{}{}", self.names.text(left.sym), self.names.text(right.sym));
             let mut lexer = Lexer::new(text.as_str().into(), 0);
-            let mut made = false;
+            let mut pasted = false;
             while let Some(t) = lexer.next(&mut self.names) {
-                out.push(Token { first: false, spaced: left.spaced && !made, place: usage.place, ..t });
-                made = true;
+                out.push(Token { first: false, spaced: left.spaced && !pasted, place: usage.place, ..t });
+                pasted = true;
             }
-            if !made {
+            if !pasted {
                 out.push(Token { kind: Kind::Punct, sym: nothing, ..usage });
             }
         }

@@ -44,13 +44,13 @@ pub fn lay_out(
     declared: Vec<Declared>,
     union: bool,
     attrs: Attrs,
-    most: Option<u32>,
+    max_align: Option<u32>,
 ) -> Result<(u32, u32, Vec<Member>), String> {
     let mut members = Vec::new();
     let (mut bit, mut align, mut end) = (0u64, 1u32, 0u64);
     let bound = |n: u32, packed: bool| {
         let n = if packed { 1 } else { n };
-        most.map_or(n, |m| n.min(m))
+        max_align.map_or(n, |m| n.min(m))
     };
     for d in declared {
         if union {
@@ -71,7 +71,7 @@ pub fn lay_out(
             }
             if d.attrs.aligned.is_some() {
                 bit = bit.next_multiple_of(u64::from(own) * 8);
-            } else if !packed && most.is_none() && bit / unit != (bit + width - 1) / unit {
+            } else if !packed && max_align.is_none() && bit / unit != (bit + width - 1) / unit {
                 bit = bit.next_multiple_of(unit);
             }
             // On x86-64 an unnamed bit-field does not affect the alignment.

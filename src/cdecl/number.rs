@@ -134,8 +134,8 @@ impl Parser<'_> {
             "*" => x.wrapping_mul(y),
             "<<" | ">>" => {
                 let int = self.promote(a);
-                let by = u32::try_from(b.value).ok().filter(|n| *n < 64).unwrap_or(63);
-                return Ok(Number::new(if op == "<<" { a.value << by } else { a.value >> by }, int));
+                let shift = u32::try_from(b.value).ok().filter(|n| *n < 64).unwrap_or(63);
+                return Ok(Number::new(if op == "<<" { a.value << shift } else { a.value >> shift }, int));
             }
             "/" | "%" if y == 0 => return Err("it divides by zero".into()),
             "/" => x / y,

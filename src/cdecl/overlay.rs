@@ -78,14 +78,14 @@ impl Declarations<'_> {
     }
 
     /// Calls `ask` with the unit that declares this struct.
-    fn with_owner<T>(&self, of: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
+    fn with_owner<T>(&self, structure: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
         let first = self.unit.borrow();
-        if index(of, first.first).is_some() {
+        if index(structure, first.first).is_some() {
             return Some(ask(&first));
         }
         drop(first);
         let late = self.late.get()?.as_ref()?.borrow();
-        index(of, late.first)?;
+        index(structure, late.first)?;
         Some(ask(&late))
     }
 }
@@ -96,8 +96,8 @@ impl TargetInfo for Declarations<'_> {
     }
 
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
-        let said = self.unit.borrow().named(kind, name, self.sys);
-        match said {
+        let declared = self.unit.borrow().named(kind, name, self.sys);
+        match declared {
             Some(Definition::Own(ty)) => Some(ty),
             Some(Definition::Kernels(ty)) => Some(self.sys.type_named(kind, name).unwrap_or(ty)),
             None => self.sys.type_named(kind, name).or_else(|| match self.late()?.borrow().named(kind, name, self.sys)? {
@@ -121,19 +121,19 @@ impl TargetInfo for Declarations<'_> {
         }
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        let own = self.with_owner(of, |unit| unit.view(self.sys).member(of, name));
-        own.unwrap_or_else(|| self.sys.member(of, name))
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        let declared = self.with_owner(structure, |unit| unit.view(self.sys).member(structure, name));
+        declared.unwrap_or_else(|| self.sys.member(structure, name))
     }
 
-    fn expand(&self, of: &Struct) -> Option<Record> {
-        let own = self.with_owner(of, |unit| unit.view(self.sys).expand(of));
-        own.unwrap_or_else(|| self.sys.expand(of))
+    fn expand(&self, structure: &Struct) -> Option<Record> {
+        let declared = self.with_owner(structure, |unit| unit.view(self.sys).expand(structure));
+        declared.unwrap_or_else(|| self.sys.expand(structure))
     }
 
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
-        let own = self.unit.borrow().enumerator(name, self.sys);
-        own.or_else(|| self.sys.enumerator(name)).or_else(|| self.late()?.borrow().enumerator(name, self.sys))
+        let declared = self.unit.borrow().enumerator(name, self.sys);
+        declared.or_else(|| self.sys.enumerator(name)).or_else(|| self.late()?.borrow().enumerator(name, self.sys))
     }
 
     fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {

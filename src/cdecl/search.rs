@@ -112,8 +112,8 @@ impl<'a> Search<'a> {
         if let Some(known) = self.texts.get(path) {
             return known.clone();
         }
-        let own = path.strip_prefix(builtin::FOLDER).ok().and_then(Path::to_str).and_then(builtin::header);
-        let text = match own {
+        let built_in = path.strip_prefix(builtin::FOLDER).ok().and_then(Path::to_str).and_then(builtin::header);
+        let text = match built_in {
             Some(text) => Some(Rc::from(text)),
             None => self.sys.file(path).filter(|t| t.len() <= MAX_HEADER_SIZE).map(Rc::from),
         };

@@ -26,8 +26,8 @@ impl Parser<'_> {
                 let known = self.types.tags.get(index).filter(|t| t.complete);
                 if let Some(known) = known {
                     // Two headers may repeat a definition; a script may not.
-                    let own = name.place.file == 0 && known.place.file == 0;
-                    if own {
+                    let in_script = name.place.file == 0 && known.place.file == 0;
+                    if in_script {
                         return Err(format!("`{} {}` is declared already", kind.word(), known.name));
                     }
                     if name.place.file != 0 {
@@ -132,8 +132,8 @@ impl Parser<'_> {
             self.member(&mut declared)?;
         }
         let attrs = attrs.and(self.attributes()?);
-        let most = self.pack.last().copied().flatten();
-        let (size, align, members) = lay_out(self.types, declared, union, attrs, most)?;
+        let max_align = self.pack.last().copied().flatten();
+        let (size, align, members) = lay_out(self.types, declared, union, attrs, max_align)?;
         if let Some(tag) = self.types.tags.get_mut(index) {
             *tag = Tag { complete: true, size, align, members, ..tag.clone() };
         }
@@ -170,8 +170,8 @@ impl Parser<'_> {
                     let Some(int) = self.types.int(&ty) else {
                         return self.fail_at(back, format!("`{shown}` is a bit-field but not an integer"));
                     };
-                    let most = if ty == Ty::Bool { 1 } else { u64::from(int.bytes) * 8 };
-                    let width = u64::try_from(w).ok().filter(|w| *w <= most && (*w > 0 || name.is_none()));
+                    let max_bits = if ty == Ty::Bool { 1 } else { u64::from(int.bytes) * 8 };
+                    let width = u64::try_from(w).ok().filter(|w| *w <= max_bits && (*w > 0 || name.is_none()));
                     if width.is_none() {
                         return self.fail_at(back, format!("`{shown}` cannot have {w} bits"));
                     }

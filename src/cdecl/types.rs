@@ -230,10 +230,10 @@ impl View<'_> {
     }
 
     /// See [`TargetInfo::member`], for a struct that is declared here.
-    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+    pub fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
         let name = self.names.known(name)?;
         let mut budget = FIELDS;
-        self.find(index(of, self.first)?, name, 0, 0, &mut budget)
+        self.find(index(structure, self.first)?, name, 0, 0, &mut budget)
     }
 
     fn find(&self, tag: usize, name: Sym, base: u64, depth: u32, budget: &mut u32) -> Option<Field> {
@@ -256,16 +256,16 @@ impl View<'_> {
     }
 
     /// See [`TargetInfo::expand`], for a struct that is declared here.
-    pub fn expand(&self, of: &Struct) -> Option<Record> {
+    pub fn expand(&self, structure: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
-        self.record(of, 0, &mut budget)
+        self.record(structure, 0, &mut budget)
     }
 
-    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
-        let Some(tag) = index(of, self.first) else { return self.sys.expand(of) };
+    fn record(&self, structure: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+        let Some(tag) = index(structure, self.first) else { return self.sys.expand(structure) };
         let mut fields = Vec::new();
         self.gather(tag, 0, depth, budget, &mut fields)?;
-        Some(Record { name: of.name.clone(), size: of.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields })
     }
 
     fn gather(&self, tag: usize, base: u64, depth: u32, budget: &mut u32, into: &mut Vec<Field>) -> Option<()> {
@@ -307,8 +307,8 @@ impl View<'_> {
 }
 
 /// The index of a struct in the unit whose IDs begin at `first`.
-pub fn index(of: &Struct, first: u32) -> Option<usize> {
-    of.id.checked_sub(first).filter(|n| *n < MAX_IDS).map(|n| n as usize)
+pub fn index(structure: &Struct, first: u32) -> Option<usize> {
+    structure.id.checked_sub(first).filter(|n| *n < MAX_IDS).map(|n| n as usize)
 }
 
 /// The alignment of a kernel type by the rules of C.

@@ -206,10 +206,10 @@ pub fn compiled(name: &str) -> clap::Command {
 ///
 /// # Errors
 /// Wrong usage.
-pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) -> Result<RunnerCommand, Failure> {
+pub fn parse_run(args: impl IntoIterator<Item = OsString>, bundle_name: Option<&str>) -> Result<RunnerCommand, Failure> {
     let args = split::with_numbers(args.into_iter().skip(1), flags::long_at_run);
-    let name = own.unwrap_or("rbt-run");
-    let command = own.map_or_else(run_command, compiled);
+    let name = bundle_name.unwrap_or("rbt-run");
+    let command = bundle_name.map_or_else(run_command, compiled);
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let found = match command.try_get_matches_from([OsString::from(name)].into_iter().chain(args)) {
         Ok(found) => found,
@@ -219,11 +219,11 @@ pub fn parse_run(args: impl IntoIterator<Item = OsString>, own: Option<&str>) ->
         }
         Err(e) => return Ok(RunnerCommand::Say(e.render().to_string())),
     };
-    let bundle = if own.is_some() { None } else { found.get_one::<PathBuf>("bundle").cloned() };
+    let bundle = if bundle_name.is_some() { None } else { found.get_one::<PathBuf>("bundle").cloned() };
     let help = found.get_flag("help");
     match bundle {
-        None if own.is_some() && help => Ok(RunnerCommand::Explain(None)),
-        None if own.is_some() => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), None)),
+        None if bundle_name.is_some() && help => Ok(RunnerCommand::Explain(None)),
+        None if bundle_name.is_some() => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), None)),
         None if help => Ok(RunnerCommand::Say(run_command().render_long_help().to_string())),
         None => Err(Failure::new("rbt-run needs a bundle").help("`rbt build SCRIPT -o FILE` writes one")),
         Some(path) if help => Ok(RunnerCommand::Explain(Some(path))),

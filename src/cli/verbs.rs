@@ -15,7 +15,7 @@ const OURS: &str = "Options of rbt";
 
 /// The definition of a verb's options.
 pub fn command(verb: &'static Verb) -> clap::Command {
-    let own = verb.own_options().map(|o| {
+    let options = verb.own_options().map(|o| {
         let arg = Arg::new(o.name).long(o.name).help(o.doc);
         let arg = if let Some(short) = o.short { arg.short(short) } else { arg };
         match o.value {
@@ -38,7 +38,7 @@ pub fn command(verb: &'static Verb) -> clap::Command {
         .disable_help_flag(true)
         .args_override_self(true)
         .arg(Arg::new(WORDS).value_name(verb.takes).num_args(0..).hide(true))
-        .args(own)
+        .args(options)
         // both forms print the same help, which clap does not support
         .arg(Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print help"))
         .args(passed)
@@ -64,17 +64,17 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
         }
         Err(_) => return Ok(Command::Say(help(verb))),
     };
-    let made = verb.script(asked(verb, &found))?;
+    let composed = verb.script(asked(verb, &found))?;
     if found.get_flag("print-script") {
-        return Ok(Command::Say(made.text));
+        return Ok(Command::Say(composed.text));
     }
     flags::refuse(&found, subcommand)?;
     let draft = flags::read(&found)?;
     require_run(&draft)?;
     let mut run = Box::new(draft.run);
     // counts of a command are expected to cover only that command
-    run.settings.follow |= run.invocation.has_child && !made.all_threads;
-    run.program = Program::Composed(Box::new(made));
+    run.settings.follow |= run.invocation.has_child && !composed.all_threads;
+    run.program = Program::Composed(Box::new(composed));
     Ok(Command::Run(run))
 }
 

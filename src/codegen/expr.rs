@@ -114,8 +114,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             let at = self.place(base);
             let i = self.expr(index);
             let i = self.e.scalar(&i);
-            let by = self.e.mul(i, self.e.int(e.ty.size().into()));
-            return self.e.add(at, by);
+            let offset = self.e.mul(i, self.e.int(e.ty.size().into()));
+            return self.e.add(at, offset);
         }
         let op = self.expr(e);
         match op.repr {
@@ -153,7 +153,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             Some(int) => Some(int),
             None => None,
         };
-        let whole = match base.repr {
+        let base_value = match base.repr {
             Repr::At(addr, space) => {
                 let at = self.e.add(addr, self.e.int(field.offset.into()));
                 match holder {
@@ -180,16 +180,16 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let up = self.e.int(64 - u64::from(from) - u64::from(width));
                 let down = self.e.int(64 - u64::from(width));
                 let signed = field.ty.as_int().is_some_and(|i| i.signed);
-                let top = self.e.shl(whole, up);
+                let top = self.e.shl(base_value, up);
                 self.e.shr(top, down, signed)
             }
-            None => whole,
+            None => base_value,
         };
         Operand::reg(field.ty.clone(), v)
     }
 
-    fn index(&mut self, base: &Expr, index: &Expr, whole: &Expr) -> Operand<'c> {
-        let ty = &whole.ty;
+    fn index(&mut self, base: &Expr, index: &Expr, element: &Expr) -> Operand<'c> {
+        let ty = &element.ty;
         let array = self.expr(base);
         let i = self.expr(index);
         let i = self.e.scalar(&i);
@@ -207,10 +207,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
         // An index out of bounds yields 0, or the first element for an object in memory. Strings have no fixed end, so
         // only arrays are reported.
-        let told = matches!(array.ty, Type::Array(..));
-        let found = self.located(whole.span, |g| {
+        let has_length = matches!(array.ty, Type::Array(..));
+        let found = self.located(element.span, |g| {
             let branch = g.e.begin_choose(outside);
-            if told {
+            if has_length {
                 g.e.problem("Array access out of bounds. This can lead to unexpected results.");
             }
             let zero = g.e.int(0);
@@ -227,23 +227,23 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// The element of this number.
     fn element_at(&mut self, array: &Operand<'c>, i: IntValue<'c>, step: u32, ty: &Type) -> Operand<'c> {
-        let by = self.e.mul(i, self.e.int(step.into()));
+        let offset = self.e.mul(i, self.e.int(step.into()));
         match array.repr {
             Repr::At(addr, space) => {
-                let at = self.e.add(addr, by);
+                let at = self.e.add(addr, offset);
                 self.lvalue(at, space, ty)
             }
             Repr::Mem(ptr, _) => {
                 let ptr = self.e.rematerialize(ptr);
-                let ptr = self.e.offset_by(ptr, by);
+                let ptr = self.e.offset_by(ptr, offset);
                 self.e.element(ptr, 0, ty)
             }
             Repr::Reg(_) | Repr::None => Operand::reg(ty.clone(), self.e.int(0)),
         }
     }
 
-    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, whole: &Expr) -> Operand<'c> {
-        let ty = &whole.ty;
+    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, expr: &Expr) -> Operand<'c> {
+        let ty = &expr.ty;
         if matches!(op, BinOp::And | BinOp::Or) {
             let left = self.condition(a);
             let branch = self.e.begin_choose(left);
@@ -276,7 +276,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             BinOp::Div | BinOp::Mod if divisor_known => self.e.div(x, y, signed, op == BinOp::Mod),
             BinOp::Div | BinOp::Mod => {
                 let none = self.e.cmp(Cmp::Eq, y, self.e.int(0));
-                self.located(whole.span, |g| {
+                self.located(expr.span, |g| {
                     g.e.choose(
                         none,
                         |e| {
@@ -416,8 +416,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             (t, _) if t.is_scalar() && matches!(&op.ty, Type::Deferred(from) if from.is_float()) => {
                 let (ptr, bytes) = (self.e.in_memory(&op), op.ty.size());
                 let bits = self.e.load(ptr, 0, Int { bytes: bytes as u8, signed: false });
-                let whole = self.e.truncated_float(bits, bytes);
-                self.fitted(whole, t)
+                let truncated = self.e.truncated_float(bits, bytes);
+                self.fitted(truncated, t)
             }
             (t, _) if t.is_scalar() => {
                 let v = self.e.scalar(&op);
@@ -513,8 +513,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         match self.e.slots(map) {
             Some(slots) => {
                 let element = self.e.lookup(handle, at);
-                let there = self.e.not_null(element);
-                self.e.if_(there, |e| {
+                let found = self.e.not_null(element);
+                self.e.if_(found, |e| {
                     let first = e.offset(element, slots.first);
                     e.count(slots.count.into(), |e, i| {
                         let slot = e.offset_by(first, e.mul(i, e.int(slots.stride.into())));
@@ -526,8 +526,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let cpus = self.cx.env.sys.possible_cpus();
                 self.e.count(cpus.into(), |e, cpu| {
                     let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
-                    let there = e.not_null(slot);
-                    e.if_(there, |e| step(e, slot));
+                    let found = e.not_null(slot);
+                    e.if_(found, |e| step(e, slot));
                 });
             }
         }

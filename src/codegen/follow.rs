@@ -13,22 +13,22 @@ impl ScriptCx<'_, '_> {
         if !self.cx.uses_followed_map() && !self.cx.uses_python() {
             return Vec::new();
         }
-        let Some(of) = offsets(self.env.sys) else { return Vec::new() };
+        let Some(offsets_of_task) = offsets(self.env.sys) else { return Vec::new() };
         let named = |what: &str, tracepoint: &str| (format!("{what}_{tracepoint}"), tracepoint.to_owned());
-        let mut made = Vec::new();
+        let mut programs = Vec::new();
         if self.cx.uses_followed_map() {
             let (fork, exit) = (named("follow", "sched_process_fork"), named("follow", "sched_process_exit"));
-            self.cx.follow_fork(&fork.0, of);
-            self.cx.follow_exit(&exit.0, of);
-            made.extend([fork, exit]);
+            self.cx.follow_fork(&fork.0, offsets_of_task);
+            self.cx.follow_exit(&exit.0, offsets_of_task);
+            programs.extend([fork, exit]);
         }
         if self.cx.uses_python() {
             let (fork, exit) = (named("python", "sched_process_fork"), named("python", "sched_process_exit"));
-            self.cx.python_fork(&fork.0, of);
-            self.cx.python_exit(&exit.0, of);
-            made.extend([fork, exit]);
+            self.cx.python_fork(&fork.0, offsets_of_task);
+            self.cx.python_exit(&exit.0, offsets_of_task);
+            programs.extend([fork, exit]);
         }
-        made
+        programs
     }
 }
 

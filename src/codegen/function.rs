@@ -47,20 +47,20 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
         let Some(f) = self.functions.get(id) else { crate::bug!("a function that is called is there") };
-        let made = match self.compiled_functions.get(id) {
-            Some(Some(made)) => made.clone(),
+        let compiled = match self.compiled_functions.get(id) {
+            Some(Some(compiled)) => compiled.clone(),
             _ => {
-                let made = self.make(id, f);
+                let compiled = self.make(id, f);
                 if let Some(place) = self.compiled_functions.get_mut(id) {
-                    *place = Some(made.clone());
+                    *place = Some(compiled.clone());
                 }
-                made
+                compiled
             }
         };
         let ops: Vec<Operand<'c>> = args.iter().map(|e| self.expr(e)).collect();
-        let (frame, stops) = (self.e.frame(&made.code), self.stops(f));
+        let (frame, stops) = (self.e.frame(&compiled.code), self.stops(f));
         let mut numbers = Vec::new();
-        for ((op, place), e) in ops.iter().zip(&made.params).zip(args) {
+        for ((op, place), e) in ops.iter().zip(&compiled.params).zip(args) {
             match (place, frame) {
                 (Some(offset), Some(frame)) => {
                     let at = self.e.place(frame + offset);
@@ -79,11 +79,11 @@ impl<'a, 'c> Gen<'a, 'c> {
             let zero = self.e.int(0);
             self.e.store(at, 0, 8, zero);
         }
-        let loop_state = made.loop_state.zip(frame).map(|(offset, frame)| frame + offset);
+        let loop_state = compiled.loop_state.zip(frame).map(|(offset, frame)| frame + offset);
         if let Some(loop_state) = loop_state {
             self.e.copy_loop_state(self.body.loop_state, Some(loop_state));
         }
-        let value = self.e.call_subprogram(&made.code, frame, &numbers);
+        let value = self.e.call_subprogram(&compiled.code, frame, &numbers);
         if let Some(loop_state) = loop_state {
             self.e.copy_loop_state(Some(loop_state), self.body.loop_state);
         }
@@ -95,7 +95,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.else_(&branch);
             self.e.end_if(branch);
         }
-        match (&f.returns, made.result, frame) {
+        match (&f.returns, compiled.result, frame) {
             (Type::Void, ..) => Operand::void(),
             (ty, Some(offset), Some(frame)) => self.e.result_at(ty, frame, offset),
             (ty, ..) => Operand::reg(ty.clone(), value),
@@ -122,11 +122,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         let around = std::mem::take(&mut self.body);
         let (mut params, mut result) = (Vec::new(), None);
         let builder = self.emit_into(builder, |g, _| {
-            let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
+            let size = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
             for (v, given) in f.vars.iter().zip(&in_register) {
-                params.push(if *given { None } else { Some(g.e.alloc_scratch(room(&v.ty))) });
+                params.push(if *given { None } else { Some(g.e.alloc_scratch(size(&v.ty))) });
             }
-            result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| g.e.alloc_scratch(room(&f.returns)));
+            result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| g.e.alloc_scratch(size(&f.returns)));
             g.body.function = Some(CurrentFunction { name, returns: f.returns.clone(), result });
             g.at(f.span);
             if g.stops(f) {

@@ -70,24 +70,24 @@ fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
     if !otherwise.is_empty() || returns {
         return Vec::new();
     }
-    let mut asked = Vec::new();
-    if !only_elements(cond, &mut asked) {
+    let mut guards = Vec::new();
+    if !only_elements(cond, &mut guards) {
         return Vec::new();
     }
     let deleted: BTreeSet<MapId> = then.iter().filter_map(deletes).collect();
     // a remaining element would let the next call through
-    if asked.iter().all(|map| deleted.contains(map)) { asked } else { Vec::new() }
+    if guards.iter().all(|map| deleted.contains(map)) { guards } else { Vec::new() }
 }
 
 /// Is the condition `@m[tid]`, or several of them joined by `&&`?
-fn only_elements(cond: &hir::Expr, asked: &mut Vec<MapId>) -> bool {
+fn only_elements(cond: &hir::Expr, maps: &mut Vec<MapId>) -> bool {
     match &cond.kind {
-        ExprKind::Cast(inner, _) => only_elements(inner, asked),
+        ExprKind::Cast(inner, _) => only_elements(inner, maps),
         ExprKind::Map(map, Some(key)) if is_thread(key) => {
-            asked.push(*map);
+            maps.push(*map);
             true
         }
-        ExprKind::Binary(BinOp::And, a, b) => only_elements(a, asked) && only_elements(b, asked),
+        ExprKind::Binary(BinOp::And, a, b) => only_elements(a, maps) && only_elements(b, maps),
         _ => false,
     }
 }

@@ -42,10 +42,10 @@ pub(super) fn analyze(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<LimitedP
 
 /// Probes that need more stack, or deeper calls, than the kernel allows.
 pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn TargetInfo) -> Vec<Diagnostic> {
-    let mut told: Vec<Diagnostic> = Vec::new();
+    let mut diagnostics: Vec<Diagnostic> = Vec::new();
     for program in analyze(&compiled.artifact, sys) {
         let span = probe_of(&program, &compiled.artifact.manifest, script).map_or_else(Span::default, |p| p.span);
-        let said = if program.stack > MAX_STACK {
+        let diagnostic = if program.stack > MAX_STACK {
             let message = format!("this probe needs {} bytes of the BPF stack; the kernel allows {MAX_STACK}", program.stack);
             let help = "use fewer values at a time, nest loops and functions less, or store values in maps";
             Diagnostic::error("too-much-stack", span, message).help(help)
@@ -56,11 +56,11 @@ pub(super) fn too_much(compiled: &Compiled, script: &hir::Script, sys: &dyn Targ
         } else {
             continue;
         };
-        if !told.contains(&said) {
-            told.push(said);
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
         }
     }
-    told
+    diagnostics
 }
 
 /// The probe that a program is for.
@@ -71,17 +71,17 @@ fn probe_of<'a>(program: &LimitedProgram, manifest: &Manifest, script: &'a hir::
 
 /// Probes that use more maps or functions than the kernel allows.
 pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
-    let mut told: Vec<Diagnostic> = Vec::new();
+    let mut diagnostics: Vec<Diagnostic> = Vec::new();
     for program in programs {
         let span = probe_of(program, manifest, script).map_or_else(Span::default, |p| p.span);
-        let mut report = |said: Diagnostic| {
-            if !told.contains(&said) {
-                told.push(said);
+        let mut report = |diagnostic: Diagnostic| {
+            if !diagnostics.contains(&diagnostic) {
+                diagnostics.push(diagnostic);
             }
         };
         if program.maps.len() > MAX_MAPS {
-            let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
-            report(maps_in_excess(span, own, MAX_MAPS - (program.maps.len() - own)));
+            let script_maps = program.maps.iter().filter(|m| m.starts_with("map_")).count();
+            report(maps_in_excess(span, script_maps, MAX_MAPS - (program.maps.len() - script_maps)));
         }
         if program.functions > MAX_FUNCTIONS {
             let message = format!(
@@ -92,12 +92,12 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
             report(Diagnostic::error("too-many-functions", span, message).help(help));
         }
     }
-    told
+    diagnostics
 }
 
 /// Probes that write to more maps than the kernel allows, before LLVM has to deal with thousands of them.
 pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
-    let mut told = Vec::new();
+    let mut diagnostics = Vec::new();
     for probe in &script.probes {
         let mut maps = BTreeSet::new();
         let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
@@ -108,14 +108,14 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
         };
         bodies.for_each(|body| hir::visit(body, &mut see));
         if maps.len() > MAX_MAPS {
-            told.push(maps_in_excess(probe.span, maps.len(), MAX_MAPS - OWN_MAPS));
+            diagnostics.push(maps_in_excess(probe.span, maps.len(), MAX_MAPS - OWN_MAPS));
         }
     }
-    told
+    diagnostics
 }
 
-fn maps_in_excess(span: Span, own: usize, most: usize) -> Diagnostic {
-    let message = format!("this probe uses {own} maps; the kernel allows {most} in addition to those of every probe");
+fn maps_in_excess(span: Span, script_maps: usize, max: usize) -> Diagnostic {
+    let message = format!("this probe uses {script_maps} maps; the kernel allows {max} in addition to those of every probe");
     let help = "use one map with a key instead of several, or split the work among several probes";
     Diagnostic::error("too-many-maps", span, message).help(help)
 }

@@ -208,14 +208,14 @@ fn compile_with_stack_limits(
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
-    for (turn, room) in (1..).zip(STACK_LIMITS) {
-        match compile_within((room, how), script, env, sources, dumps) {
+    for (turn, limits) in (1..).zip(STACK_LIMITS) {
+        match compile_within((limits, how), script, env, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
                 let programs = limits::analyze(&compiled.artifact, env.sys);
-                let told = limits::too_large(&programs, &compiled.artifact.manifest, script);
-                if !told.is_empty() {
-                    return Err(told.into());
+                let errors = limits::too_large(&programs, &compiled.artifact.manifest, script);
+                if !errors.is_empty() {
+                    return Err(errors.into());
                 }
                 let stack = programs.iter().map(|p| p.stack).max().unwrap_or(0);
                 compiled.stack = stack;
@@ -304,7 +304,11 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
         v4: sys.has(Feature::CpuV4),
         atomic_fetch: sys.has(Feature::Fetch),
         checks_recursion: !sys.has(Feature::RecursionCheck),
-        missing_helpers: NEWER_HELPERS.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
+        missing_helpers: NEWER_HELPERS
+            .iter()
+            .filter(|(_, feature, _)| !sys.has(*feature))
+            .map(|(helper, _, help)| (*helper, *help))
+            .collect(),
         allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
         loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),
@@ -314,13 +318,13 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
 }
 
 /// Requirements of the run on the code.
-fn codegen_options(room: StackLimits, script: &hir::Script, env: &Env) -> CodegenOptions {
+fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -> CodegenOptions {
     let settings = env.settings;
     CodegenOptions {
         license: settings.license.clone(),
         namespace: env.sys.pid_namespace(),
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
-        stack_limits: room,
+        stack_limits: stack_limits,
         warning_level: settings.warning_level,
         counts_unread: env.invocation.counts_unread,
         timestamps: env.invocation.stamps,
@@ -388,18 +392,18 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn located<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.e.scope.span;
         self.at(span);
-        let made = body(self);
+        let result = body(self);
         self.at(around);
-        made
+        result
     }
 
     /// [`Builder::scoped`] for a body that needs the compiler.
     fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.e.scope;
         change(&mut self.e.scope);
-        let made = body(self);
+        let result = body(self);
         self.e.scope = around;
-        made
+        result
     }
 
     /// Emits `body` into another function, and returns that function.

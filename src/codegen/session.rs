@@ -19,15 +19,15 @@ pub(super) fn number_hits(probes: &[hir::Probe], verbose: bool) -> HitBytes {
     let mut total = 0;
     let mut of = Vec::new();
     for probe in probes {
-        let wanted = probe.sites.iter().all(|s| match s.attach.properties().no_hit_note {
+        let has_note = probe.sites.iter().all(|s| match s.attach.properties().no_hit_note {
             NoHitNote::Always => true,
             NoHitNote::Verbose => verbose,
             NoHitNote::Never => false,
         });
         let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
         let sites = several.then_some(probe.sites.len() as u32);
-        of.push(wanted.then_some((total, sites)));
-        total += if wanted { sites.unwrap_or(1) } else { 0 };
+        of.push(has_note.then_some((total, sites)));
+        total += if has_note { sites.unwrap_or(1) } else { 0 };
     }
     HitBytes { by_probe: of, total }
 }

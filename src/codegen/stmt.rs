@@ -243,9 +243,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
         let times = self.e.select(some, times, self.e.int(0));
-        let most = self.e.int(MAX_ITERATIONS + 1);
-        let beyond = self.e.cmp(Cmp::Ugt, times, most);
-        let times = self.e.select(beyond, most, times);
+        let max = self.e.int(MAX_ITERATIONS + 1);
+        let beyond = self.e.cmp(Cmp::Ugt, times, max);
+        let times = self.e.select(beyond, max, times);
         let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
                 let at = g.loop_context();
@@ -309,21 +309,21 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.block(body);
         });
         // one more than allowed, so that exceeding the limit is noticed
-        let most = self.e.int(MAX_ITERATIONS + 1);
-        let r = self.e.bpf_loop(most, callback, at);
+        let max = self.e.int(MAX_ITERATIONS + 1);
+        let r = self.e.bpf_loop(max, callback, at);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
         } else {
-            self.left_early(r, most, "while");
+            self.left_early(r, max, "while");
         }
         self.after_loop();
     }
 
     /// Reports a loop that stopped at the iteration limit of this kernel before it was finished.
-    fn left_early(&mut self, made: IntValue<'c>, wanted: IntValue<'c>, word: &str) {
-        let all = self.e.cmp(Cmp::Eq, made, self.e.int(MAX_WALKED_ITERATIONS));
+    fn left_early(&mut self, iterations: IntValue<'c>, requested: IntValue<'c>, word: &str) {
+        let all = self.e.cmp(Cmp::Eq, iterations, self.e.int(MAX_WALKED_ITERATIONS));
         self.e.if_(all, |e| {
-            let more = e.cmp(Cmp::Ugt, wanted, e.int(MAX_WALKED_ITERATIONS));
+            let more = e.cmp(Cmp::Ugt, requested, e.int(MAX_WALKED_ITERATIONS));
             e.if_(more, |e| {
                 e.problem(&format!(
                     "`{word}` stopped after {MAX_WALKED_ITERATIONS} iterations, the limit of this kernel; Linux 5.17 allows more"
@@ -504,8 +504,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             // a map without keys always has its element
             let size = e.script_map_def(map).value_size;
             let element = if key.is_some() { e.element_of(handle, at, size) } else { e.lookup(handle, at) };
-            let there = e.not_null(element);
-            e.if_(there, |e| {
+            let found = e.not_null(element);
+            e.if_(found, |e| {
                 let slot = e.own_slot(map, element);
                 (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args);
                 e.mark_set(map, element);
@@ -523,9 +523,9 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// [`Builder::temporarily`](crate::emit::Builder::temporarily) for a body that needs the compiler.
     pub(super) fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let mark = self.e.mark();
-        let made = body(self);
+        let result = body(self);
         self.e.release(&mark);
-        made
+        result
     }
 
     /// [`Builder::if_else`](crate::emit::Builder::if_else) for branches that need the compiler.

@@ -140,9 +140,9 @@ fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(Str
     Some(finding("argument-renamed", Level::Note, now, message, None))
 }
 
-fn finding(rule: &'static str, level: Level, of: &TypeUse, message: String, help: Option<String>) -> Finding {
+fn finding(rule: &'static str, level: Level, ty: &TypeUse, message: String, help: Option<String>) -> Finding {
     let general = (level > Level::Note).then(|| remedy(rule)).flatten().map(str::to_owned);
-    Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help: help.or(general) }
+    Finding { rule, level, message, place: Some(ty.place.clone()), related: Vec::new(), help: help.or(general) }
 }
 
 /// The difference of a type, as far as a script can observe it; none if there is none.

@@ -133,8 +133,8 @@ impl Examiner<'_> {
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {
             invocation.script_dir = dir.to_owned();
         }
-        let said = configure(&tree, &mut settings)?;
-        self.find_all(said);
+        let result = configure(&tree, &mut settings)?;
+        self.find_all(result);
         if settings.missing_probes == MissingProbes::Ignore && self.reports_missing {
             settings.missing_probes = MissingProbes::Warn;
         }
@@ -188,8 +188,8 @@ impl Examiner<'_> {
         // a note reports a probe that may be missing; without it, the rest of the script may seem wrong
         let least = if self.seems_wrong() { Level::Note } else { Level::Warning };
         let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
-        let (open, told) = std::mem::take(&mut self.result.findings).into_iter().partition(absent);
-        self.result.findings = told;
+        let (open, reported) = std::mem::take(&mut self.result.findings).into_iter().partition(absent);
+        self.result.findings = reported;
         let open: Vec<Finding> = open;
         if let (Some(first), State::Checked) = (open.first(), &self.result.state) {
             let at = first.place.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
@@ -292,14 +292,14 @@ impl Examiner<'_> {
                 finding(rule, Level::Note, message, Some(help.into()))
             } else if let Attach::Perf { ty, config, period, .. } = &site.attach {
                 let counted = sys.counts(*ty, *config);
-                let (most, of) = match sys.most_samples() {
-                    Some(most) => (most, "this machine's limit"),
+                let (max, setting) = match sys.most_samples() {
+                    Some(max) => (max, "this machine's limit"),
                     None => (DEFAULT_MAX_SAMPLES, "the kernel's default limit"),
                 };
                 match (*period, counted) {
                     (_, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
-                    (SamplePeriod::Frequency(rate), _) if rate > most => {
-                        let message = format!("{name} exceeds {of}, kernel.perf_event_max_sample_rate = {most}");
+                    (SamplePeriod::Frequency(rate), _) if rate > max => {
+                        let message = format!("{name} exceeds {setting}, kernel.perf_event_max_sample_rate = {max}");
                         finding("rate-too-high", level, message, remedy("rate-too-high").map(str::to_owned))
                     }
                     (_, None) if site.attach.counted_by_processor() => {

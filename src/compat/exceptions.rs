@@ -102,17 +102,17 @@ impl Exceptions {
         }
         for one in text.split(',') {
             let one = one.trim();
-            let Some(wanted) = version_req(one) else {
+            let Some(required) = version_req(one) else {
                 let help = "write, for example, `>= 5.15`, `< 6.6`, `!= 6.1` or `5.10..6.1`; separate conditions by commas";
                 return Err((format!("`{one}` is not a condition on kernels"), help.into()));
             };
-            if let VersionReq::Between(from, to) = &wanted
+            if let VersionReq::Between(from, to) = &required
                 && from > to
             {
                 let help = "write the older one first: `5.10..6.1`";
                 return Err((format!("`{one}` contains no kernels"), help.into()));
             }
-            self.kernels.push((wanted, one.to_string()));
+            self.kernels.push((required, one.to_string()));
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Exceptions {
     /// Why a kernel of this release is skipped.
     pub fn skips(&self, release: &str) -> Option<String> {
         let numbers = numbers(release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?)?;
-        let (_, text) = self.kernels.iter().find(|(wanted, _)| !wanted.holds(&numbers))?;
+        let (_, text) = self.kernels.iter().find(|(required, _)| !required.holds(&numbers))?;
         Some(format!("the script is for kernels {text}, but this is {release}"))
     }
 
@@ -249,10 +249,13 @@ mod tests {
         let text = "// check: kernel >= 5\n// check: kernels new\n// check:\n// check: optional probe kprob:x\n// check: allow sgin-changed\n\
                     // check: allow 7\n// check: allow anything\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
         let (_, wrong) = of(text);
-        let told: Vec<&str> = wrong.iter().map(|(_, why)| why.as_str()).collect();
-        assert_eq!(told.len(), 7, "{told:?}");
-        assert!(told[0].ends_with("did you mean `kernels`?") && told[1].starts_with("`new` is not a condition on kernels"), "{told:?}");
-        assert!(told[3].ends_with("did you mean `kprobe`?") && told[4].ends_with("did you mean `sign-changed`?"), "{told:?}");
+        let messages: Vec<&str> = wrong.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(messages.len(), 7, "{messages:?}");
+        assert!(
+            messages[0].ends_with("did you mean `kernels`?") && messages[1].starts_with("`new` is not a condition on kernels"),
+            "{messages:?}"
+        );
+        assert!(messages[3].ends_with("did you mean `kprobe`?") && messages[4].ends_with("did you mean `sign-changed`?"), "{messages:?}");
         assert_eq!(wrong[0].0, "// check: kernel >= 5");
     }
 }

@@ -48,8 +48,8 @@ pub struct Kernels {
 }
 
 /// Errors: a directory without snapshots. An unreadable snapshot is an unknown kernel.
-pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
-    let given = if asked.against.is_empty() { &config.against } else { &asked.against };
+pub fn kernels(args: &Check, config: &Config) -> Result<Kernels, Failure> {
+    let given = if args.against.is_empty() { &config.against } else { &args.against };
     let mut places = Vec::new();
     for path in given {
         let place = place(path);
@@ -79,7 +79,7 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
             k.name = path.display().to_string();
         }
     }
-    let baseline = match &asked.baseline {
+    let baseline = match &args.baseline {
         Some(path) => {
             let place = place(path);
             Some(all.iter().find(|k| k.place == place).cloned().unwrap_or_else(|| kernel(place)))
@@ -102,8 +102,8 @@ fn kernel(place: KernelSource) -> Kernel {
         KernelSource::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // its faults are reported when it is queried
-            let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
-            let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
+            let describe = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
+            let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), describe);
             Kernel { name, release, scripts, knows_callable: tells_callable, place: KernelSource::File(path) }
         }
     }
@@ -122,8 +122,8 @@ fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failu
 
 impl Kernel {
     /// The target that answers queries about it.
-    pub fn open(&self, asked: &Check) -> Result<Box<dyn TargetInfo>, Missing> {
-        let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
+    pub fn open(&self, args: &Check) -> Result<Box<dyn TargetInfo>, Missing> {
+        let live = Live::new().with_files(args.root.clone(), args.binaries.clone());
         Ok(match &self.place {
             KernelSource::Here => Box::new(live.attaching_nothing()),
             KernelSource::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),

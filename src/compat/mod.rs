@@ -56,39 +56,39 @@ impl Action for Check {
 }
 
 /// Runs a check and prints its report. The result is the exit status.
-fn check(asked: &Check) -> Result<u8, Failure> {
+fn check(args: &Check) -> Result<u8, Failure> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
-    let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
+    let config = Config::find(args.config.as_deref()).map_err(|f| f.status(USAGE))?;
     let absent = |what: &str, path: &std::path::Path, help: &str| {
         Err(Failure::new(format!("{what} {}: no such file or directory", path.display())).code("not-readable").help(help).status(USAGE))
     };
-    if let Some(root) = asked.root.as_deref().filter(|root| !root.is_dir()) {
+    if let Some(root) = args.root.as_deref().filter(|root| !root.is_dir()) {
         return absent("--root", root, "name the directory that contains bin, usr and lib");
     }
-    if let Some(binary) = asked.binaries.iter().find(|b| !b.is_file()) {
+    if let Some(binary) = args.binaries.iter().find(|b| !b.is_file()) {
         return absent("--binary", binary, "name a program or a library");
     }
     let progress = Progress::on_stderr();
-    let subjects = subjects::subjects(&asked.scripts, &progress).map_err(|f| f.status(USAGE))?;
-    let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
-    if asked.load {
+    let subjects = subjects::subjects(&args.scripts, &progress).map_err(|f| f.status(USAGE))?;
+    let kernels = kernels::kernels(args, &config).map_err(|f| f.status(USAGE))?;
+    if args.load {
         if !kernels.all.iter().any(|k| k.place == kernels::KernelSource::Here) {
             let failure = Failure::new("--load needs the running kernel, which --against does not include");
             return Err(failure.help("add `--against here`").status(USAGE));
         }
         require_privileges().map_err(|f| f.status(ENVIRONMENT))?;
     }
-    let run = Examination { options: asked, config: &config, progress: &progress };
+    let run = Examination { options: args, config: &config, progress: &progress };
     let outcomes = outcomes(&run, &subjects, &kernels);
     drop(progress);
-    let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
-    write_report(&report, asked, began)?;
+    let report = Report { name: "check", outcomes, deny_warnings: args.deny_warnings || config.deny_warnings };
+    write_report(&report, args, began)?;
     Ok(report.status())
 }
 
 /// The kernels in snapshots, or in directories of them: names, and targets.
 pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> {
-    let asked = Check { against: paths.to_vec(), ..Check::default() };
+    let args = Check { against: paths.to_vec(), ..Check::default() };
     let open = |kernel: Kernel| {
         let kernels::KernelSource::File(path) = &kernel.place else {
             return Err(Failure::new("--against takes snapshots: a bundle is built for this kernel in any case"));
@@ -96,7 +96,7 @@ pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> 
         let opened = Snapshot::open(path).map_err(|m| Failure { help: m.help, ..Failure::new(m.what).code("not-readable") })?;
         Ok((kernel.name, opened))
     };
-    kernels::kernels(&asked, &Config::default())?.all.into_iter().map(open).collect()
+    kernels::kernels(&args, &Config::default())?.all.into_iter().map(open).collect()
 }
 
 /// A requirement of a compiled script that a kernel does not meet.
@@ -245,16 +245,16 @@ fn one_part(
     baseline: Option<(&str, &[ScriptCheck])>,
     count: &Count,
 ) -> Vec<ScriptCheck> {
-    let Examination { options: asked, config, progress } = *run;
+    let Examination { options: args, config, progress } = *run;
     let numbers = part.from..part.to;
-    let sys = match part.kernel.open(asked) {
+    let sys = match part.kernel.open(args) {
         Ok(sys) => sys,
         Err(missing) => {
             let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
             return numbers.map(|_| ScriptCheck::unknown(&without_os_error(&why))).collect();
         }
     };
-    let load = asked.load && part.kernel.place == kernels::KernelSource::Here;
+    let load = args.load && part.kernel.place == kernels::KernelSource::Here;
     let Kernel { release, scripts, knows_callable: tells_callable, .. } = part.kernel;
     let ground = KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), knows_callable: *tells_callable, is_running: load };
     let with_earlier = |i: usize| {
@@ -271,20 +271,20 @@ fn one_part(
 }
 
 /// Writes the report to its destination; the text goes to standard output unless it is the report's format.
-fn write_report(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
+fn write_report(report: &Report, args: &Check, began: i128) -> Result<(), Failure> {
     let style = Style {
-        color: asked.color,
-        quiet: asked.quiet,
-        verbose: asked.verbose,
+        color: args.color,
+        quiet: args.quiet,
+        verbose: args.verbose,
         started_ns: began,
         host: verdict::host(),
         root: verdict::repository(),
     };
-    let Some(format) = verdict::find(&asked.format) else {
-        return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
+    let Some(format) = verdict::find(&args.format) else {
+        return Err(Failure::new(format!("there is no format `{}`", args.format)).status(USAGE));
     };
     let mut out = (format.render)(report, &style);
-    if let Some(path) = &asked.output {
+    if let Some(path) = &args.output {
         let plain = Style { color: false, ..style.clone() };
         let written = write_file(path, (format.render)(report, &plain).as_bytes());
         written.map_err(|f| f.status(ENVIRONMENT))?;

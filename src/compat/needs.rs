@@ -58,9 +58,9 @@ pub fn unmet_needs(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInf
     for program in programs {
         unmet.facts.extend(mechanism(program));
     }
-    let most = settings.max_bpf_progs;
-    if programs.len() as u64 > most {
-        let message = format!("the script needs {} BPF programs; the limit is {most}", programs.len());
+    let max = settings.max_bpf_progs;
+    if programs.len() as u64 > max {
+        let message = format!("the script needs {} BPF programs; the limit is {max}", programs.len());
         let help = Some("raise it with the setting max_bpf_progs".into());
         unmet.lacks.push(UnmetNeed { rule: "too-many-programs", message, help, site: None });
     }

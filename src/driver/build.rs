@@ -43,8 +43,8 @@ impl Action for Build {
 }
 
 /// Compiles a script and writes its bundle.
-fn build(asked: &Build) -> Result<u8, Failure> {
-    let run = &*asked.run;
+fn build(args: &Build) -> Result<u8, Failure> {
+    let run = &*args.run;
     let mut front = Frontend::new(run);
     front.read(&run.program)?;
     let tree = front.parse()?;
@@ -55,14 +55,14 @@ fn build(asked: &Build) -> Result<u8, Failure> {
     // testing the features of the kernel needs privileges
     require_privileges()?;
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let bundle = bundle(&mut front, &tree, &sys, asked)?;
+    let bundle = bundle(&mut front, &tree, &sys, args)?;
     let mut bytes = bundle.to_bytes()?;
-    if asked.exe {
+    if args.exe {
         bytes = Bundle::attached(&runner()?, &bytes);
     }
-    let place = asked.to.display().to_string();
-    let mut file = AtomicFile::create(&asked.to).map_err(|e| not_written(&place, &e))?;
-    let written = file.write_all(&bytes).and_then(|()| if asked.exe { file.make_executable() } else { Ok(()) });
+    let place = args.to.display().to_string();
+    let mut file = AtomicFile::create(&args.to).map_err(|e| not_written(&place, &e))?;
+    let written = file.write_all(&bytes).and_then(|()| if args.exe { file.make_executable() } else { Ok(()) });
     written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
     if !run.quiet {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
@@ -71,9 +71,9 @@ fn build(asked: &Build) -> Result<u8, Failure> {
 }
 
 /// Compiles the script: for the kernel of this machine, and for others.
-fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -> Result<Bundle, Failure> {
+fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) -> Result<Bundle, Failure> {
     let run = front.run;
-    let snapshots = if asked.against.is_empty() { Vec::new() } else { compat::snapshots(&asked.against)? };
+    let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
     let mut fixed = FixedParts::default();
     let own = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
@@ -95,20 +95,20 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, asked: &Build) -
     let cpus = if knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
     let machines: Vec<Machine> =
         namespaces.iter().flat_map(|namespace| cpus.iter().map(|cpus| Machine { namespace: *namespace, cpus: *cpus })).collect();
-    let kinds = if asked.this_kernel || variants.is_empty() { Vec::new() } else { kinds(sys) };
+    let kinds = if args.this_kernel || variants.is_empty() { Vec::new() } else { kinds(sys) };
     for (kind, machine) in kinds.iter().flat_map(|kind| machines.iter().map(move |machine| (kind, *machine))) {
         if kind.missing_features.is_empty() && machine == own {
             continue;
         }
-        let made = quietly(front, tree, sys, kind, machine, &mut fixed);
-        variants.extend(made.filter(|made| !variants.iter().any(|known| known.is_same(made))));
+        let compiled_variant = quietly(front, tree, sys, kind, machine, &mut fixed);
+        variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
     }
     let mut kernels = Vec::new();
     for (name, snapshot) in &snapshots {
         let release = snapshot.about().release.clone();
         let fits = |machine: &Machine| compile_to_fit(front, tree, snapshot, &release, *machine, &mut variants, &mut fixed);
-        let made: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
-        let why_not = match made {
+        let compiled_variant: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
+        let why_not = match compiled_variant {
             Ok(of) => {
                 checked = checked.or(of.into_iter().next());
                 None
@@ -144,21 +144,21 @@ fn compile_to_fit(
     let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
     let recorder = Recorder::new(&target);
-    let made = silent(front, tree, without)(&recorder);
+    let compiled = silent(front, tree, without)(&recorder);
     let runs = |variant: &Variant, settings: &Settings| {
         variant.artifact(&target).is_ok_and(|artifact| compat::unmet_need(&artifact, settings, &target).is_none())
     };
-    let (checked, artifact) = made?;
+    let (checked, artifact) = compiled?;
     if variants.iter().any(|variant| runs(variant, &checked.settings)) {
         return Ok(checked);
     }
     if let Some(need) = compat::unmet_need(&artifact, &checked.settings, &target) {
         return Err(need);
     }
-    let asked = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
-    let made = variant(front, tree, &target, without, (asked, &artifact), fixed).named(format!("Linux {release}"));
-    made.artifact(&target).map_err(|unfit| unfit.to_string())?;
-    variants.push(made);
+    let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
+    let compiled = variant(front, tree, &target, without, (record, &artifact), fixed).named(format!("Linux {release}"));
+    compiled.artifact(&target).map_err(|unfit| unfit.to_string())?;
+    variants.push(compiled);
     Ok(checked)
 }
 
@@ -214,15 +214,18 @@ fn compiled(
         let mut checked = front.check(tree, &recorder)?;
         checked.settings.no_features.extend(&without);
         let compiled = compile(&checked, &recorder, front, false)?;
-        let asked = recorder.portable().map_err(|what| {
+        let record = recorder.portable().map_err(|what| {
             Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
         let artifact = &compiled.artifact;
-        let made = variant(front, tree, target, &without, (asked, artifact), fixed).named(this_kernel());
-        let artifact =
-            made.artifact(target).map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
+        let compiled_variant = variant(front, tree, target, &without, (record, artifact), fixed).named(this_kernel());
+        let artifact = compiled_variant
+            .artifact(target)
+            .map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
         // Another kernel with the same answers also rejects what this kernel rejects.
-        let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()).map(drop) else { return Ok((checked, made)) };
+        let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()).map(drop) else {
+            return Ok((checked, compiled_variant));
+        };
         let mechanisms = refused_mechanisms(&e, &compiled, &checked, sys);
         if mechanisms.is_empty() {
             return Err(explain(&e, REFUSED, &compiled, &checked.script, front));
@@ -236,11 +239,11 @@ fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machin
     let target = VariedTarget::without(sys, kind.missing_features.clone(), machine);
     let recorder = Recorder::new(&target);
     let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
-    let asked = recorder.portable().ok()?;
-    let made = variant(front, tree, &target, kind.without, (asked, &artifact), fixed).named(kind.name.clone());
-    let artifact = made.artifact(&target).ok()?;
+    let record = recorder.portable().ok()?;
+    let compiled_variant = variant(front, tree, &target, kind.without, (record, &artifact), fixed).named(kind.name.clone());
+    let artifact = compiled_variant.artifact(&target).ok()?;
     runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
-    Some(made)
+    Some(compiled_variant)
 }
 
 /// Adds relocations and requirements.
@@ -278,9 +281,9 @@ fn silent<'a>(
         let mut checked = frontend::check(tree, sys, settings, invocation, warnings).map_err(why)?;
         checked.settings.no_features.extend(without);
         let env = checked.env(sys);
-        let made = codegen::compile(&codegen::lower(checked.script.clone(), &env), &env, &front.sources, Dumps::default());
-        let made = made.map_err(|e| why(not_compiled(&e, &front.sources)))?;
-        Ok((checked, made.artifact))
+        let artifact = codegen::compile(&codegen::lower(checked.script.clone(), &env), &env, &front.sources, Dumps::default());
+        let artifact = artifact.map_err(|e| why(not_compiled(&e, &front.sources)))?;
+        Ok((checked, artifact.artifact))
     }
 }
 
@@ -327,8 +330,9 @@ const AFTER_5_10: &[Feature] = &[
 /// The program that runs bundles, of the same version: it is beside rbt.
 fn runner() -> Result<Vec<u8>, Failure> {
     const HELP: &str = "install rbt-run in the directory of rbt";
-    let own = std::env::current_exe().map_err(|e| Failure::new(format!("--exe: cannot find the file of rbt itself: {}", reason(&e))))?;
-    let path = own.with_file_name("rbt-run");
+    let current =
+        std::env::current_exe().map_err(|e| Failure::new(format!("--exe: cannot find the file of rbt itself: {}", reason(&e))))?;
+    let path = current.with_file_name("rbt-run");
     let cannot =
         |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(HELP);
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;

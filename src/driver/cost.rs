@@ -29,27 +29,27 @@ impl Action for Cost {
 }
 
 /// Runs the script, and prints its cost.
-fn cost(asked: &Cost) -> Result<u8, Failure> {
+fn cost(args: &Cost) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let measured = Rc::new(RefCell::new(None));
     let mut budget = Budget::default();
-    budget.open(&asked.run)?;
-    let status = match script(&asked.run, None, Some((asked.limit, measured.clone()))) {
+    budget.open(&args.run)?;
+    let status = match script(&args.run, None, Some((args.limit, measured.clone()))) {
         Ok(status) => status,
-        Err(failure) if asked.bounds.is_empty() => return Err(failure),
+        Err(failure) if args.bounds.is_empty() => return Err(failure),
         Err(failure) => {
-            report(&failure, asked.run.color);
+            report(&failure, args.run.color);
             return Err(Failure::reported(not_run(&failure, false)));
         }
     };
     // the run only printed the script's help
     let Some(costs) = measured.borrow_mut().take() else { return Ok(status) };
-    let text = if asked.json { json(&costs, asked.limit) } else { text(&costs, asked.limit) };
+    let text = if args.json { json(&costs, args.limit) } else { text(&costs, args.limit) };
     to_stdout(|out| out.write_all(text.as_bytes()))?;
-    if asked.bounds.is_empty() {
+    if args.bounds.is_empty() {
         return Ok(0);
     }
-    budget.report(&asked.run, began, asked.bounds.iter().map(|bound| outcome(bound, &costs)).collect())
+    budget.report(&args.run, began, args.bounds.iter().map(|bound| outcome(bound, &costs)).collect())
 }
 
 fn outcome(bound: &Bound, costs: &Costs) -> Outcome {

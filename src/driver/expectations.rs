@@ -87,7 +87,9 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
     let mut budget = Budget::default();
     match script(run, Some(&mut budget), None) {
         Ok(status) => match budget.verdict(run) {
-            Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == verdict::SATISFIED { status } else { verdict }),
+            Some(outcomes) => {
+                budget.report(run, began, outcomes).map(|verdict| if verdict == verdict::SATISFIED { status } else { verdict })
+            }
             None => Ok(status),
         },
         Err(failure) => {

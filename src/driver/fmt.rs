@@ -22,15 +22,15 @@ impl Action for Fmt {
 }
 
 /// Formats all arguments of `rbt fmt`. An error in one does not affect the others. The result is the exit status.
-fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
+fn rewrite(args: &Fmt) -> Result<u8, Failure> {
     let mut status = 0;
-    for input in &asked.inputs {
-        match one(asked, input) {
-            Ok(changes) if changes && asked.to == To::Check => status = status.max(1),
+    for input in &args.inputs {
+        match one(args, input) {
+            Ok(changes) if changes && args.to == To::Check => status = status.max(1),
             Ok(_) => {}
             Err(failure) => {
-                report(&failure, asked.color);
-                status = asked.wrong;
+                report(&failure, args.color);
+                status = args.wrong;
             }
         }
     }
@@ -38,17 +38,17 @@ fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
 }
 
 /// Returns true if the canonical text differs from the script's.
-fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
+fn one(args: &Fmt, input: &Program) -> Result<bool, Failure> {
     let source = read(input)?;
-    let text = canonical(&source, asked.color)?;
+    let text = canonical(&source, args.color)?;
     let changes = text != source.text;
-    if asked.diff && changes {
+    if args.diff && changes {
         let diff = similar::TextDiff::from_lines(source.text.as_str(), text.as_str());
         let diff = diff.unified_diff().header(&source.name, &format!("{} (formatted)", source.name)).to_string();
         let shown = if io::stdout().is_terminal() { diag::plain_lines(&diff) } else { diff };
         to_stdout(|out| out.write_all(shown.as_bytes()))?;
     }
-    match (&asked.to, input) {
+    match (&args.to, input) {
         (To::Stdout, _) => {
             to_stdout(|out| out.write_all(text.as_bytes()))?;
         }
@@ -64,9 +64,9 @@ fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
 fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
     let (text, again) = {
         let text = formatted(source, color)?;
-        let made = Source { name: source.name.clone(), text };
-        let again = formatted(&made, color)?;
-        (made.text, again)
+        let result = Source { name: source.name.clone(), text };
+        let again = formatted(&result, color)?;
+        (result.text, again)
     };
     if again != text || !fmt::same_words(&source.text, &text) {
         return Err(Failure::new(format!("{}: formatting would have changed the meaning; nothing was written", source.name))

@@ -33,22 +33,22 @@ impl Action for Merge {
     }
 }
 
-fn merge(asked: &Merge) -> Result<u8, Failure> {
+fn merge(args: &Merge) -> Result<u8, Failure> {
     let began = SystemTime::now();
-    if asked.files.is_empty() && io::stdin().is_terminal() {
+    if args.files.is_empty() && io::stdin().is_terminal() {
         return Err(
             Failure::new("there are no states to merge").help("name files that `rbt -f state` has written, or `-` for standard input")
         );
     }
-    let run = &*asked.run;
+    let run = &*args.run;
     let mut problems = Problems { messages: 0, color: run.color };
-    let mut sum = Sum::new(asked.by_host);
+    let mut sum = Sum::new(args.by_host);
     let stdin = [Path::new("-").to_owned()];
-    let files = if asked.files.is_empty() { &stdin[..] } else { &asked.files };
+    let files = if args.files.is_empty() { &stdin[..] } else { &args.files };
     for file in files {
         add(file, &mut sum, &mut problems)?;
     }
-    let missing: Vec<String> = asked.hosts.iter().filter(|host| !sum.hosts().contains(*host)).cloned().collect();
+    let missing: Vec<String> = args.hosts.iter().filter(|host| !sum.hosts().contains(*host)).cloned().collect();
     for host in &missing {
         problems.problem(&format!("there is no state of the host {host}"));
     }
@@ -65,11 +65,13 @@ fn merge(asked: &Merge) -> Result<u8, Failure> {
         budget.check(&sum.maps(), &front)?;
         budget.ended(sum.last(&missing));
     }
-    print(asked, sum, &mut problems)?;
+    print(args, sum, &mut problems)?;
     let status = u8::from(problems.messages > 0);
     problems.finish();
     match budget.verdict(run) {
-        Some(outcomes) => budget.report(run, began, outcomes).map(|verdict| if verdict == crate::verdict::SATISFIED { status } else { verdict }),
+        Some(outcomes) => {
+            budget.report(run, began, outcomes).map(|verdict| if verdict == crate::verdict::SATISFIED { status } else { verdict })
+        }
         None => Ok(status),
     }
 }
@@ -118,15 +120,15 @@ pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
     Ok(Some(Arc::new(Base::of_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
 }
 
-fn print(asked: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {
-    let run = &*asked.run;
+fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {
+    let run = &*args.run;
     let to = Destinations::of(run)?;
     let with_maps = to.formats().any(|format| !format.state);
     let with_state = to.formats().any(|format| format.state);
     let mut outputs = Vec::new();
     let mut key_parts = 1;
     if with_maps {
-        for shown in sum.shown(asked.top) {
+        for shown in sum.shown(args.top) {
             match shown {
                 Ok(view) => {
                     let parts = |key: &Value| if let Value::Tuple(parts) = key { parts.len() } else { 1 };

@@ -215,9 +215,9 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend, keep: 
     if run.verbose && compiled.compilations > 1 {
         to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.compilations));
     }
-    let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
-    if programs > most {
-        return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
+    let (programs, max) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
+    if programs > max {
+        return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {max}"))
             .code("too-many-programs")
             .help("raise it with the setting max_bpf_progs"));
     }

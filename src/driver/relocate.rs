@@ -121,8 +121,8 @@ fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
 }
 
 impl TrialCompiler<'_> {
-    fn compiled(&self, by: &Variation) -> Option<Artifact> {
-        (self.compile)(&VariedTarget::new(self.sys, &self.recorded_answers, by))
+    fn compiled(&self, variation: &Variation) -> Option<Artifact> {
+        (self.compile)(&VariedTarget::new(self.sys, &self.recorded_answers, variation))
     }
 
     /// Offsets and sizes.
@@ -134,9 +134,9 @@ impl TrialCompiler<'_> {
                     Part::Offset => numbers.push(Number::Part(index, part)),
                     Part::FieldOffset(_) if !one.is_fixed() => numbers.push(Number::Part(index, part)),
                     Part::Size(place) => {
-                        let Some(of) = one.structure(place) else { continue };
-                        if self.first_positions.insert(of.id, (index, part)).is_none() {
-                            numbers.push(Number::Size(of.id));
+                        let Some(structure) = one.structure(place) else { continue };
+                        if self.first_positions.insert(structure.id, (index, part)).is_none() {
+                            numbers.push(Number::Size(structure.id));
                         }
                     }
                     Part::Cpus => numbers.push(Number::Part(index, part)),
@@ -215,12 +215,12 @@ impl TrialCompiler<'_> {
         let of =
             |(index, one): (usize, &RecordedAnswer)| one.parts().into_iter().find(|(part, _)| *part == Part::Cpus).map(|(_, n)| (index, n));
         let (index, cpus) = self.recorded_answers.iter().enumerate().find_map(of)?;
-        let most = cpus?.checked_next_power_of_two()?;
+        let max = cpus?.checked_next_power_of_two()?;
         let with = |n: u32| self.compiled(&Variation { parts: [((index, Part::Cpus), Change::To(n))].into(), ..Variation::default() });
         let alike = |a: u32, b: u32| matches!((with(a), with(b)), (Some(a), Some(b)) if same(&a, &b));
         let as_here = |n: u32| with(n).is_some_and(|other| same(&other, self.baseline));
-        let coarse = as_here(most / 2 + 1) && as_here(most) && alike(most + 1, 2 * most) && alike(2 * most + 1, 4 * most);
-        coarse.then_some((index, Part::AtMost(most)))
+        let coarse = as_here(max / 2 + 1) && as_here(max) && alike(max + 1, 2 * max) && alike(2 * max + 1, 4 * max);
+        coarse.then_some((index, Part::AtMost(max)))
     }
 
     /// Adds those of the parts that have no effect, even together with those already added.
@@ -320,8 +320,8 @@ impl TrialCompiler<'_> {
     fn keeps_shape(&self, numbers: &[Number]) -> bool {
         let mut samples: Vec<(Artifact, Vec<u32>)> = Vec::new();
         for seed in 1..=TRIALS {
-            let (by, values) = self.variation(numbers, seed);
-            let Some(artifact) = self.compiled(&by) else { return false };
+            let (variation, values) = self.variation(numbers, seed);
+            let Some(artifact) = self.compiled(&variation) else { return false };
             if let Some((first, _)) = samples.first()
                 && !(same_shape(&first.elf, &artifact.elf) && same_manifest(first, &artifact))
             {
@@ -337,8 +337,8 @@ impl TrialCompiler<'_> {
         let (numbers, known) = self.last_samples.take();
         let mut samples = if numbers == moved { known } else { Vec::new() };
         for seed in samples.len() as u64 + 1..=SAMPLES {
-            let (by, values) = self.variation(moved, seed);
-            samples.push((self.compiled(&by)?, values));
+            let (variation, values) = self.variation(moved, seed);
+            samples.push((self.compiled(&variation)?, values));
         }
         let (first, _) = samples.first().filter(|(artifact, _)| same_manifest(artifact, self.baseline)).cloned()?;
         let samples: Vec<Sample> = samples.into_iter().map(|(artifact, numbers)| Sample { elf: artifact.elf, numbers }).collect();

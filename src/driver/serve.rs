@@ -34,7 +34,7 @@ use crate::streams::{message, report, to_stderr};
 use crate::system::machine::live::{Headers, Live};
 
 /// The names of the options of `rbt serve`.
-const SAID: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
+const FLAG_NAMES: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
 /// The ending of a script's name.
 const ENDING: &str = "bt";
 /// How long a run may take to end.
@@ -57,24 +57,24 @@ impl Action for Serve {
 }
 
 /// Runs the scripts until a signal ends the process.
-fn serve(asked: &Serve) -> Result<u8, Failure> {
+fn serve(args: &Serve) -> Result<u8, Failure> {
     require_privileges()?;
     let signals = ProcessSignals::catch().map_err(|e| Failure::new(format!("cannot catch signals: {}", reason(&e))))?;
-    if scripts(&asked.folder)?.is_empty() {
-        let message = format!("there is no script in {}", asked.folder.display());
+    if scripts(&args.folder)?.is_empty() {
+        let message = format!("there is no script in {}", args.folder.display());
         return Err(Failure::new(message).code("not-readable").help("rbt serve runs the files whose names end in .bt"));
     }
     let board = Arc::new(ScriptRegistry::default());
-    let listen = Listen { address: asked.address, token: asked.token.as_deref(), said: &SAID, quiet: asked.run.quiet };
+    let listen = Listen { address: args.address, token: args.token.as_deref(), names: &FLAG_NAMES, quiet: args.run.quiet };
     let token = serve::start(&listen, board.clone())?;
-    let mut folder = Folder { options: asked, registry: board, running: BTreeMap::new(), reported: BTreeMap::new() };
+    let mut folder = Folder { options: args, registry: board, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));
         folder.signal(signals.user());
         if signals.reloads() && !signals.ended() {
             if let Err(failure) = token.reload(&listen) {
-                report(&failure, asked.run.color);
+                report(&failure, args.run.color);
             }
             folder.load(&signals);
         }
@@ -227,14 +227,14 @@ impl Folder<'_> {
                 return None;
             }
         };
-        let (say, said) = mpsc::channel();
+        let (say, messages) = mpsc::channel();
         let before = self.running.get(&name).cloned();
         let mut run = (*self.options.run).clone();
         run.program = Program::File(path);
         run.quiet = true;
         run.serve = Some(self.options.address);
         run.settings.print_maps_on_exit = false;
-        let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), outcome_receiver: said };
+        let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), outcome_receiver: messages };
         let script = Script { name: name.clone(), run, predecessor: before, remote, registry: self.registry.clone(), outcome_sender: say };
         let thread = std::thread::Builder::new().name("rbt".into()).stack_size(STACK);
         if let Err(e) = thread.spawn(move || script.run()) {
@@ -274,9 +274,9 @@ impl Folder<'_> {
     /// Reports why a script was not started, unless that was reported before.
     fn failed(&mut self, name: &str, why: String, report: String) {
         let report = if report.is_empty() { why.clone() } else { report };
-        let told = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
+        let already_reported = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
         let goes_on = self.registry.refused(name, why.clone());
-        if !told {
+        if !already_reported {
             to_stderr(&if report == why { format!("{}: {}\n", plain(name), plain(&why)) } else { report });
             self.say(name, if goes_on { "not replaced: the previous run continues" } else { "not started" });
         }
@@ -322,17 +322,17 @@ impl Script {
         let messages = Rc::new(RefCell::new(String::new()));
         let result = self.run_to_end(&attached, &messages);
         let running: Option<Arc<Running>> = attached.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut said = messages.take();
+        let mut text = messages.take();
         if let Err(failure) = &result {
-            said += &message(failure, self.run.color);
+            text += &message(failure, self.run.color);
         }
         let why = |failure: &Failure| {
-            let said = failure.message.trim_end();
-            if said.is_empty() { format!("status {}", failure.status) } else { said.to_string() }
+            let text = failure.message.trim_end();
+            if text.is_empty() { format!("status {}", failure.status) } else { text.to_string() }
         };
         match (running, result) {
             (Some(running), result) => {
-                to_stderr(&said);
+                to_stderr(&text);
                 // if it was ended from outside, its status is that of another run
                 if !self.remote.ended() {
                     self.registry.set(&self.name, result.map_or_else(|failure| Status::Failed(why(&failure)), Status::Ended));
@@ -344,7 +344,7 @@ impl Script {
                 let _ = self.outcome_sender.send(Outcome::Unchanged);
             }
             (None, Err(failure)) => {
-                let _ = self.outcome_sender.send(Outcome::Failed(why(&failure), said));
+                let _ = self.outcome_sender.send(Outcome::Failed(why(&failure), text));
             }
         }
     }
@@ -372,7 +372,7 @@ impl Script {
             let (before, board, say, attached) =
                 (self.predecessor.clone(), self.registry.clone(), self.outcome_sender.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
-            let (names, most) = (described.metrics.clone(), checked.settings.max_series);
+            let (names, max_series) = (described.metrics.clone(), checked.settings.max_series);
             let (headers, messages, warns) = (sys.headers(), messages.clone(), run.warnings);
             move || {
                 // warnings about the script, from before the run
@@ -392,7 +392,7 @@ impl Script {
                 let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
                 let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), ended: over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
-                board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), most), scrapes: scrapes.clone() });
+                board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), max_series), scrapes: scrapes.clone() });
                 let _ = say.send(Outcome::Attached(running));
                 earlier
             }

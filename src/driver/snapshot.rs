@@ -33,14 +33,14 @@ impl Action for SnapshotArgs {
 }
 
 /// Returns the exit status.
-fn snapshot(asked: &SnapshotArgs) -> Result<u8, Failure> {
-    match &asked.task {
-        Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, asked.color),
+fn snapshot(args: &SnapshotArgs) -> Result<u8, Failure> {
+    match &args.task {
+        Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, args.color),
         Task::Show(files) => {
             let mut status = 0;
             for (n, file) in files.iter().enumerate() {
                 if let Err(failure) = open(file).and_then(|s| show(&s, n > 0)) {
-                    report(&failure, asked.color);
+                    report(&failure, args.color);
                     status = failure.status;
                 }
             }
@@ -84,13 +84,13 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
 }
 
 /// The facts that these scripts need from a kernel.
-fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress) -> Result<Contents, Failure> {
-    let whole = whole.noting();
+fn asked(snapshot: Snapshot, scripts: &[Program], color: bool, progress: &Progress) -> Result<Contents, Failure> {
+    let snapshot = snapshot.noting();
     for script in scripts {
         let source = read(script).map_err(|failure| failure.status(NOT_DONE))?;
         progress.at(&source.name);
         let name = source.name.clone();
-        if !ask(script, source, &whole) {
+        if !ask(script, source, &snapshot) {
             progress.make_room();
             let warning = paint("warning:", terminal::WARNING, color);
             let name = diag::plain(&name);
@@ -98,7 +98,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress)
         }
     }
     let of = plural(scripts.len(), "script asks", "scripts ask");
-    whole.used(&of).map_err(failure)
+    snapshot.used(&of).map_err(failure)
 }
 
 /// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. Returns true if the script
@@ -166,8 +166,8 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     }
     if !quiet {
         let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
-        let told = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), summary(contents));
-        to_stderr(&format!("{}\n", diag::plain(&told)));
+        let summary_line = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), summary(contents));
+        to_stderr(&format!("{}\n", diag::plain(&summary_line)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
             to_stderr(&format!("{} run as root to include everything: sudo rbt snapshot\n", paint("help:", terminal::BOLD, color)));
         }
@@ -195,18 +195,18 @@ fn named(name: &str) -> String {
 }
 
 /// Numbers of items in a snapshot.
-fn summary(of: &Contents) -> String {
+fn summary(contents: &Contents) -> String {
     let mut parts = Vec::new();
-    match of.btf.len() {
+    match contents.btf.len() {
         0 => {}
         1 => parts.push("types".to_owned()),
         n => parts.push(format!("types of the kernel and {} of its modules", n - 1)),
     }
     let mut count = |n: Option<usize>, what: &str| parts.extend(n.map(|n| format!("{n} {what}")));
-    count(of.events.as_ref().map(Vec::len), section::EVENTS);
-    count(of.functions.as_ref().map(|f| f.count()), section::FUNCTIONS);
-    count(Some(of.features.len()).filter(|n| *n > 0), "features");
-    parts.extend(of.config.as_ref().map(|_| "configuration".to_owned()));
+    count(contents.events.as_ref().map(Vec::len), section::EVENTS);
+    count(contents.functions.as_ref().map(|f| f.count()), section::FUNCTIONS);
+    count(Some(contents.features.len()).filter(|n| *n > 0), "features");
+    parts.extend(contents.config.as_ref().map(|_| "configuration".to_owned()));
     parts.join(", ")
 }
 
@@ -218,8 +218,8 @@ fn size(bytes: usize) -> String {
     }
 }
 
-fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
-    let contents = of.contents().map_err(failure)?;
+fn show(snapshot: &Snapshot, further: bool) -> Result<(), Failure> {
+    let contents = snapshot.contents().map_err(failure)?;
     let about = &contents.about;
     let unknown = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
     let mut rows: Vec<(String, String)> = vec![
@@ -227,13 +227,14 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
         ("Machine".into(), unknown(&about.machine)),
         ("Build id".into(), unknown(&about.build_id)),
         ("Made from".into(), unknown(&about.source)),
-        ("Made by".into(), format!("rbt {}", of.writer())),
+        ("Made by".into(), format!("rbt {}", snapshot.writer())),
         ("CPUs".into(), if about.possible_cpus == 0 { "not known".into() } else { format!("{} possible", about.possible_cpus) }),
-        ("Size".into(), size(of.size())),
+        ("Size".into(), size(snapshot.size())),
     ];
     let modules = contents.btf.iter().filter(|(name, _)| name != KERNEL).count();
     let packed = |prefix: &str| {
-        let mut sizes = of.parts().filter(|(name, _, _)| name.strip_prefix(prefix).is_some_and(|r| r.is_empty() || prefix.ends_with('/')));
+        let mut sizes =
+            snapshot.parts().filter(|(name, _, _)| name.strip_prefix(prefix).is_some_and(|r| r.is_empty() || prefix.ends_with('/')));
         let first = sizes.next()?;
         Some(sizes.fold((first.1, first.2), |sum, one| (sum.0 + one.1, sum.1 + one.2)))
     };

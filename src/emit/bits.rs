@@ -18,15 +18,15 @@ impl<'c> Builder<'_, 'c> {
     pub fn highest_bit(&self, value: IntValue<'c>) -> IntValue<'c> {
         // BPF has no instruction for this, and the back end cannot expand LLVM's.
         let mut v = value;
-        for by in [1, 2, 4, 8, 16, 32] {
-            v = self.or(v, self.shr(v, self.int(by), false));
+        for shift in [1, 2, 4, 8, 16, 32] {
+            v = self.or(v, self.shr(v, self.int(shift), false));
         }
         let ones = self.intrinsic("llvm.ctpop", v, &[v.into()]);
         self.sub(ones, self.int(1))
     }
 
-    fn intrinsic(&self, name: &str, of: IntValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
-        let function = Intrinsic::find(name).and_then(|i| i.get_declaration(&self.module, &[of.get_type().into()]));
+    fn intrinsic(&self, name: &str, value: IntValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+        let function = Intrinsic::find(name).and_then(|i| i.get_declaration(&self.module, &[value.get_type().into()]));
         let Some(function) = function else { bug!("LLVM has {name}") };
         match ok(self.b.build_call(function, args, "")).try_as_basic_value().basic() {
             Some(BasicValueEnum::IntValue(v)) => v,
@@ -37,10 +37,10 @@ impl<'c> Builder<'_, 'c> {
     /// The smaller of `value` and `most`, in a form that the verifier understands. Of a value that has been compared
     /// before, it may have forgotten the bound: if LLVM has spilled the value between its definition and the comparison,
     /// kernels before 6.9 do not apply the bound to the copy on the stack.
-    pub fn at_most(&mut self, value: IntValue<'c>, most: u64) -> IntValue<'c> {
+    pub fn at_most(&mut self, value: IntValue<'c>, max: u64) -> IntValue<'c> {
         let value = self.opaque(value);
-        let over = self.cmp(Cmp::Ugt, value, self.int(most));
-        let most = self.int(most);
-        self.choose(over, |_| most, |_| value)
+        let over = self.cmp(Cmp::Ugt, value, self.int(max));
+        let max = self.int(max);
+        self.choose(over, |_| max, |_| value)
     }
 }

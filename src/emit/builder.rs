@@ -227,9 +227,9 @@ impl<'c> Builder<'_, 'c> {
     pub fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.scope;
         change(&mut self.scope);
-        let made = body(self);
+        let result = body(self);
         self.scope = around;
-        made
+        result
     }
 
     /// Sets the source position of the following code: line and column, from 1, in the source with this index.

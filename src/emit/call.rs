@@ -40,11 +40,11 @@ impl<'a, 'c> Builder<'a, 'c> {
         };
         let home = inner.fun.slot;
         ok(inner.b.build_store(home, *frame));
-        let (of, f) = (&self.fun, &mut inner.fun);
-        (f.sites, f.own_frames, f.context) = (of.sites.clone(), of.own_frames, Some(*ctx));
+        let (outer, f) = (&self.fun, &mut inner.fun);
+        (f.sites, f.own_frames, f.context) = (outer.sites.clone(), outer.own_frames, Some(*ctx));
         f.temporaries.start_above(FRAME_HEAD);
         f.temporaries.set_stack_used(self.options.stack_limits.max_temporary_bytes.saturating_sub(STACK));
-        if of.sites.len() > 1 {
+        if outer.sites.len() > 1 {
             let at = inner.scratch_at(0);
             let site = inner.load(at, 8, U64);
             inner.fun.site = Some(site);
@@ -61,11 +61,11 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Allocates the frame of a call and returns its offset in the scratch memory, if it needs a frame.
-    pub fn frame(&mut self, of: &Subprogram<'c>) -> Option<u32> {
-        if of.frame == 0 {
+    pub fn frame(&mut self, callee: &Subprogram<'c>) -> Option<u32> {
+        if callee.frame == 0 {
             return None;
         }
-        let frame = self.alloc_scratch(of.frame);
+        let frame = self.alloc_scratch(callee.frame);
         let many = self.fun.sites.len() > 1;
         if many {
             let site = self.site();
@@ -83,7 +83,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Calls a subprogram and returns its result.
-    pub fn call_subprogram(&mut self, of: &Subprogram<'c>, frame: Option<u32>, numbers: &[IntValue<'c>]) -> IntValue<'c> {
+    pub fn call_subprogram(&mut self, callee: &Subprogram<'c>, frame: Option<u32>, numbers: &[IntValue<'c>]) -> IntValue<'c> {
         let frame = match frame {
             Some(offset) => self.scratch_at(offset),
             None => self.null(),
@@ -91,7 +91,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let ctx = self.ctx();
         let mut args: Vec<BasicMetadataValueEnum> = vec![frame.into(), ctx.into()];
         args.extend(numbers.iter().map(|n| BasicMetadataValueEnum::from(*n)));
-        let call = ok(self.b.build_call(of.function, &args, ""));
+        let call = ok(self.b.build_call(callee.function, &args, ""));
         match call.try_as_basic_value().basic() {
             Some(BasicValueEnum::IntValue(v)) => v,
             _ => bug!("a subprogram gives a number"),
@@ -157,8 +157,8 @@ impl<'a, 'c> Builder<'a, 'c> {
                 let (a, b) = (*a, *b);
                 // The verifier considers null pointers possible.
                 for p in [a, b] {
-                    let there = inner.not_null(p);
-                    let none = inner.cmp(Cmp::Eq, there, inner.int(0));
+                    let found = inner.not_null(p);
+                    let none = inner.cmp(Cmp::Eq, found, inner.int(0));
                     inner.if_(none, |e| {
                         let zero = e.int(0);
                         e.ret(Some(zero));

@@ -69,22 +69,22 @@ impl<'a, 'c> Builder<'a, 'c> {
             return self.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
-        let most = self.int(MAX_WALKED_ITERATIONS);
-        let beyond = self.cmp(Cmp::Ugt, times, most);
-        let times = self.select(beyond, most, times);
+        let max = self.int(MAX_WALKED_ITERATIONS);
+        let beyond = self.cmp(Cmp::Ugt, times, max);
+        let times = self.select(beyond, max, times);
         // Hidden from LLVM, which would otherwise compare for inequality, and the verifier could not prove that the loop ends.
-        let made = self.entry_alloca();
+        let iterations = self.entry_alloca();
         let zero = self.int(0);
-        self.store_volatile(made, zero);
+        self.store_volatile(iterations, zero);
         self.while_(
             |e| {
-                let i = e.load_volatile(made, U64);
+                let i = e.load_volatile(iterations, U64);
                 e.cmp(Cmp::Ult, i, times)
             },
             |e| {
-                let i = e.load_volatile(made, U64);
+                let i = e.load_volatile(iterations, U64);
                 let next = e.add(i, e.int(1));
-                e.store_volatile(made, next);
+                e.store_volatile(iterations, next);
                 let call = ok(e.b.build_indirect_call(ty, callback, &[i.into(), at.into()], ""));
                 if let Some(BasicValueEnum::IntValue(stop)) = call.try_as_basic_value().basic() {
                     e.if_(stop, |e| e.break_());
@@ -92,7 +92,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             },
             |_| (),
         );
-        self.load_volatile(made, U64)
+        self.load_volatile(iterations, U64)
     }
 
     /// Calls `turn` with each of 0 .. `most` and these numbers until it returns 1, and returns the number of calls. The verifier
@@ -222,10 +222,10 @@ impl<'a, 'c> Builder<'a, 'c> {
         ok(self.b.build_store(home, slot));
         let context = self.load_ptr(at, 8);
         let site = self.load(at, 16, U64);
-        let (of, f) = (&outer.fun, &mut self.fun);
-        f.temporaries.start_above(of.temporaries.scratch_top());
+        let (saved, f) = (&outer.fun, &mut self.fun);
+        f.temporaries.start_above(saved.temporaries.scratch_top());
         f.temporaries.scratch_used = true;
-        (f.sites, f.own_frames) = (of.sites.clone(), of.own_frames);
+        (f.sites, f.own_frames) = (saved.sites.clone(), saved.own_frames);
         (f.context, f.site) = (Some(context), Some(site));
     }
 

@@ -37,12 +37,12 @@ impl<'a, 'c> Builder<'a, 'c> {
         inner.opaque(inner.addr(*ctx));
         inner.opaque(*slot);
         inner.opaque(*site);
-        let (of, f) = (&self.fun, &mut inner.fun);
-        (f.sites, f.section) = (of.sites.clone(), of.section.clone());
+        let (outer, f) = (&self.fun, &mut inner.fun);
+        (f.sites, f.section) = (outer.sites.clone(), outer.section.clone());
         // the chunk is a frame itself
-        f.own_frames = if of.own_frames > 0 { of.own_frames + 1 } else { 0 };
+        f.own_frames = if outer.own_frames > 0 { outer.own_frames + 1 } else { 0 };
         (f.context, f.site) = (Some(*ctx), Some(*site));
-        f.temporaries.start_above(of.temporaries.scratch_top());
+        f.temporaries.start_above(outer.temporaries.scratch_top());
         f.temporaries.set_stack_used(0);
         Chunk { builder: inner, first }
     }
@@ -90,8 +90,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         let map = self.scratch_map();
         let elem = self.lookup(map, key);
         ok(self.b.build_store(home, elem));
-        let there = ok(self.b.build_is_not_null(elem, ""));
-        ok(self.b.build_conditional_branch(there, start, exit));
+        let found = ok(self.b.build_is_not_null(elem, ""));
+        ok(self.b.build_conditional_branch(found, start, exit));
         self.b.position_at_end(entry);
         ok(self.b.build_store(result, self.int(0)));
         self.b.position_at_end(here);

@@ -103,11 +103,11 @@ impl<'c> DebugInfo<'c> {
     }
 
     /// The position of a line and column, from 1, of the source with this index, within a function.
-    pub fn location(&self, of: &mut FunctionCx<'c>, source: u16, line: u32, column: u32) -> DILocation<'c> {
-        let own = of.scope.as_debug_info_scope();
+    pub fn location(&self, function: &mut FunctionCx<'c>, source: u16, line: u32, column: u32) -> DILocation<'c> {
+        let function_scope = function.scope.as_debug_info_scope();
         let scope = match self.files.get(usize::from(source)) {
-            Some(file) if source > 0 => *of.scopes.entry(source).or_insert_with(|| in_file(&self.di, own, *file)),
-            _ => own,
+            Some(file) if source > 0 => *function.scopes.entry(source).or_insert_with(|| in_file(&self.di, function_scope, *file)),
+            _ => function_scope,
         };
         self.di.create_debug_location(self.cx, line, column, scope, None)
     }

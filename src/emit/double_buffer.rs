@@ -53,11 +53,11 @@ impl<'c> Builder<'_, 'c> {
     /// Runs `body`, which changes an element of the map that it receives.
     pub fn change<T>(&mut self, id: usize, body: impl FnOnce(&mut Self, PointerValue<'c>) -> T) -> T {
         let change = self.begin_change(id);
-        let made = body(self, change.map);
+        let result = body(self, change.map);
         if let Some(counter) = change.announced {
             self.take_back(counter);
         }
-        made
+        result
     }
 
     fn begin_change(&mut self, id: usize) -> ElementUpdate<'c> {

@@ -4,7 +4,7 @@
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FOLLOWED, MAX_FOLLOWED, IN_NAMESPACE, Start};
+use super::shared::{FOLLOWED, IN_NAMESPACE, MAX_FOLLOWED, Start};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 

@@ -69,10 +69,10 @@ impl<'c> Builder<'_, 'c> {
     /// Counts an iteration: must the loop end here?
     pub fn loop_limit_reached(&mut self, offset: u32, limit: LoopLimit) -> IntValue<'c> {
         let at = self.scratch_at(offset);
-        let made = self.load(at, 0, U64);
-        let made = self.add(made, self.int(1));
-        self.store(at, 0, 8, made);
-        let since = self.and(made, self.int(ITERATIONS - 1));
+        let iterations = self.load(at, 0, U64);
+        let iterations = self.add(iterations, self.int(1));
+        self.store(at, 0, 8, iterations);
+        let since = self.and(iterations, self.int(ITERATIONS - 1));
         let look = self.cmp(Cmp::Eq, since, self.int(0));
         self.choose(
             look,

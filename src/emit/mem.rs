@@ -94,9 +94,9 @@ impl<'c> Builder<'_, 'c> {
     /// Runs `body` and frees its temporaries.
     pub fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let mark = self.mark();
-        let made = body(self);
+        let result = body(self);
         self.release(&mark);
-        made
+        result
     }
 
     /// Limits the stack for temporaries allocated after this, because called functions need some, too.
@@ -482,15 +482,15 @@ impl<'c> Builder<'_, 'c> {
         space: Space,
         to: PointerValue<'c>,
         cap: u32,
-        asked: Option<IntValue<'c>>,
+        requested: Option<IntValue<'c>>,
         addr: IntValue<'c>,
     ) -> IntValue<'c> {
-        let most = self.int(cap.into());
-        let first = asked.map_or(most, |n| self.at_most(n, cap.into()));
+        let max = self.int(cap.into());
+        let first = requested.map_or(max, |n| self.at_most(n, cap.into()));
         let len = self.read_str_bounded(space, to, first, addr);
-        let mut full = self.cmp(Cmp::Eq, len, most);
-        if let Some(asked) = asked {
-            let more = self.cmp(Cmp::Ugt, asked, most);
+        let mut full = self.cmp(Cmp::Eq, len, max);
+        if let Some(requested) = requested {
+            let more = self.cmp(Cmp::Ugt, requested, max);
             full = self.and(full, more);
         }
         // The helper wrote a NUL over the last byte, which may itself be one.
@@ -511,7 +511,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Reads the text in an array into memory with one more byte for a NUL. The rest is zeroed, so it can be a key.
-    pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, asked: Option<IntValue<'c>>) -> Operand<'c> {
+    pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, requested: Option<IntValue<'c>>) -> Operand<'c> {
         let to = self.alloc(cap + 1);
         if self.scope.pads_strings {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
@@ -521,7 +521,7 @@ impl<'c> Builder<'_, 'c> {
             self.store(to, 0, 1, nul);
             self.store(to, cap, 1, nul);
         }
-        let len = self.read_text(space, to, cap, asked, addr);
+        let len = self.read_text(space, to, cap, requested, addr);
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 

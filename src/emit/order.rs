@@ -144,19 +144,19 @@ impl<'c> Builder<'_, 'c> {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         // the wanted text is mostly a literal: one function serves all literals of similar length
-        let (wanted, room) = if self.is_scratch(wanted) {
+        let (wanted, size) = if self.is_scratch(wanted) {
             (self.rematerialize(wanted), wanted_cap)
         } else {
-            let room = wanted_cap.next_power_of_two().max(self.options.on_stack_limit + 1);
-            let at = self.alloc(room);
+            let size = wanted_cap.next_power_of_two().max(self.options.on_stack_limit + 1);
+            let at = self.alloc(size);
             self.copy(at, wanted, wanted_cap, 1);
-            (self.rematerialize(at), room)
+            (self.rematerialize(at), size)
         };
         if !self.is_scratch(wanted) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
-        let name = format!("text_in_text_{cap}_{room}");
-        self.of_memory(&name, [(text, cap), (wanted, room)], |e, text, wanted| e.find_text_here(text, cap, wanted, room))
+        let name = format!("text_in_text_{cap}_{size}");
+        self.of_memory(&name, [(text, cap), (wanted, size)], |e, text, wanted| e.find_text_here(text, cap, wanted, size))
     }
 
     fn find_text_here(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {

@@ -104,8 +104,8 @@ impl<'c> Builder<'_, 'c> {
             return self.write_fixed(event, size, |e, rec| fields.iter().for_each(|f| e.field(rec, f)));
         }
         self.count_sent();
-        let room: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
-        let rec = self.alloc((size + room).max(self.options.on_stack_limit + 1));
+        let extra: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
+        let rec = self.alloc((size + extra).max(self.options.on_stack_limit + 1));
         self.head(rec, event);
         let mut end = self.int(size.into());
         for f in fields {
@@ -217,8 +217,8 @@ impl<'c> Builder<'_, 'c> {
         let used = query(self, AVAIL_DATA);
         let size = query(self, RING_SIZE);
         let part = self.shr(size, self.int(FAILURE_ROOM_SHIFT.into()), false);
-        let room = self.cmp(Cmp::Ult, used, part);
-        self.if_(room, |e| {
+        let has_room = self.cmp(Cmp::Ult, used, part);
+        self.if_(has_room, |e| {
             let (ring, n, flags) = (e.ring(), e.int(size_of::<Failure>() as u64), e.int(0));
             let rec = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
             let got = e.not_null(rec);

@@ -11,9 +11,9 @@ impl<'c> Builder<'_, 'c> {
     pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
         let mut at = 0;
         let mut differs = self.int(0);
-        let most = self.aligned(ptr) as usize;
+        let max_align = self.aligned(ptr) as usize;
         while at < bytes.len() {
-            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= most).unwrap_or(1);
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= max_align).unwrap_or(1);
             let mut word = [0u8; 8];
             word[..n].copy_from_slice(&bytes[at..at + n]);
             let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
@@ -124,9 +124,9 @@ impl<'c> Builder<'_, 'c> {
         if n <= 64 {
             let mut differs = self.int(0);
             let mut at = 0;
-            let most = self.aligned(a).min(self.aligned(b));
+            let max_align = self.aligned(a).min(self.aligned(b));
             while at < n {
-                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= most).unwrap_or(1);
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= max_align).unwrap_or(1);
                 let int = Int { bytes: w as u8, signed: false };
                 let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
                 differs = self.or(differs, self.xor(va, vb));

@@ -184,13 +184,13 @@ impl Checker<'_> {
 
     fn read(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(Kind, Ty)> {
         let (map, of) = self.of(span, name, key)?;
-        let whole = self.text(span);
+        let text = self.text(span);
         if map.key.is_some() && key.is_none() {
             let message = format!("{} has keys, but this expression has none", map.name);
             let help = if let Some(name) = functions_for(of.shape).first() {
-                format!("`{whole}[…]` is one element, and `{name}({whole})` covers all")
+                format!("`{text}[…]` is one element, and `{name}({text})` covers all")
             } else {
-                format!("`{whole}[…]` is one element")
+                format!("`{text}[…]` is one element")
             };
             return Err(Diagnostic::error("map-key-conflict", span, message).help(help));
         }
@@ -199,7 +199,7 @@ impl Checker<'_> {
         }
         let message = format!("{} holds {}, which is not a single value", map.name, contents(map));
         let diagnostic = Diagnostic::error("type-mismatch", span, message);
-        let suited: Vec<String> = functions_for(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
+        let suited: Vec<String> = functions_for(of.shape).iter().map(|name| format!("{name}({text})")).collect();
         Err(match suited.split_last() {
             None => diagnostic.help("store a number in the script"),
             Some((only, [])) => diagnostic.help(format!("use {only}")),

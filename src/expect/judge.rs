@@ -229,7 +229,9 @@ impl Findings<'_> {
             .collect();
         let listed = match strange.len() {
             0 => "but it has no keys".to_string(),
-            n if n > MAX_ELEMENTS_SHOWN => format!("{} has {} and {} more", of.map, strange[..MAX_ELEMENTS_SHOWN].join(", "), n - MAX_ELEMENTS_SHOWN),
+            n if n > MAX_ELEMENTS_SHOWN => {
+                format!("{} has {} and {} more", of.map, strange[..MAX_ELEMENTS_SHOWN].join(", "), n - MAX_ELEMENTS_SHOWN)
+            }
             _ => format!("{} has {}", of.map, strange.join(", ")),
         };
         format!("`{}` is false: {listed}", e.text)

@@ -82,8 +82,8 @@ impl Range {
         };
         match op {
             BinOp::Add => {
-                let (least, most) = (both(self.min, other.min, i128::checked_add)?, both(self.max, other.max, i128::checked_add)?);
-                Ok(Range { min: least, max: most })
+                let (min, max) = (both(self.min, other.min, i128::checked_add)?, both(self.max, other.max, i128::checked_add)?);
+                Ok(Range { min: min, max: max })
             }
             BinOp::Sub => self.math(BinOp::Add, other.negated()?),
             BinOp::Mul => match (self.only(), other.only()) {
@@ -108,8 +108,8 @@ impl Range {
 
     /// Both bounds multiplied or divided by a number; a negative number swaps them.
     fn scaled(self, by: i128, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {
-        let (least, most) = (of(self.min, |n| f(n, by))?, of(self.max, |n| f(n, by))?);
-        Ok(if by < 0 { Range { min: most, max: least } } else { Range { min: least, max: most } })
+        let (min, max) = (of(self.min, |n| f(n, by))?, of(self.max, |n| f(n, by))?);
+        Ok(if by < 0 { Range { min: max, max: min } } else { Range { min: min, max: max } })
     }
 
     fn exactly(self, other: Range, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {

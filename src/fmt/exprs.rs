@@ -1,6 +1,6 @@
 //! Layout items of expressions and types.
 
-use super::items::{Items, CONTINUATION_INDENT};
+use super::items::{CONTINUATION_INDENT, Items};
 use super::layout::{BreakMode, Item};
 use super::tokens::{ShapePart, Tree};
 use crate::syntax::ast::BinOp;

@@ -42,8 +42,10 @@ fn knows_every_shape() {
         member paren_item comma postfix step digits star any_suffix number string boolean variable param param_total map_name \
         word_char word ident keyword c_keyword kw_break kw_comptime kw_continue kw_else kw_fn kw_for kw_if kw_import kw_let kw_macro \
         kw_offsetof kw_return kw_sizeof kw_typeinfo kw_typeof kw_unroll kw_while semicolon open_paren open_brace close_brace";
-    let unknown: Vec<_> =
-        Rule::all_rules().iter().filter(|r| !COMPOUND_RULES.contains(r) && !WORDS.split_whitespace().any(|w| w == format!("{r:?}"))).collect();
+    let unknown: Vec<_> = Rule::all_rules()
+        .iter()
+        .filter(|r| !COMPOUND_RULES.contains(r) && !WORDS.split_whitespace().any(|w| w == format!("{r:?}")))
+        .collect();
     assert!(unknown.is_empty(), "neither words nor trees: {unknown:?}");
 }
 

@@ -138,7 +138,7 @@ impl<'a> Launch<'a> {
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
             let run_of = serve::Run { metrics: script.metrics(settings), scrapes: scrapes.clone() };
-            serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), said: &serve::FLAGS, quiet: run.quiet }, run_of)?;
+            serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
         let export = script.export(run, settings, &scrapes)?;
         Ok(Self {

@@ -292,9 +292,9 @@ impl Total {
             return Err(why.clone());
         }
         let Map { name, key, value, set, .. } = &self.map;
-        let room = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
-        if room > MAX_MAP_BYTES {
-            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", room >> 30, MAX_MAP_BYTES >> 30).into());
+        let size = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
+        if size > MAX_MAP_BYTES {
+            return Err(format!("{name} needs {} GiB, which is more than the limit of {}", size >> 30, MAX_MAP_BYTES >> 30).into());
         }
         let row = value.aggregation().and_then(|agg| Some((agg, builtins::aggregate(&agg.function)?.1)));
         let shown = |entry: &Entry| {

@@ -106,9 +106,9 @@ impl MetricNames {
     fn comments(&mut self, text: &str) {
         let Ok(word) = Regex::new(r#"([a-z]+)=("[^"]*"|\S+)"#) else { return };
         for line in text.lines() {
-            let Some((map, rest)) = line.split_once("metric:").filter(|(before, _)| before.contains("//")).and_then(|(_, said)| {
-                let said = said.trim();
-                Some(said.split_once(' ').unwrap_or((said, ""))).filter(|(map, _)| map.starts_with('@'))
+            let Some((map, rest)) = line.split_once("metric:").filter(|(before, _)| before.contains("//")).and_then(|(_, comment)| {
+                let comment = comment.trim();
+                Some(comment.split_once(' ').unwrap_or((comment, ""))).filter(|(map, _)| map.starts_with('@'))
             }) else {
                 continue;
             };
@@ -131,8 +131,8 @@ impl MetricNames {
     fn keys(&mut self, text: &str) {
         let Ok(key) = Regex::new(r"(@[A-Za-z0-9_]*)\[") else { return };
         for found in key.captures_iter(text) {
-            let (Some(whole), Some(map)) = (found.get(0), found.get(1)) else { continue };
-            let parts = parts(text.get(whole.end()..).unwrap_or_default());
+            let (Some(matched), Some(map)) = (found.get(0), found.get(1)) else { continue };
+            let parts = parts(text.get(matched.end()..).unwrap_or_default());
             let labels: Vec<String> = parts.iter().map(|part| last_name(part)).collect();
             self.labels.entry(map.as_str().to_string()).or_insert(labels);
         }

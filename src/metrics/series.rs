@@ -119,8 +119,8 @@ impl Family {
 
     /// Names and values of a series' labels.
     pub fn labels_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let own = self.labels.iter().zip(&series.values).map(|(name, value)| (name.as_str(), value.as_str()));
-        own.chain(series.other.then_some(("other", "true")))
+        let labels = self.labels.iter().zip(&series.values).map(|(name, value)| (name.as_str(), value.as_str()));
+        labels.chain(series.other.then_some(("other", "true")))
     }
 }
 
@@ -380,13 +380,13 @@ fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
 /// A number divided by a power of ten, exactly.
 pub fn scaled(n: i128, power: u32) -> String {
     let one = 10u128.pow(power);
-    let (whole, below) = (n.unsigned_abs() / one, n.unsigned_abs() % one);
+    let (quotient, remainder) = (n.unsigned_abs() / one, n.unsigned_abs() % one);
     let sign = if n < 0 { "-" } else { "" };
-    if below == 0 {
-        return format!("{sign}{whole}");
+    if remainder == 0 {
+        return format!("{sign}{quotient}");
     }
-    let digits = format!("{below:0width$}", width = power as usize);
-    format!("{sign}{whole}.{}", digits.trim_end_matches('0'))
+    let digits = format!("{remainder:0width$}", width = power as usize);
+    format!("{sign}{quotient}.{}", digits.trim_end_matches('0'))
 }
 
 #[cfg(test)]

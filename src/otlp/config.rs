@@ -84,9 +84,9 @@ impl Config {
 fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpoint, Failure> {
     // the variable of a signal takes precedence
     let of = |what: &str| {
-        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
+        let variable = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let both = format!("OTEL_EXPORTER_OTLP_{what}");
-        var(&own).map(|value| (own, value)).or_else(|| var(&both).map(|value| (both, value)))
+        var(&variable).map(|value| (variable, value)).or_else(|| var(&both).map(|value| (both, value)))
     };
     if let Some((name, value)) = of("PROTOCOL")
         && value != "http/protobuf"
@@ -98,10 +98,10 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
         endpoint.path = format!("{}/{path}", endpoint.path.trim_end_matches('/'));
         Ok(endpoint)
     };
-    let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
-    let mut endpoint = match (url == FROM_ENVIRONMENT, var(&own), var("OTEL_EXPORTER_OTLP_ENDPOINT")) {
+    let variable = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
+    let mut endpoint = match (url == FROM_ENVIRONMENT, var(&variable), var("OTEL_EXPORTER_OTLP_ENDPOINT")) {
         (false, ..) => below("--otlp", url),
-        (true, Some(url), _) => parse(&own, &url),
+        (true, Some(url), _) => parse(&variable, &url),
         (true, None, Some(url)) => below("OTEL_EXPORTER_OTLP_ENDPOINT", &url),
         (true, None, None) => below("--otlp", DEFAULT_URL),
     }?;

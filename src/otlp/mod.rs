@@ -76,8 +76,8 @@ impl Export {
         let metrics = config.metrics.clone().map(|to| {
             let mailbox = Arc::new(Mailbox::default());
             let (heading, tally, interval, delta) = (heading.clone(), tally.clone(), config.interval, config.delta);
-            let (client, own) = (Client::new(to), mailbox.clone());
-            let sender = MetricSender { client, heading, mailbox: own, tally, scrapes, metrics, interval, delta, warn };
+            let (client, queue) = (Client::new(to), mailbox.clone());
+            let sender = MetricSender { client, heading, mailbox: queue, tally, scrapes, metrics, interval, delta, warn };
             spawn("rbt-otlp-metrics", mailbox, move || sender.run())
         });
         Ok(Self { tally, logs: logs.transpose()?, metrics: metrics.transpose()?, config, warn })

@@ -93,8 +93,8 @@ impl Resolver {
     }
 
     fn names(&self, host: &str) -> Vec<String> {
-        if let Some(whole) = host.strip_suffix('.') {
-            return vec![whole.into()];
+        if let Some(absolute) = host.strip_suffix('.') {
+            return vec![absolute.into()];
         }
         let searched = self.search.iter().map(|domain| format!("{host}.{}", domain.trim_end_matches('.')));
         let mut names: Vec<String> = searched.collect();

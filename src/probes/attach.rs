@@ -196,7 +196,7 @@ impl Attach {
     /// The properties of all probes of this mechanism: one row each.
     pub fn properties(&self) -> AttachProperties {
         // run by this process: nothing is excluded, and its time is known
-        let own = AttachProperties {
+        let properties = AttachProperties {
             pid: false,
             attaches_to_process: false,
             is_of_current_task: false,
@@ -211,11 +211,11 @@ impl Attach {
             may_run_after_end: false,
             is_rare: false,
             no_hit_note: NoHitNote::Verbose,
-            ..own
+            ..properties
         };
         let of_process = AttachProperties { attaches_to_process: true, ..event };
         match self {
-            Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => own,
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => properties,
             Attach::Tracepoint { category, .. } => {
                 AttachProperties { excludes_rbt: matches!(&**category, "syscalls" | "raw_syscalls"), ..event }
             }
@@ -227,10 +227,10 @@ impl Attach {
             // also in child processes of that process
             Attach::Breakpoint { .. } => AttachProperties { pid: false, ..of_process },
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
-            Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..own },
+            Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..properties },
             // the same, if the kernel cannot exclude the children
             Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..of_process },
-            Attach::Perf { all_cpus: false, .. } => AttachProperties { may_run_after_end: false, ..own },
+            Attach::Perf { all_cpus: false, .. } => AttachProperties { may_run_after_end: false, ..properties },
         }
     }
 

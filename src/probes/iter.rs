@@ -241,18 +241,18 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
 /// types lack the members needed for this.
 pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
-    let mut own = task;
+    let mut cgroup = task;
     for offset in path.own {
-        own = read(e, own, offset, U64);
+        cgroup = read(e, cgroup, offset, U64);
     }
-    let depth = read(e, own, path.level, U32);
+    let depth = read(e, cgroup, path.level, U32);
     let above = e.cmp(Cmp::Ult, depth, e.int(level.into()));
     e.if_(above, |e| e.ret(None));
-    let mut there = read(e, own, path.ancestors + level * 8, U64);
+    let mut found = read(e, cgroup, path.ancestors + level * 8, U64);
     for offset in path.node {
-        there = read(e, there, offset, U64);
+        found = read(e, found, offset, U64);
     }
-    let other = e.cmp(Cmp::Ne, there, e.int(id));
+    let other = e.cmp(Cmp::Ne, found, e.int(id));
     e.if_(other, |e| e.ret(None));
     true
 }
@@ -289,9 +289,9 @@ fn path_to_cgroup(sys: &dyn TargetInfo) -> Option<PathToCgroup> {
 }
 
 /// A member's offset.
-fn member(sys: &dyn TargetInfo, of: &str, name: &str) -> Option<u32> {
-    let Type::Struct(of) = sys.type_named(TypeName::Struct, of)? else { return None };
-    Some(sys.member(&of, name)?.offset)
+fn member(sys: &dyn TargetInfo, structure: &str, name: &str) -> Option<u32> {
+    let Type::Struct(structure) = sys.type_named(TypeName::Struct, structure)? else { return None };
+    Some(sys.member(&structure, name)?.offset)
 }
 
 /// Sorted, without duplicates: modules repeat those of the kernel.

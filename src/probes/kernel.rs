@@ -95,8 +95,8 @@ fn untraceable(
         return Err(Diagnostic::error("inlined", point.span, message).help("trace the functions that call it"));
     }
     let d = Diagnostic::error("unknown-function", point.span, format!("the kernel has no function `{function}`"));
-    if let Some(own) = env.sys.arch().own_syscall_function(function) {
-        return Err(d.help(format!("on {} it is `{own}`", env.sys.arch().name)));
+    if let Some(syscall_function) = env.sys.arch().own_syscall_function(function) {
+        return Err(d.help(format!("on {} it is `{syscall_function}`", env.sys.arch().name)));
     }
     let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_near(function, f))).map(str::to_owned));
     Err(match near {

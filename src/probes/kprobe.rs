@@ -223,12 +223,12 @@ impl ProbeKind for Kprobe {
         };
         // the trampoline has the same values as the registers only if each argument is in one register
         let plain = fentry::words(&prototype) <= env.sys.arch().args.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
-        let there = |a: &ArgRef| match a {
+        let available = |a: &ArgRef| match a {
             ArgRef::Index(n) => (*n as usize) < prototype.params.len(),
             ArgRef::Retval => prototype.returns.is_scalar(),
             ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
         };
-        if !plain || !needs.args.iter().all(there) {
+        if !plain || !needs.args.iter().all(available) {
             return Lowering::literal("it needs more than a trampoline provides");
         }
         let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
@@ -317,9 +317,9 @@ fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
         return Lowering::literal("one program for several functions");
     }
     // that link does not provide all registers, and does not accept addresses
-    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
+    let needs_kprobe = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
         || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx));
-    if whole || sites.iter().any(|s| target(s).1.is_empty()) {
+    if needs_kprobe || sites.iter().any(|s| target(s).1.is_empty()) {
         return Lowering::literal("it needs more than a link provides");
     }
     let by_wildcard = |site: &ProbeSite| {

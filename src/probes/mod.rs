@@ -408,16 +408,16 @@ fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic>
 }
 
 /// Rejects an offset that is not the start of an instruction of a function.
-fn well_placed(placed: InstructionBoundary, function: &str, by: u64, span: Span) -> Result<(), Diagnostic> {
+fn well_placed(placed: InstructionBoundary, function: &str, offset: u64, span: Span) -> Result<(), Diagnostic> {
     match placed {
         InstructionBoundary::Instruction | InstructionBoundary::Unknown => Ok(()),
         InstructionBoundary::Outside(size) => {
             let size = plural(size, "byte", "bytes");
-            let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size}"));
+            let d = Diagnostic::error("bad-offset", span, format!("offset {offset} is outside `{function}`, which has {size}"));
             Err(d.help("an offset must be within the function, at the start of an instruction; --unsafe disables this check"))
         }
         InstructionBoundary::InsideInstruction => {
-            let message = format!("no instruction of `{function}` is known to start at offset {by}");
+            let message = format!("no instruction of `{function}` is known to start at offset {offset}");
             Err(Diagnostic::error("bad-offset", span, message).help(MID_FUNCTION_DANGER))
         }
     }

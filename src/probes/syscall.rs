@@ -135,7 +135,8 @@ pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     if let Some(choice) = (!needs.shares_raw_tracepoint).then(|| by_trampolines(&calls, needs, env)).flatten() {
         return choice;
     }
-    let share: u64 = calls.iter().map(|call| FREQUENT_SYSCALLS.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
+    let share: u64 =
+        calls.iter().map(|call| FREQUENT_SYSCALLS.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
     let share = share.min(1000);
     // numbers distinguish the sites of one raw program, and cookies those of perf events
     let told_apart = calls.len() == 1 || env.sys.has(Feature::PerfCookie);
@@ -157,8 +158,8 @@ pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     }
 }
 
-fn chosen(by: Mechanism, attaches: Vec<Attach>, why: impl Into<Cow<'static, str>>) -> Lowering {
-    Lowering { lowered: Some(by), attaches, why: why.into() }
+fn chosen(mechanism: Mechanism, attaches: Vec<Attach>, why: impl Into<Cow<'static, str>>) -> Lowering {
+    Lowering { lowered: Some(mechanism), attaches, why: why.into() }
 }
 
 fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
@@ -225,8 +226,8 @@ pub fn return_if_compat_syscall(e: &mut Builder<'_, '_>, env: &Env) {
 fn compat_status_offset(env: &Env) -> Option<u32> {
     let Type::Struct(task) = env.sys.type_named(TypeName::Struct, "task_struct")? else { return None };
     let info = env.sys.member(&task, "thread_info")?;
-    let Type::Struct(of) = &info.ty else { return None };
-    Some(info.offset + env.sys.member(of, env.sys.arch().compat.0)?.offset)
+    let Type::Struct(structure) = &info.ty else { return None };
+    Some(info.offset + env.sys.member(structure, env.sys.arch().compat.0)?.offset)
 }
 
 /// Loads a field of a system call's record, which a trampoline and the raw program find in the registers.

@@ -137,8 +137,8 @@ impl ProbeKind for Tracepoint {
         if !needs.args.is_empty() {
             // several sites share the code that loads a field
             let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };
-            let there = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
-            if !needs.args.iter().all(there) {
+            let available = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
+            if !needs.args.iter().all(available) {
                 return Lowering::literal("it uses fields that only the event's record has");
             }
         }

@@ -98,8 +98,8 @@ impl Csv {
         self.row(table, ["span", &no_formula(String::from_utf8_lossy(&span.name).into_owned())], &[no_formula(span::track(span))], row)
     }
 
-    fn counts(&self, table: &mut Writer<&mut Vec<u8>>, of: &Counts) -> io::Result<()> {
-        of.numbers().into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", &of.probe], &[], Row::number(field, n)))
+    fn counts(&self, table: &mut Writer<&mut Vec<u8>>, counts: &Counts) -> io::Result<()> {
+        counts.numbers().into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", &counts.probe], &[], Row::number(field, n)))
     }
 
     fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
@@ -117,31 +117,31 @@ impl Csv {
     }
 
     /// The rows of a value.
-    fn values(&self, table: &mut Writer<&mut Vec<u8>>, of: [&str; 2], key: &[String], value: &Value) -> io::Result<()> {
+    fn values(&self, table: &mut Writer<&mut Vec<u8>>, labels: [&str; 2], key: &[String], value: &Value) -> io::Result<()> {
         if let Value::Hist(h) = value {
-            return self.buckets(table, of, key, None, h.scale, &h.counts);
+            return self.buckets(table, labels, key, None, h.scale, &h.counts);
         }
         if let Value::HeatMap(h) = value {
-            return h.columns.iter().try_for_each(|(at, counts)| self.buckets(table, of, key, Some(*at), h.scale, counts));
+            return h.columns.iter().try_for_each(|(at, counts)| self.buckets(table, labels, key, Some(*at), h.scale, counts));
         }
         if let Value::Series(s) = value {
-            return s.buckets.iter().try_for_each(|(at, value)| self.row(table, of, key, Row { time: Some(*at), ..plain(value) }));
+            return s.buckets.iter().try_for_each(|(at, value)| self.row(table, labels, key, Row { time: Some(*at), ..plain(value) }));
         }
         if let Some(fields) = value.fields() {
-            return fields.iter().try_for_each(|(name, value)| self.row(table, of, key, Row { field: (*name).into(), ..plain(value) }));
+            return fields.iter().try_for_each(|(name, value)| self.row(table, labels, key, Row { field: (*name).into(), ..plain(value) }));
         }
         if let Value::Record(fields) = value {
             return fields
                 .iter()
-                .try_for_each(|(name, value)| self.row(table, of, key, Row { field: no_formula(visible(name)), ..plain(value) }));
+                .try_for_each(|(name, value)| self.row(table, labels, key, Row { field: no_formula(visible(name)), ..plain(value) }));
         }
-        self.row(table, of, key, plain(value))
+        self.row(table, labels, key, plain(value))
     }
 
     fn buckets(
         &self,
         table: &mut Writer<&mut Vec<u8>>,
-        of: [&str; 2],
+        labels: [&str; 2],
         key: &[String],
         time: Option<i128>,
         scale: Scale,
@@ -149,15 +149,15 @@ impl Csv {
     ) -> io::Result<()> {
         for (at, n) in (0u64..).zip(counts).filter(|(_, n)| **n > 0) {
             let bounds = hist::bounds(scale, at);
-            self.row(table, of, key, Row { time, from: bounds.min, to: bounds.max, ..Row::number("", *n) })?;
+            self.row(table, labels, key, Row { time, from: bounds.min, to: bounds.max, ..Row::number("", *n) })?;
         }
         Ok(())
     }
 
-    fn row(&self, table: &mut Writer<&mut Vec<u8>>, of: [&str; 2], key: &[String], row: Row) -> io::Result<()> {
+    fn row(&self, table: &mut Writer<&mut Vec<u8>>, labels: [&str; 2], key: &[String], row: Row) -> io::Result<()> {
         let number = |n: Option<i128>| n.map(|n| n.to_string()).unwrap_or_default();
-        table.write_field(of[0])?;
-        table.write_field(visible(of[1]))?;
+        table.write_field(labels[0])?;
+        table.write_field(visible(labels[1]))?;
         for at in 0..self.keys {
             table.write_field(key.get(at).map(String::as_str).unwrap_or_default())?;
         }

@@ -18,15 +18,15 @@ pub fn fixed((num, den): Fraction, places: usize) -> String {
     let (n, d) = (num.unsigned_abs(), den.unsigned_abs());
     let mut rest = n % d;
     let mut digits = (n / d).to_string().into_bytes();
-    let whole = digits.len();
+    let int_digits = digits.len();
     for _ in 0..places {
         rest *= 10;
         digits.push(b'0' + (rest / d) as u8);
         rest %= d;
     }
-    let mut whole = whole;
+    let mut int_digits = int_digits;
     if rest >= d - rest {
-        whole += usize::from(carry(&mut digits));
+        int_digits += usize::from(carry(&mut digits));
     }
     let zero = digits.iter().all(|b| *b == b'0');
     let mut text = String::with_capacity(digits.len() + 2);
@@ -34,7 +34,7 @@ pub fn fixed((num, den): Fraction, places: usize) -> String {
         text.push('-');
     }
     for (i, b) in digits.iter().enumerate() {
-        if i == whole {
+        if i == int_digits {
             text.push('.');
         }
         text.push(char::from(*b));

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::value::{MapView, Value};
 
 use super::integers::decimal;
-use super::stack_keys::{WAKER_SEPARATOR, KeyPart, NO_STACK, frame, parts, weight};
+use super::stack_keys::{KeyPart, NO_STACK, WAKER_SEPARATOR, frame, parts, weight};
 use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, text};

@@ -48,7 +48,7 @@ pub fn panels(view: &MapView) -> Vec<Panel> {
 ///
 /// # Errors
 /// Those of `to`.
-pub fn draw(name: &str, of: &str, panels: &[Panel], to: &mut dyn Write) -> io::Result<()> {
+pub fn draw(name: &str, subtitle: &str, panels: &[Panel], to: &mut dyn Write) -> io::Result<()> {
     let height = TITLE + panels.iter().map(Panel::height).sum::<usize>();
     writeln!(
         to,
@@ -58,7 +58,7 @@ pub fn draw(name: &str, of: &str, panels: &[Panel], to: &mut dyn Write) -> io::R
          <text x=\"{middle}\" y=\"24\" text-anchor=\"middle\" font-size=\"17\">{}</text>\n\
          <text x=\"{middle}\" y=\"44\" text-anchor=\"middle\">{}</text>",
         escaped(name),
-        escaped(of),
+        escaped(subtitle),
         middle = WIDTH / 2
     )?;
     let mut top = TITLE;
@@ -119,8 +119,8 @@ impl Panel {
 }
 
 /// A color from yellow to dark red, by the logarithm, because counts differ by orders of magnitude.
-fn shade(count: u64, most: u64) -> String {
-    let part = if most > 1 { (count as f64).ln() / (most as f64).ln() } else { 1.0 };
+fn shade(count: u64, max: u64) -> String {
+    let part = if max > 1 { (count as f64).ln() / (max as f64).ln() } else { 1.0 };
     let between = |from: f64, to: f64| (from + (to - from) * part).round() as u8;
     format!("#{:02x}{:02x}{:02x}", between(253.0, 122.0), between(224.0, 4.0), between(140.0, 32.0))
 }

@@ -34,9 +34,9 @@ pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
         Scale::Linear { .. } => 1,
     };
     let row = |(index, count): (usize, &u64)| {
-        let of = bounds(hist.scale, index as u64);
-        let label = label(&of, &of);
-        let Bounds { min, max, .. } = of;
+        let bounds_of_bucket = bounds(hist.scale, index as u64);
+        let label = label(&bounds_of_bucket, &bounds_of_bucket);
+        let Bounds { min, max, .. } = bounds_of_bucket;
         let bar = (u128::from(*count) * u128::from(BAR) / u128::from(most)) as u64;
         Row { min, max, label, count: count / div, bar }
     };

@@ -137,28 +137,28 @@ fn of_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
     to.push(b'}');
 }
 
-fn limited(of: &Limited, to: &mut Vec<u8>) {
-    let (step, one_in) = match of.step {
+fn limited(limited: &Limited, to: &mut Vec<u8>) {
+    let (step, one_in) = match limited.step {
         Step::Sample { one_in } => ("sample", Some(one_in)),
         Step::Detach { for_good: false } => ("detach", None),
         Step::Detach { for_good: true } => ("detach for good", None),
         Step::Attach => ("attach", None),
     };
     open("limit", to);
-    field("probe", to, |to| string(of.probe.as_bytes(), to));
+    field("probe", to, |to| string(limited.probe.as_bytes(), to));
     field("step", to, |to| string(step.as_bytes(), to));
     if let Some(one_in) = one_in {
         field("one_in", to, |to| decimal(to, one_in));
     }
-    field("cpu_percent", to, |to| to.extend_from_slice(format!("{:.3}", of.share).as_bytes()));
-    field("limit_percent", to, |to| to.extend_from_slice(format!("{:.3}", of.limit).as_bytes()));
+    field("cpu_percent", to, |to| to.extend_from_slice(format!("{:.3}", limited.share).as_bytes()));
+    field("limit_percent", to, |to| to.extend_from_slice(format!("{:.3}", limited.limit).as_bytes()));
     to.extend_from_slice(b"}\n");
 }
 
-fn counts_of(of: &Counts, to: &mut Vec<u8>) {
+fn counts_of(counts: &Counts, to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"probe\": ");
-    string(of.probe.as_bytes(), to);
-    for (name, n) in of.numbers() {
+    string(counts.probe.as_bytes(), to);
+    for (name, n) in counts.numbers() {
         field(name, to, |to| decimal(to, n));
     }
     to.push(b'}');

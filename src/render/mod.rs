@@ -528,8 +528,8 @@ impl TextFormatter {
 }
 
 /// The buckets of a histogram from the first to the last with samples: minimum and maximum, if they exist, and the count.
-pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u64)> {
-    hist::rows(of, 1).into_iter().map(|row| (row.min, row.max, row.count))
+pub fn buckets(hist: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u64)> {
+    hist::rows(hist, 1).into_iter().map(|row| (row.min, row.max, row.count))
 }
 
 /// Nanoseconds in readable form.

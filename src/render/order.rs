@@ -102,9 +102,9 @@ fn quotient(s: &Stats) -> Fraction {
 /// The sort key of an entry whose value is a number or an aggregation.
 fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
     if let Some(fields) = value.fields() {
-        let own = if let Value::Stats(_) = value { AVERAGE } else { COUNT };
+        let default = if let Value::Stats(_) = value { AVERAGE } else { COUNT };
         let field = |name: &str| fields.iter().find(|(n, _)| *n == name).and_then(|(_, v)| v.number());
-        return by.and_then(field).or_else(|| field(own));
+        return by.and_then(field).or_else(|| field(default));
     }
     if let Value::Int(_) | Value::Uint(_) = value {
         value.number()

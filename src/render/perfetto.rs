@@ -188,8 +188,8 @@ impl Renderer for PerfettoRenderer {
                 self.name_processes(to);
                 if self.omitted_events > 0 {
                     let left_out = plural(self.omitted_events, "span or counter", "spans and counters");
-                    let told = format!("note: perfetto leaves out {left_out}, because there are more than {MAX_TRACKS} tracks\n");
-                    to.err.extend_from_slice(told.as_bytes());
+                    let note = format!("note: perfetto leaves out {left_out}, because there are more than {MAX_TRACKS} tracks\n");
+                    to.err.extend_from_slice(note.as_bytes());
                 }
             }
             Output::State(_) => {}

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::stack_keys::{WAKER_SEPARATOR, KeyPart, Width, box_width, frame, is_stacked, parts, shown, visible};
+use super::stack_keys::{KeyPart, WAKER_SEPARATOR, Width, box_width, frame, is_stacked, parts, shown, visible};
 use super::{Omitted, RenderOptions, Rendered, Renderer};
 use crate::output::Output;
 use crate::protobuf::Message;

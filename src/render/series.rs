@@ -9,11 +9,11 @@ const LAST: i128 = 52;
 /// Appends the graph: the scale, a row per interval from the first to the last with a value, and the scale again.
 pub fn graph(series: &Series, spell: impl Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
     let values: Vec<i128> = series.buckets.iter().filter_map(|(_, v)| v.number()).collect();
-    let (Some(least), Some(most)) = (values.iter().min().copied(), values.iter().max().copied()) else {
+    let (Some(min), Some(max)) = (values.iter().min().copied(), values.iter().max().copied()) else {
         to.extend_from_slice(b"<no data>\n");
         return;
     };
-    let (low, high) = if least == most { (least - 1, most + 1) } else { (least, most) };
+    let (low, high) = if min == max { (min - 1, max + 1) } else { (min, max) };
     let column = |v: i128| (LAST * (v - low) / (high - low)) as usize;
     // a single interval has a time in nanoseconds, as in bpftrace: a step is visible only between two intervals
     let step = if rows(series).nth(1).is_some() { series.interval } else { 1 };

@@ -45,26 +45,26 @@ pub fn text(view: &MapView, style: Style, canvas: Canvas, to: &mut Vec<u8>) {
     for (name, series) in &entries {
         let bounds = (values(series, newest, step, shown).min(), values(series, newest, step, shown).max());
         let line = line(series, newest, step, shown, canvas.utf8);
-        let (least, most) = (spelled(bounds.0, series), spelled(bounds.1, series));
+        let (min, max) = (spelled(bounds.0, series), spelled(bounds.1, series));
         let name = format!("{name}:");
         let names = names + 1;
-        to.extend_from_slice(format!("{name:<names$} {line}  min {least:<numbers$} max {most}\n").as_bytes());
+        to.extend_from_slice(format!("{name:<names$} {line}  min {min:<numbers$} max {max}\n").as_bytes());
     }
     to.push(b'\n');
 }
 
 /// The name of an entry, which is cut if it is longer than this.
-fn name(view: &MapView, of: &Value, style: Style, most: usize) -> String {
+fn name(view: &MapView, value: &Value, style: Style, max_width: usize) -> String {
     let mut text = view.name.as_bytes().to_vec();
     if view.keyed {
         text.push(b'[');
-        key(of, style, &mut text);
+        key(value, style, &mut text);
         text.push(b']');
     }
     let text = String::from_utf8_lossy(&text);
     let trailer = String::from_utf8_lossy(style.trailer);
-    match width(&text) > most {
-        true => text.chars().take(most.saturating_sub(width(&trailer))).chain(trailer.chars()).collect(),
+    match width(&text) > max_width {
+        true => text.chars().take(max_width.saturating_sub(width(&trailer))).chain(trailer.chars()).collect(),
         false => text.into_owned(),
     }
 }

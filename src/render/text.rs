@@ -23,7 +23,7 @@ struct TextRenderer {
 impl Renderer for TextRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         let style = style(&self.options);
-        let told = to.err.len();
+        let err_len = to.err.len();
         match output {
             Output::Text { kind: _, data, newline } => {
                 to.out.extend_from_slice(data);
@@ -77,7 +77,7 @@ impl Renderer for TextRenderer {
             Output::Test(event) => super::test::text(event, &mut to.out),
         }
         if self.options.beside {
-            to.err.truncate(told);
+            to.err.truncate(err_len);
         }
     }
 
@@ -128,10 +128,10 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
 }
 
 /// A step to enforce the limit of the overhead.
-fn limited(of: &Limited, to: &mut Vec<u8>) {
-    let probe = plain(&of.probe);
-    let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", of.share, of.limit);
-    let text = match of.step {
+fn limited(limited: &Limited, to: &mut Vec<u8>) {
+    let probe = plain(&limited.probe);
+    let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", limited.share, limited.limit);
+    let text = match limited.step {
         Step::Sample { one_in: 1 } => format!("every run of {probe} counts again"),
         Step::Sample { one_in } => format!("{dear}: from now on, one in {one_in} of its runs is sampled"),
         Step::Detach { for_good: false } => format!("{dear}: it is detached for some time"),
@@ -143,22 +143,22 @@ fn limited(of: &Limited, to: &mut Vec<u8>) {
 
 /// A line for each probe with losses, then the total number of lost events.
 fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
-    for of in counts.iter().filter(|of| !of.complete()) {
-        let lost = format!("events found no space in the ring buffer (raise perf_rb_pages), of {}", of.sent);
+    for count in counts.iter().filter(|count| !count.complete()) {
+        let lost = format!("events found no space in the ring buffer (raise perf_rb_pages), of {}", count.sent);
         let parts = [
-            (of.dropped, lost.as_str()),
-            (of.missed, "runs skipped, because a probe was running on that CPU"),
-            (of.refused, "map updates failed because maps were full (raise max_map_keys)"),
-            (of.unstored, "map updates failed for lack of kernel memory"),
-            (of.cut, "strings truncated (raise max_strlen)"),
-            (of.thinned, "runs dropped to keep a limit"),
-            (of.detached, "times detached to keep a limit"),
-            (of.unkept, "stacks found no space in the stack table (raise max_stacks)"),
+            (count.dropped, lost.as_str()),
+            (count.missed, "runs skipped, because a probe was running on that CPU"),
+            (count.refused, "map updates failed because maps were full (raise max_map_keys)"),
+            (count.unstored, "map updates failed for lack of kernel memory"),
+            (count.cut, "strings truncated (raise max_strlen)"),
+            (count.thinned, "runs dropped to keep a limit"),
+            (count.detached, "times detached to keep a limit"),
+            (count.unkept, "stacks found no space in the stack table (raise max_stacks)"),
         ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
-        to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&of.probe), parts.join("; ")).as_bytes());
+        to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&count.probe), parts.join("; ")).as_bytes());
     }
-    let lost = counts.iter().fold(0u64, |lost, of| lost.saturating_add(of.dropped));
+    let lost = counts.iter().fold(0u64, |lost, count| lost.saturating_add(count.dropped));
     if lost > 0 {
         to.extend_from_slice(format!("WARNING: Total lost event count: {lost}\n").as_bytes());
     }

@@ -175,12 +175,12 @@ impl Prompt {
 
     fn map(&self, name: &str) -> Result<hir::Map, Failure> {
         let maps = self.workspace.maps();
-        let whole = if name.starts_with('@') { name.to_owned() } else { format!("@{name}") };
-        if let Some(map) = maps.iter().find(|m| m.name == whole) {
+        let full_name = if name.starts_with('@') { name.to_owned() } else { format!("@{name}") };
+        if let Some(map) = maps.iter().find(|m| m.name == full_name) {
             return Ok(map.clone());
         }
-        let failure = Failure::new(format!("there is no map `{whole}`")).code("undefined-map");
-        Err(match nearest(&whole, maps.iter().map(|m| m.name.as_str())) {
+        let failure = Failure::new(format!("there is no map `{full_name}`")).code("undefined-map");
+        Err(match nearest(&full_name, maps.iter().map(|m| m.name.as_str())) {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
             None => failure.help("`:maps` lists the maps"),
         })
@@ -256,8 +256,8 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
     let columns = if prompt.is_interactive { terminal::size(std::io::stdout()).1 } else { usize::MAX };
     for (head, text) in defined.chain(running) {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let room = columns.saturating_sub(head.chars().count() + 2).max(20);
-        let cut: String = line.chars().take(room).collect();
+        let width = columns.saturating_sub(head.chars().count() + 2).max(20);
+        let cut: String = line.chars().take(width).collect();
         prompt.say(&format!("{head}  {cut}\n"));
     }
     if prompt.running.is_empty() {
@@ -336,9 +336,9 @@ fn map_and_top(prompt: &Prompt, text: &str) -> Result<(hir::Map, Option<u64>), F
     Ok((map, number))
 }
 
-fn printing(map: &hir::Map, most: Option<u64>) -> String {
-    match most.filter(|_| map.key.is_some()) {
-        Some(most) => format!("print({}, {most});", map.name),
+fn printing(map: &hir::Map, top: Option<u64>) -> String {
+    match top.filter(|_| map.key.is_some()) {
+        Some(top) => format!("print({}, {top});", map.name),
         None => format!("print({});", map.name),
     }
 }
@@ -347,8 +347,8 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let statements = match text {
         "" => prompt.workspace.maps().iter().map(|map| printing(map, None)).collect(),
         text => {
-            let (map, most) = map_and_top(prompt, text)?;
-            printing(&map, most)
+            let (map, top) = map_and_top(prompt, text)?;
+            printing(&map, top)
         }
     };
     if statements.is_empty() {
@@ -375,9 +375,9 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if text.is_empty() {
         return Err(wanted("a map", ":top @ 10"));
     }
-    let (map, most) = map_and_top(prompt, text)?;
+    let (map, limit) = map_and_top(prompt, text)?;
     if !prompt.is_interactive {
-        write_stdout(&prompt.evaluate(&printing(&map, most))?);
+        write_stdout(&prompt.evaluate(&printing(&map, limit))?);
         return Ok(Next::Go);
     }
     let since = Instant::now();
@@ -386,14 +386,14 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     prompt.printer.hold(true);
     let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
         // without the head, a table's head, and the last line
-        let room = rows.saturating_sub(6).max(1) as u64;
+        let max_entries = rows.saturating_sub(6).max(1) as u64;
         // a multi-line value is printed whole, and cut to the screen
         let plain =
             !map.value.aggregation().and_then(|agg| builtins::aggregate(&agg.function)).is_some_and(|(_, row)| row.kind.is_picture());
-        let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
+        let limit = if plain { Some(limit.unwrap_or(max_entries).min(max_entries)) } else { limit };
         let mut page =
             format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
-        page.extend(prompt.evaluate(&printing(&map, most))?);
+        page.extend(prompt.evaluate(&printing(&map, limit))?);
         Ok::<_, TopError>(page)
     });
     prompt.printer.hold(false);

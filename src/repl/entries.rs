@@ -136,7 +136,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
     let Start { number, text, artifact, settings, invocation, maps, run, printer, file, end_message: gone } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
-    let (say, said) = mpsc::channel();
+    let (say, messages) = mpsc::channel();
     let (theirs, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
     let shown = printer.clone();
     let (last, led) = (printer.clone(), remote.clone());
@@ -179,7 +179,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
     let mut parts = Parts::default();
     interruptibly(&remote.clone(), move || {
         loop {
-            match said.recv() {
+            match messages.recv() {
                 Ok(Progress::Loaded(loaded)) => parts = loaded,
                 Ok(Progress::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, ended: over }),
                 Ok(Progress::Failed(why)) => return Err(why),

@@ -164,9 +164,9 @@ impl Line {
 
     /// Members of an expression's value, with their types; the fields for `args`.
     fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
-        let whole = text.get(..expr.end).unwrap_or_default();
-        if self.members.borrow().0 != whole {
-            *self.members.borrow_mut() = (whole.to_owned(), self.members_in(text, expr));
+        let base = text.get(..expr.end).unwrap_or_default();
+        if self.members.borrow().0 != base {
+            *self.members.borrow_mut() = (base.to_owned(), self.members_in(text, expr));
         }
         self.members.borrow().1.clone()
     }
@@ -354,12 +354,12 @@ impl Hinter for Line {
         // omit a hint that would wrap the line
         let (_, columns) = terminal::size(std::io::stdout());
         let used = width(line.rsplit('\n').next().unwrap_or(line)) + 5;
-        let room = columns.saturating_sub(used + 4);
-        if room < 12 {
+        let width = columns.saturating_sub(used + 4);
+        if width < 12 {
             return None;
         }
         let first = hint.lines().next().unwrap_or_default();
-        let cut: String = first.chars().take(room).collect();
+        let cut: String = first.chars().take(width).collect();
         let more = if cut.len() < first.len() { "…" } else { "" };
         Some(Hint(format!("   {cut}{more}")))
     }

@@ -51,14 +51,14 @@ impl ClearedTotals {
         let (mut other, mut keys) = (sums.other.clone(), 0);
         let mut seen: BTreeMap<String, Entry> = BTreeMap::new();
         for entry in std::mem::take(entries) {
-            if let Some(own) = sums.find(&entry, self.max_keys) {
-                let own = sum(agg, own.clone(), entry);
-                seen.insert(id(&own), own);
+            if let Some(entry_sum) = sums.find(&entry, self.max_keys) {
+                let entry_sum = sum(agg, entry_sum.clone(), entry);
+                seen.insert(id(&entry_sum), entry_sum);
             } else {
                 (other, keys) = (added(agg, other, entry.counted), keys + 1);
             }
         }
-        let absent = sums.own.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, own)| own.clone());
+        let absent = sums.own.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, entry_sum)| entry_sum.clone());
         *entries = absent.collect();
         entries.extend(seen.into_values());
         contents.other = other.map(|counted| Other { counted, keys });
@@ -67,9 +67,9 @@ impl ClearedTotals {
 
 impl Sums {
     /// The entry of a key that is kept individually.
-    fn find(&mut self, entry: &Entry, most: usize) -> Option<&mut Option<Entry>> {
-        let (id, room) = (id(entry), self.own.len() < most);
-        if room { Some(self.own.entry(id).or_default()) } else { self.own.get_mut(&id) }
+    fn find(&mut self, entry: &Entry, max_keys: usize) -> Option<&mut Option<Entry>> {
+        let (id, has_room) = (id(entry), self.own.len() < max_keys);
+        if has_room { Some(self.own.entry(id).or_default()) } else { self.own.get_mut(&id) }
     }
 }
 
@@ -115,8 +115,8 @@ mod tests {
     fn shown(cleared: &mut ClearedTotals, keys: std::ops::Range<u64>) -> Shown {
         let mut now = map(keys);
         cleared.add_to(0, &mut now);
-        let own = now.entries.into_iter().map(|entry| (entry.key, entry.counted.and_then(|counted| counted.count)));
-        (own.collect(), now.other.map(|other| (other.counted.count, other.keys)))
+        let entries = now.entries.into_iter().map(|entry| (entry.key, entry.counted.and_then(|counted| counted.count)));
+        (entries.collect(), now.other.map(|other| (other.counted.count, other.keys)))
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         bytes.clear();
         let mut batch = Batch { bytes, at: 0 };
         // read before the drain, which then sees every record that was written before it
-        let asked = state.ended();
+        let requested = state.ended();
         let found = ring.drain(TAKE, &mut |record| {
             batch.push(record);
             true
@@ -222,7 +222,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         {
             let mut queue = channel.lock();
             if !found.more && !found.busy {
-                queue.ended = queue.ended.or(asked);
+                queue.ended = queue.ended.or(requested);
             }
             let news = !batch.bytes.is_empty() || queue.ended.is_some();
             if batch.bytes.is_empty() {

@@ -37,9 +37,9 @@ impl EmptyResult {
     }
 
     /// The note if `asked` had no result except for the output of `begin`, whose records come first.
-    pub fn nothing_of(&self, asked: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
+    pub fn nothing_of(&self, purpose: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
         let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
         let first: u64 = begins.map(|p| state.probe_counters(&p.probes).sent).sum();
-        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {}: no event matched\n", plain(asked)))
+        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {}: no event matched\n", plain(purpose)))
     }
 }

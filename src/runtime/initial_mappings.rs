@@ -58,8 +58,8 @@ impl Scan {
 fn look() -> InitialMappings {
     let mut found = InitialMappings::default();
     let mut files = HashSet::new();
-    let own = std::process::id();
-    let mut pids: Vec<u32> = procfs::all().filter(|pid| *pid != own).collect();
+    let rbt_pid = std::process::id();
+    let mut pids: Vec<u32> = procfs::all().filter(|pid| *pid != rbt_pid).collect();
     pids.sort_unstable_by(|a, b| b.cmp(a));
     for pid in pids {
         let text = fs::read(procfs::file(pid, "maps")).unwrap_or_default();

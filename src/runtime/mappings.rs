@@ -273,8 +273,8 @@ impl Mappings {
         }
         let found = self.look_for(pid, addr);
         if found.is_none() {
-            let whole = self.processes.get(&pid).is_some_and(|p| p.whole && !p.maybe_incomplete && !p.mappings.is_empty());
-            self.unnamed += u64::from(!whole && !procfs::of(pid).exists());
+            let is_complete = self.processes.get(&pid).is_some_and(|p| p.whole && !p.maybe_incomplete && !p.mappings.is_empty());
+            self.unnamed += u64::from(!is_complete && !procfs::of(pid).exists());
         }
         found
     }
@@ -361,8 +361,8 @@ impl Mappings {
         if let Some(look) = self.scan.take() {
             let found = look.end();
             self.existing_mappings = found.processes;
-            let room = COMPILERS.saturating_sub(self.compilers.len());
-            self.compilers.extend(found.compilers.into_iter().take(room));
+            let remaining = COMPILERS.saturating_sub(self.compilers.len());
+            self.compilers.extend(found.compilers.into_iter().take(remaining));
             found.open_files.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
         }
     }
@@ -387,8 +387,8 @@ impl Mappings {
     pub(super) fn vdso_of_ourselves(&mut self) -> Option<u64> {
         let pid = std::process::id();
         self.read(pid);
-        let own = &self.processes.get(&pid)?.mappings;
-        own.iter().find(|m| matches!(m.backing, Backing::Vdso)).map(|m| m.start)
+        let mappings = &self.processes.get(&pid)?.mappings;
+        mappings.iter().find(|m| matches!(m.backing, Backing::Vdso)).map(|m| m.start)
     }
 
     fn drain(&mut self) {

@@ -200,7 +200,7 @@ fn memory(cx: &SessionCx) -> (Vec<(String, u64)>, u64) {
     let loaded = &cx.loaded;
     let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0);
     let second = |at: usize| loaded.second_copies.get(at).copied().flatten().map_or(0, |map| bytes(&map));
-    let own = cx.manifest.maps.iter().zip(&loaded.maps).enumerate();
-    let own = own.map(|(at, (row, map))| (row.name.clone(), bytes(map) + second(at))).collect();
-    (own, cost::memory_of_all_maps())
+    let script_maps = cx.manifest.maps.iter().zip(&loaded.maps).enumerate();
+    let script_maps = script_maps.map(|(at, (row, map))| (row.name.clone(), bytes(map) + second(at))).collect();
+    (script_maps, cost::memory_of_all_maps())
 }

@@ -138,11 +138,11 @@ impl Recorder {
     fn keep(&mut self, fresh: Vec<(u64, Event)>) {
         for (time, event) in fresh {
             let watched = self.is_watched(&event);
-            let room = if watched { 2 * MAX_PENDING_BYTES } else { MAX_PENDING_BYTES };
+            let max_bytes = if watched { 2 * MAX_PENDING_BYTES } else { MAX_PENDING_BYTES };
             if self.is_again(&event) {
                 continue;
             }
-            let event = if self.size < room { event } else { Event::Lost { count: 1 } };
+            let event = if self.size < max_bytes { event } else { Event::Lost { count: 1 } };
             match (&event, self.events.last_mut()) {
                 (Event::Lost { count }, Some((_, Event::Lost { count: before }))) => *before += count,
                 _ => {

@@ -438,11 +438,11 @@ impl Session<'_> {
     fn unattached_blocks(&self, ignored: &[AttachFailed]) -> Vec<Output> {
         let of = |name: &String| ignored.iter().find(|f| f.probe == *name);
         let lost = self.options.blocks.iter().filter(|names| names.iter().all(|name| of(name).is_some()));
-        let mut told: Vec<(&AttachFailed, Vec<&str>)> = Vec::new();
+        let mut reported: Vec<(&AttachFailed, Vec<&str>)> = Vec::new();
         for failed in lost.filter_map(|names| of(names.first()?)) {
-            match told.iter_mut().find(|(first, _)| first.reason == failed.reason) {
+            match reported.iter_mut().find(|(first, _)| first.reason == failed.reason) {
                 Some((_, names)) => names.push(&failed.probe),
-                None => told.push((failed, vec![&failed.probe])),
+                None => reported.push((failed, vec![&failed.probe])),
             }
         }
         let message = |(first, names): (&AttachFailed, Vec<&str>)| {
@@ -451,7 +451,7 @@ impl Session<'_> {
             let msg = format!("cannot attach {}{more}, which has no replacement: {}", shown.join(", "), first.reason);
             Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: first.pos.clone(), line: String::new() }
         };
-        told.into_iter().map(message).collect()
+        reported.into_iter().map(message).collect()
     }
 }
 

@@ -33,7 +33,7 @@ fn kernel_optimizes() -> bool {
     *ANSWER.get_or_init(|| {
         let Some(row) = &HERE.optimized_uprobe else { return false };
         // SAFETY: takes no arguments, and does nothing outside of the kernel's own code
-        let made = unsafe { libc::syscall(row.call) };
-        made == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
+        let result = unsafe { libc::syscall(row.call) };
+        result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
     })
 }

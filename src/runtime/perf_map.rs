@@ -118,13 +118,13 @@ impl PerfMap {
             return;
         }
         // the last line may be incomplete
-        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-        bytes.truncate(whole);
+        let complete = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        bytes.truncate(complete);
         for (start, size, name) in String::from_utf8_lossy(&bytes).lines().filter_map(line) {
             self.add(start, size, name);
         }
         (seen.modified, seen.len) = (modified, meta.len());
-        seen.lines += whole as u64;
+        seen.lines += complete as u64;
         seen.tail.extend_from_slice(&bytes);
         seen.tail.drain(..seen.tail.len().saturating_sub(TAIL));
         self.read_state = Some(seen);

@@ -75,7 +75,7 @@ pub(super) fn raise_limits(sites: usize, maps: usize) {
     let wanted = (3 * sites + maps + 50) as u64;
     let files = getrlimit(Resource::Nofile);
     if files.current.is_some_and(|now| now < wanted) {
-        let raised = Rlimit { current: Some(wanted), maximum: files.maximum.map(|most| most.max(wanted)) };
+        let raised = Rlimit { current: Some(wanted), maximum: files.maximum.map(|hard| hard.max(wanted)) };
         let _ = setrlimit(Resource::Nofile, raised).or_else(|_| setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }));
     }
 }

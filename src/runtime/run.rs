@@ -332,8 +332,8 @@ fn configure(context: &mut RunContext, options: &mut Options) {
 /// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations.
 /// `status` is that of the script before `end`.
 fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeSet<String>, status: Option<u8>) -> anyhow::Result<()> {
-    let asked = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
-    if let Some(note) = asked.and_then(|asked| context.empty_result.nothing_of(asked, context.manifest, &context.loaded.state)) {
+    let purpose = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
+    if let Some(note) = purpose.and_then(|purpose| context.empty_result.nothing_of(purpose, context.manifest, &context.loaded.state)) {
         context.rendered.err.extend_from_slice(note.as_bytes());
         context.flush(true);
     }

@@ -29,10 +29,10 @@ pub(super) struct Shared {
 impl Shared {
     /// Initial state without shared memory. `probes` is the number of [`ProbeCounters`] per CPU.
     pub fn none(probes: usize) -> Self {
-        let own = Box::<State>::default();
+        let state = Box::<State>::default();
         Self {
-            state: &*own,
-            _own: Some(own),
+            state: &*state,
+            _own: Some(state),
             counters: ptr::null(),
             length: 0,
             counters_per_cpu: probes.max(1),
@@ -248,7 +248,7 @@ impl Flags {
 
     /// See [`State::ended`]: the status, if a program has ended the run.
     pub fn ended(&self) -> Option<u8> {
-        let said = self.state().ended.load(Ordering::SeqCst);
-        (said & State::ENDED != 0).then_some(said as u8)
+        let ended = self.state().ended.load(Ordering::SeqCst);
+        (ended & State::ENDED != 0).then_some(ended as u8)
     }
 }

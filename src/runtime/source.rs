@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use super::collect::{Batch, Collector};
-use super::context::{SLOW_RECORD, RunContext};
+use super::context::{RunContext, SLOW_RECORD};
 use super::events::Events;
 use super::poll::wait;
 use super::problems;
@@ -57,17 +57,17 @@ impl Source {
     pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> DrainResult {
         let Some(collector) = &self.collector else {
             // read before the drain, which then sees every record that was written before it
-            let asked = state.ended();
+            let requested = state.ended();
             let found = self.drain(context, BATCH);
             let all = !found.more && !found.busy;
-            return DrainResult { is_complete: all, asked: asked.filter(|_| all) };
+            return DrainResult { is_complete: all, asked: requested.filter(|_| all) };
         };
         if self.batch.is_over() {
             // read before the next batch, which then contains all earlier records
-            let asked = collector.ended();
+            let requested = collector.ended();
             match collector.next(std::mem::take(&mut self.batch)) {
                 Some(batch) => self.batch = batch,
-                None => return DrainResult { is_complete: true, asked },
+                None => return DrainResult { is_complete: true, asked: requested },
             }
         }
         do_batch(&mut self.batch, &mut self.events, context);
@@ -79,8 +79,8 @@ impl Source {
         match &self.collector {
             Some(collector) => {
                 if collector.sleep() {
-                    let [signal, child, target, asked, keys] = *others;
-                    wait(&[collector.fd(), signal, child, target, asked, keys], nap);
+                    let [signal, child, target, request, keys] = *others;
+                    wait(&[collector.fd(), signal, child, target, request, keys], nap);
                     collector.wake();
                 }
             }
@@ -107,9 +107,9 @@ impl Source {
 
     /// Processes the records that are present now; more than that may arrive in the meantime.
     pub fn drain_once(&mut self, context: &mut RunContext) {
-        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let capacity = self.ring.as_ref().map_or(0, Ring::size);
         let mut done = 0;
-        while context.is_running() && done <= room {
+        while context.is_running() && done <= capacity {
             let found = self.drain(context, BATCH);
             done += found.bytes;
             if !found.more {
@@ -124,12 +124,12 @@ impl Source {
         context.ending = true;
         self.collected();
         let since = Instant::now();
-        let mut told = false;
+        let mut reported = false;
         while context.is_running() {
             do_batch(&mut self.batch, &mut self.events, context);
             context.flush(false);
-            if !told && since.elapsed() >= REPORT_AFTER {
-                told = true;
+            if !reported && since.elapsed() >= REPORT_AFTER {
+                reported = true;
                 context.still(self.pending.iter().chain([&self.batch]).map(Batch::left).sum());
             }
             if self.batch.is_over() {
@@ -140,7 +140,7 @@ impl Source {
             }
         }
         (self.batch, self.pending) = Default::default();
-        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let capacity = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
         while context.is_running() {
@@ -149,7 +149,7 @@ impl Source {
             context.flush(false);
             // After the programs stopped, the ring can have held at most its size; a program that does not stop may
             // send more.
-            if done > room {
+            if done > capacity {
                 break;
             }
             if found.busy && since.elapsed() < MAX_WRITER_WAIT {

@@ -48,13 +48,13 @@ impl Stacks {
             let both = [loaded.maps.get(i).copied(), loaded.second_copies.get(i).copied().flatten()];
             if holds { both } else { [None, None] }
         };
-        let room = loaded.stacks.values().map(|t| u64::from(t.max_entries) / 2).min().unwrap_or(0);
+        let capacity = loaded.stacks.values().map(|t| u64::from(t.max_entries) / 2).min().unwrap_or(0);
         Self {
             tables: loaded.stacks.clone(),
             stack_maps: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
             by_id: HashMap::new(),
             at: loaded.state.stacks(),
-            capacity: if shared || room == 0 { u64::MAX } else { room },
+            capacity: if shared || capacity == 0 { u64::MAX } else { capacity },
             evict_above: MAX_STACKS,
         }
     }

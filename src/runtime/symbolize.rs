@@ -267,9 +267,9 @@ impl State {
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
         if let Some((debug, addr)) = separate {
             // if a function has several names, callers use those that remain in the stripped binary
-            let own = Source::Elf(Elf { debug_syms: false, ..Elf::new(&path) });
-            let own = self.frames(options, object.id, &own, Input::FileOffset(offset), call);
-            if let Some(frames) = self.elf(options, object, &debug, Input::VirtOffset(addr), call, own) {
+            let elf = Source::Elf(Elf { debug_syms: false, ..Elf::new(&path) });
+            let elf = self.frames(options, object.id, &elf, Input::FileOffset(offset), call);
+            if let Some(frames) = self.elf(options, object, &debug, Input::VirtOffset(addr), call, elf) {
                 return frames;
             }
         }
@@ -336,28 +336,28 @@ impl State {
         if let Some(placed) = self.frames_by_address.get(&key) {
             return Arc::clone(placed);
         }
-        let made: Frames = make(self).into();
+        let frames: Frames = make(self).into();
         if keep {
             if self.frames_by_address.len() >= MAX_CACHED_ADDRESSES {
                 self.frames_by_address.clear();
             }
-            self.frames_by_address.insert(key, Arc::clone(&made));
+            self.frames_by_address.insert(key, Arc::clone(&frames));
         }
-        made
+        frames
     }
 
     fn remembered(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
-        let made: Rc<[Frame]> = make(self).into();
+        let frames: Rc<[Frame]> = make(self).into();
         if keep {
             if self.known.len() >= MAX_CACHED_ADDRESSES {
                 self.known.clear();
             }
-            self.known.insert(key, Rc::clone(&made));
+            self.known.insert(key, Rc::clone(&frames));
         }
-        made
+        frames
     }
 
     /// Looks it up by blazesym. For a return address it looks up the byte before it, which is part of the call, and
@@ -561,8 +561,8 @@ mod tests {
             libc::dlsym(library, c"td_ta_new".as_ptr()) as usize as u64
         };
         let library = std::thread::spawn(load).join().unwrap();
-        let own = landmark as fn(u64) -> u64 as usize as u64;
-        std::fs::write(out, format!("{library} {own}")).unwrap();
+        let address = landmark as fn(u64) -> u64 as usize as u64;
+        std::fs::write(out, format!("{library} {address}")).unwrap();
     }
 
     fn addresses_of_child(wrap: impl Fn(&str) -> String) -> (u32, Symbols, Vec<u64>) {

@@ -354,11 +354,15 @@ fn order_of_declaration() {
         let (heard, exit) = run(&artifact, &Settings::default(), Options::default());
         killer.join().unwrap();
         exit.unwrap();
-        let said = heard.problems();
-        eprintln!("{ty:?}: {said:?}");
+        let problems = heard.problems();
+        eprintln!("{ty:?}: {problems:?}");
         // calls made while only some of the programs were attached come first
-        let whole = said.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{ty:?}: {said:?}"));
-        assert_eq!(said.get(whole.saturating_sub(2)..=whole), Some(["0", "1", "2"].map(String::from).as_slice()), "{ty:?}: {said:?}");
+        let whole = problems.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{ty:?}: {problems:?}"));
+        assert_eq!(
+            problems.get(whole.saturating_sub(2)..=whole),
+            Some(["0", "1", "2"].map(String::from).as_slice()),
+            "{ty:?}: {problems:?}"
+        );
     }
 }
 
@@ -480,8 +484,8 @@ fn nothing_is_lost_in_silence() {
         other => panic!("{other:?}"),
     };
     let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
-    let said = heard.problems();
-    let seen = said.len() as u64;
+    let problems = heard.problems();
+    let seen = problems.len() as u64;
     eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.cx.loaded.state.probe_counters(&[0]));
     assert_eq!(sent, seen + lost);
 }
@@ -551,21 +555,24 @@ fn a_slow_record_has_none_lost() {
     let counters = session.cx.loaded.state.probe_counters(&[0]);
     assert!(counters.sent > BURSTS * BURST, "{counters:?}");
     assert_eq!(counters.dropped, 0, "{counters:?}");
-    let said = heard.problems();
-    let seen = said.len() as u64;
+    let problems = heard.problems();
+    let seen = problems.len() as u64;
     assert_eq!(seen, counters.sent);
 }
 
 #[test]
 fn maps_that_are_not_created_are_those_of_the_script() {
-    let said = |name: &str, failure: &str| {
+    let messages = |name: &str, failure: &str| {
         let line = format!("libbpf: map '{name}': failed to create: {failure}\n");
         super::load::map_failure(&line, &[counts()], &[127]).unwrap()
     };
     let remedy = "lower max_map_keys, or the size in the map's declaration";
-    assert_eq!(said("map_0", "-E2BIG"), format!("the kernel cannot create the map @c: it is too large; {remedy}"));
-    assert_eq!(said("map_0_second", "-ENOMEM"), format!("the kernel cannot create the map @c: there is not enough memory; {remedy}"));
-    assert_eq!(said("stacks_127", "-ENOMEM"), "the kernel cannot create the map of stacks: there is not enough memory; lower max_stacks");
-    assert_eq!(said("hits", "-EPERM"), "the kernel cannot create rbt's own map hits: EPERM");
+    assert_eq!(messages("map_0", "-E2BIG"), format!("the kernel cannot create the map @c: it is too large; {remedy}"));
+    assert_eq!(messages("map_0_second", "-ENOMEM"), format!("the kernel cannot create the map @c: there is not enough memory; {remedy}"));
+    assert_eq!(
+        messages("stacks_127", "-ENOMEM"),
+        "the kernel cannot create the map of stacks: there is not enough memory; lower max_stacks"
+    );
+    assert_eq!(messages("hits", "-EPERM"), "the kernel cannot create rbt's own map hits: EPERM");
     assert_eq!(super::load::map_failure("libbpf: prog 'e0': BPF program load failed: -EINVAL", &[counts()], &[]), None);
 }

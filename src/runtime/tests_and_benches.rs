@@ -78,8 +78,8 @@ impl Session<'_> {
         let mut say = |output: Output| -> anyhow::Result<()> {
             let mut rendered = Rendered::default();
             renderer.render(&output, &mut rendered);
-            let told = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
-            told.map_err(|why| super::NotWritten(why).into())
+            let written = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
+            written.map_err(|why| super::NotWritten(why).into())
         };
         let widest = tests.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let benches = tests.iter().any(|(_, bench, _)| *bench);
@@ -137,9 +137,9 @@ impl Session<'_> {
         let mut before = Problems::of(self.cx.manifest);
         before.reset(&self.cx.loaded.state);
         load::run_all(self.cx.manifest, &self.cx.loaded, which, &self.cx.signals)?;
-        let asked = self.cx.loaded.state.ended();
+        let ended = self.cx.loaded.state.ended();
         let errors = self.drain(before, renderer, out, err)?;
-        Ok(errors > 0 || asked.is_some_and(|status| status != 0))
+        Ok(errors > 0 || ended.is_some_and(|status| status != 0))
     }
 
     /// Processes the records of a program's run; returns the number of errors.
@@ -187,7 +187,7 @@ impl Session<'_> {
         };
         let (returned, took) = self.cx.signals.interruptible(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
-        let asked = self.cx.loaded.state.ended();
+        let ended = self.cx.loaded.state.ended();
         let failed = self.drain(before, listener, &mut output, &mut problems)? > 0;
         output.append(&mut problems);
         // its loops were interrupted
@@ -195,6 +195,6 @@ impl Session<'_> {
         if interrupted {
             output.extend_from_slice(b"interrupted\n");
         }
-        Ok(ProgramRun { returned, took, failed: failed || interrupted || asked.is_some_and(|status| status != 0), output })
+        Ok(ProgramRun { returned, took, failed: failed || interrupted || ended.is_some_and(|status| status != 0), output })
     }
 }

@@ -62,8 +62,8 @@ pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<u
 
 /// The remedy for a group that has a budget of `room` and now takes `share` of a CPU, of which dropping runs cannot
 /// save `entries`.
-pub(super) fn remedy(share: f64, entries: f64, room: f64, sampled: bool, one_in: u64) -> Remedy {
-    let factor = (share - entries) / (room * 0.7 - entries);
+pub(super) fn remedy(share: f64, entries: f64, remaining: f64, sampled: bool, one_in: u64) -> Remedy {
+    let factor = (share - entries) / (remaining * 0.7 - entries);
     if sampled && factor > 0.0 && (one_in as f64 * factor) < MAX_SAMPLING as f64 {
         return Remedy::Sample { one_in: ((one_in as f64 * factor).ceil() as u64).max(one_in + 1).next_power_of_two() };
     }
@@ -214,8 +214,8 @@ impl Throttle {
             return;
         }
         let state = &cx.loaded.state;
-        let room = (self.burst() as i64).saturating_sub(state.event_tokens()).max(0) as f64;
-        let more = (self.fractional_events + self.events as f64 * took.as_secs_f64()).min(room);
+        let missing = (self.burst() as i64).saturating_sub(state.event_tokens()).max(0) as f64;
+        let more = (self.fractional_events + self.events as f64 * took.as_secs_f64()).min(missing);
         self.fractional_events = more.fract();
         state.add_event_tokens(more as u64);
     }
@@ -244,10 +244,10 @@ impl Throttle {
     /// Takes one step to lower the cost.
     fn reduce_cost(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
         let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
-        let room = budget - (share - group.share);
+        let remaining = budget - (share - group.share);
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
-        if let Remedy::Sample { one_in } = remedy(group.share, group.entries, room, group.gate.is_some(), group.one_in) {
+        if let Remedy::Sample { one_in } = remedy(group.share, group.entries, remaining, group.gate.is_some(), group.one_in) {
             group.one_in = one_in;
             return Some(limited(group, Step::Sample { one_in }));
         }

@@ -6,8 +6,8 @@ use crate::codegen::artifact::Manifest;
 
 /// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `said` has the messages
 /// of libbpf.
-pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
-    let failed = said.iter().find_map(|line| failed_program(line));
+pub(super) fn targets(why: &anyhow::Error, messages: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
+    let failed = messages.iter().find_map(|line| failed_program(line));
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
@@ -22,11 +22,11 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     if let Some(refused) = why.downcast_ref::<VerifierError>() {
         let looked_at = refused.log.lines().any(is_instruction);
         // kernels before 6.16 reject some without a message: `btf_id_deny` of kernel/bpf/verifier.c
-        let told = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
-        let reason = if told { refused.reason.clone() } else { NOT_ALLOWED.into() };
+        let has_log = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+        let reason = if has_log { refused.reason.clone() } else { NOT_ALLOWED.into() };
         return if looked_at { Vec::new() } else { vec![(index, reason)] };
     }
-    if said.iter().any(|line| line.contains(NO_TYPE)) {
+    if messages.iter().any(|line| line.contains(NO_TYPE)) {
         return vec![(index, "the kernel's types (BTF) do not have it".into())];
     }
     let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
@@ -82,14 +82,14 @@ mod tests {
             ..Manifest::default()
         };
         let refused = |log: &str| anyhow::Error::from(super::super::verifier_log::read("x", log, None));
-        let said = |name: &str| vec![format!("libbpf: prog '{name}': BPF program load failed: Invalid argument")];
+        let messages = |name: &str| vec![format!("libbpf: prog '{name}': BPF program load failed: Invalid argument")];
         let log = "Attaching to this function is not supported\nprocessed 0 insns (limit 1000000)";
-        let found = targets(&refused(log), &said("b"), &manifest);
+        let found = targets(&refused(log), &messages("b"), &manifest);
         assert!(matches!(found.as_slice(), [(1, reason)] if reason.contains("not supported")), "{found:?}");
-        assert_eq!(targets(&refused(log), &said("a"), &manifest), []);
-        assert_eq!(targets(&refused(log), &said("z"), &manifest), []);
+        assert_eq!(targets(&refused(log), &messages("a"), &manifest), []);
+        assert_eq!(targets(&refused(log), &messages("z"), &manifest), []);
         let code = "0: (79) r1 = *(u64 *)(r1 +0)\nR1 invalid mem access 'scalar'";
-        assert_eq!(targets(&refused(code), &said("b"), &manifest), []);
+        assert_eq!(targets(&refused(code), &messages("b"), &manifest), []);
         let untyped = ["libbpf: prog 'c': failed to find kernel BTF type ID of 'x': -ESRCH".to_string()];
         assert_eq!(targets(&anyhow::anyhow!("no"), &untyped, &manifest).first().map(|(i, _)| *i), Some(2));
     }

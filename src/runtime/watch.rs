@@ -124,11 +124,11 @@ impl Watch {
         let colors = self.wanted.options.canvas.colors;
         let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.wanted.options.clone() };
         // the title, what is left out, and the line of the cursor
-        let room = rows.saturating_sub(3);
-        let mut blocks: Vec<Block> = views.into_iter().filter_map(|view| Block::of_map(view, room, &options)).collect();
-        blocks.push(Block::of_output(self.lines.iter().rev().take(room).map(|(_, line)| line.trim_end().to_string()).rev().collect()));
+        let max_lines = rows.saturating_sub(3);
+        let mut blocks: Vec<Block> = views.into_iter().filter_map(|view| Block::of_map(view, max_lines, &options)).collect();
+        blocks.push(Block::of_output(self.lines.iter().rev().take(max_lines).map(|(_, line)| line.trim_end().to_string()).rev().collect()));
 
-        let given = fitting(&blocks, room);
+        let given = fitting(&blocks, max_lines);
         let (mut shown, mut left_out) = (Vec::new(), Vec::new());
         for (block, given) in blocks.into_iter().zip(given) {
             block.show(given, &options, &mut shown, &mut left_out);
@@ -142,10 +142,10 @@ impl Watch {
 }
 
 /// Divides the room among blocks. One that would get less than its least part gets nothing; those that need most go first.
-fn fitting(blocks: &[Block], room: usize) -> Vec<usize> {
+fn fitting(blocks: &[Block], max_lines: usize) -> Vec<usize> {
     let mut needs: Vec<usize> = blocks.iter().map(|block| block.lines.len()).collect();
     loop {
-        let given = shares(&needs, room);
+        let given = shares(&needs, max_lines);
         let lacks =
             |at: &usize| needs.get(*at).is_some_and(|need| *need > 0) && given.get(*at) < blocks.get(*at).map(|block| &block.min_lines);
         let widest = (0..blocks.len()).filter(lacks).max_by_key(|at| blocks.get(*at).map(|block| block.min_lines));
@@ -176,18 +176,18 @@ impl Block {
     }
 
     /// None if there is nothing to show.
-    fn of_map(mut view: MapView, room: usize, options: &RenderOptions) -> Option<Self> {
+    fn of_map(mut view: MapView, max_lines: usize, options: &RenderOptions) -> Option<Self> {
         if !view.set || !view.is_result() {
             return None;
         }
         let is_picture = has_several_lines(&view);
         if !is_picture {
-            view.show.top = Some(room.max(1) as u64);
+            view.show.top = Some(max_lines.max(1) as u64);
         }
         let lines = rendered(&view, options);
         // series ignore `top`
         let all = is_picture || is_series(&view);
-        let entries = if all { view.entries.len() } else { view.entries.len().min(room.max(1)) };
+        let entries = if all { view.entries.len() } else { view.entries.len().min(max_lines.max(1)) };
         let named = lines.first().is_some_and(|line| line.ends_with(':'));
         // the names of columns
         let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
@@ -215,13 +215,13 @@ impl Block {
         } else if is_heat(view) {
             let entries = view.entries.len();
             // a picture of two rows shows more than nothing
-            let most = (given / (render::HEAT_MAP_LINES + 1)).clamp(1, entries.max(1));
-            let canvas = Canvas { rows: (given / most).saturating_sub(render::HEAT_MAP_LINES - 1).max(1), ..options.canvas };
-            let show = ShowOptions { top: Some(most as u64), ..view.show.clone() };
+            let max_entries = (given / (render::HEAT_MAP_LINES + 1)).clamp(1, entries.max(1));
+            let canvas = Canvas { rows: (given / max_entries).saturating_sub(render::HEAT_MAP_LINES - 1).max(1), ..options.canvas };
+            let show = ShowOptions { top: Some(max_entries as u64), ..view.show.clone() };
             let fewer = MapView { show, ..view.clone() };
             shown.extend(rendered(&fewer, &RenderOptions { canvas, ..options.clone() }).into_iter().take(given));
-            if most < entries {
-                left_out.push(format!("{} of {name}", plural(entries - most, "key", "keys")));
+            if max_entries < entries {
+                left_out.push(format!("{} of {name}", plural(entries - max_entries, "key", "keys")));
             }
         } else if has_several_lines(view) {
             self.show_pictures(given, &name, shown, left_out);
@@ -243,18 +243,18 @@ impl Block {
     /// Histograms: the last entries that fit, or the last rows of the last one.
     fn show_pictures(&self, given: usize, name: &str, shown: &mut Vec<String>, left_out: &mut Vec<String>) {
         let entries: Vec<&[String]> = self.lines.split(String::is_empty).filter(|lines| !lines.is_empty()).collect();
-        let (mut first, mut room) = (entries.len(), given + 1);
-        while let Some(entry) = first.checked_sub(1).and_then(|at| entries.get(at)).filter(|entry| entry.len() < room) {
-            (first, room) = (first - 1, room - entry.len() - 1);
+        let (mut first, mut max_lines) = (entries.len(), given + 1);
+        while let Some(entry) = first.checked_sub(1).and_then(|at| entries.get(at)).filter(|entry| entry.len() < max_lines) {
+            (first, max_lines) = (first - 1, max_lines - entry.len() - 1);
         }
-        let whole = entries.get(first..).unwrap_or_default();
-        if let (true, Some([head, rows @ ..])) = (whole.is_empty(), entries.last()) {
+        let visible = entries.get(first..).unwrap_or_default();
+        if let (true, Some([head, rows @ ..])) = (visible.is_empty(), entries.last()) {
             let cut = rows.len().saturating_sub(given.saturating_sub(1));
             shown.extend([head].into_iter().chain(rows.iter().skip(cut)).cloned());
             left_out.push(format!("{} of {name}", plural(cut, "row", "rows")));
             first = first.saturating_sub(1);
         }
-        let lines = whole.iter().flat_map(|entry| entry.iter().cloned().chain([String::new()]));
+        let lines = visible.iter().flat_map(|entry| entry.iter().cloned().chain([String::new()]));
         shown.extend(lines.take(given));
         if first > 0 {
             left_out.push(format!("{} of {name}", plural(first, "key", "keys")));

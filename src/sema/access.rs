@@ -77,8 +77,8 @@ impl BodyChecker<'_> {
         self.context.fields.iter().find(|f| f.place == FieldLocation::Object && f.field.name == name)
     }
 
-    fn no_field(&mut self, of: &str, name: &ast::Ident, names: &[String]) -> Expr {
-        let d = Diagnostic::error("unknown-field", name.span, format!("{of} has no field `{}`", name.name));
+    fn no_field(&mut self, owner: &str, name: &ast::Ident, names: &[String]) -> Expr {
+        let d = Diagnostic::error("unknown-field", name.span, format!("{owner} has no field `{}`", name.name));
         self.report(d.suggest(&name.name, names.iter().map(String::as_str)));
         poison(name.span)
     }
@@ -230,22 +230,22 @@ impl BodyChecker<'_> {
     }
 
     /// `p + n`, `p - n` in units of the pointer's target type.
-    pub fn offset_pointer(&mut self, op: BinOp, pointer: Expr, by: Expr, span: Span) -> Expr {
+    pub fn offset_pointer(&mut self, op: BinOp, pointer: Expr, offset: Expr, span: Span) -> Expr {
         let size = match &pointer.ty {
             Type::Ptr(to, _) => i64::from(to.size().max(1)),
             _ => 1,
         };
         let ty = pointer.ty.clone();
-        let scaled = match fold::constant(&by) {
-            Some(n) => fold::typed(n.wrapping_mul(size), Type::I64, by.span),
+        let scaled = match fold::constant(&offset) {
+            Some(n) => fold::typed(n.wrapping_mul(size), Type::I64, offset.span),
             None => {
-                let at = by.span;
-                let by = cast(by, &Type::I64);
+                let at = offset.span;
+                let offset = cast(offset, &Type::I64);
                 if size == 1 {
-                    by
+                    offset
                 } else {
                     let size = fold::typed(size, Type::I64, at);
-                    Expr { kind: ExprKind::Binary(BinOp::Mul, Box::new(by), Box::new(size)), ty: Type::I64, span: at }
+                    Expr { kind: ExprKind::Binary(BinOp::Mul, Box::new(offset), Box::new(size)), ty: Type::I64, span: at }
                 }
             }
         };

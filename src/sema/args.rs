@@ -55,12 +55,12 @@ impl BodyChecker<'_> {
 
     /// Does the number of arguments match?
     pub fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
-        let least = row.params.iter().filter(|p| !p.optional).count();
-        let most = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
-        if (least..=most).contains(&n) {
+        let min = row.params.iter().filter(|p| !p.optional).count();
+        let max = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
+        if (min..=max).contains(&n) {
             return true;
         }
-        let wants = match (least, most) {
+        let wants = match (min, max) {
             (0, 0) => "no arguments".to_string(),
             (a, b) if a == b => count(a),
             (a, usize::MAX) => format!("at least {}", count(a)),

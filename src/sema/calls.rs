@@ -40,8 +40,8 @@ impl BodyChecker<'_> {
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
         }
-        let own = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
-        if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
+        let enumerator = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
+        if let Some((e, value)) = enumerator.or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, enum_value(Type::Enum(e)), span);
         }
         if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function && *m != CMacro::Name(name.into())) {

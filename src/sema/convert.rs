@@ -131,9 +131,9 @@ impl BodyChecker<'_> {
         let var = self.hide_weak(e.ty.clone(), weak);
         let read = Expr { kind: ExprKind::Var(var), ty: e.ty.clone(), span };
         let take = |f: Rc<Field>| (f.name.clone(), Expr { ty: f.ty.clone(), kind: ExprKind::Field(Box::new(read.clone()), f), span });
-        let made = self.parts_of(from.into_iter().map(take).collect(), &wanted, to, span)?;
+        let parts = self.parts_of(from.into_iter().map(take).collect(), &wanted, to, span)?;
         let set = Stmt { kind: StmtKind::SetVar(var, e), span };
-        Some(Expr { kind: ExprKind::Block(vec![set], Box::new(made)), ty: to.clone(), span })
+        Some(Expr { kind: ExprKind::Block(vec![set], Box::new(parts)), ty: to.clone(), span })
     }
 
     /// Builds a tuple or record from its parts, with the fields of a record in the required order. The parts are evaluated in
@@ -147,8 +147,8 @@ impl BodyChecker<'_> {
             let (_, e) = have.1.remove(at);
             elems.push(self.coerce(e, &f.ty)?);
         }
-        let made = Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span };
-        Some(if have.0.is_empty() { made } else { Expr { kind: ExprKind::Block(have.0, Box::new(made)), ty: to.clone(), span } })
+        let tuple = Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span };
+        Some(if have.0.is_empty() { tuple } else { Expr { kind: ExprKind::Block(have.0, Box::new(tuple)), ty: to.clone(), span } })
     }
 
     /// Stores values that may affect each other in variables, one after the other. Constants stay.

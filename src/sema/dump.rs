@@ -199,6 +199,6 @@ impl Dump<'_> {
     }
 }
 
-fn step(name: &str, by: i64, post: bool) -> String {
-    if post { format!("({name} then += {by})") } else { format!("({name} += {by})") }
+fn step(name: &str, delta: i64, post: bool) -> String {
+    if post { format!("({name} then += {delta})") } else { format!("({name} += {delta})") }
 }

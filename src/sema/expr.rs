@@ -97,8 +97,8 @@ impl BodyChecker<'_> {
     /// A tuple's value.
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
         let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).collect();
-        let made = tuple_from(elems, span);
-        if self.may_hold(&made.ty, span) { made } else { poison(span) }
+        let elements = tuple_from(elems, span);
+        if self.may_hold(&elements.ty, span) { elements } else { poison(span) }
     }
 
     /// `(x = 1, y = 2)`
@@ -401,7 +401,7 @@ impl BodyChecker<'_> {
     }
 
     fn cast_to(&mut self, e: Expr, to: Type, span: Span) -> Expr {
-        let made = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e), CastOrigin::Script), ty, span };
+        let script_cast = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e), CastOrigin::Script), ty, span };
         let ok = match (&e.ty, &to) {
             (Type::Void, _) => return Expr { ty: to, ..poison(span) },
             (from, to) if from == to && !fold::is_literal(&e) && !self.is_weak(&e) => {
@@ -418,12 +418,12 @@ impl BodyChecker<'_> {
                 // an address has no sign to extend
                 let unsigned = from.as_int().map_or(Type::U64, |i| Type::uint(i.bytes));
                 let e = if matches!(from, Type::Int(_)) { cast(e, &unsigned) } else { e };
-                return made(e, Type::Ptr(target.clone(), space));
+                return script_cast(e, Type::Ptr(target.clone(), space));
             }
             (Type::Array(..) | Type::Str(_), Type::Ptr(target, Space::Unknown)) if self.is_place(&e) => {
                 let space = self.space_of(&e);
                 let address = self.address_of(e, span);
-                return made(address, Type::Ptr(target.clone(), space));
+                return script_cast(address, Type::Ptr(target.clone(), space));
             }
             // as in bpftrace, a number with an explicit type may have any value
             (Type::Int(_), Type::Enum(wanted)) if fold::number(&e).is_some_and(|n| n >= 0) => {
@@ -435,7 +435,7 @@ impl BodyChecker<'_> {
             }
             (Type::Int(i), Type::Array(elem, 0)) if elem.as_int().is_some() => {
                 let n = u32::from(i.bytes) / elem.size().max(1);
-                return made(e, Type::Array(elem.clone(), n));
+                return script_cast(e, Type::Array(elem.clone(), n));
             }
             (Type::Int(_), Type::Array(elem, _)) if elem.as_int().is_some() => {
                 let literal = fold::is_literal(&e) && to.size() <= 8;
@@ -446,13 +446,13 @@ impl BodyChecker<'_> {
                 if a.is_scalar() && elem.is_scalar() && e.ty.size().is_multiple_of(elem.size().max(1)) =>
             {
                 let n = e.ty.size() / elem.size().max(1);
-                return made(e, Type::Array(elem.clone(), n));
+                return script_cast(e, Type::Array(elem.clone(), n));
             }
             (Type::Deferred(number), Type::Int(_)) => number.is_float(),
             (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
             (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {
                 let n = *n;
-                return made(e, Type::Array(elem.clone(), n));
+                return script_cast(e, Type::Array(elem.clone(), n));
             }
             (Type::Str(n), Type::Array(elem, m)) => elem.size() == 1 && n <= m,
             (Type::Str(_), Type::Str(0)) => return e,
@@ -465,7 +465,7 @@ impl BodyChecker<'_> {
             (from, to) => from.is_scalar() && to.is_scalar(),
         };
         if ok {
-            return made(e, to);
+            return script_cast(e, to);
         }
         let d = Diagnostic::error("bad-cast", span, format!("{} cannot be cast to {to}", e.ty));
         let pointer = matches!(to, Type::Struct(_)) && e.ty.is_scalar();

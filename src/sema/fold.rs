@@ -57,14 +57,14 @@ pub fn string(s: &[u8], span: Span) -> Expr {
 pub fn from_bytes(bytes: &[u8], ty: &Type, span: Span) -> Expr {
     let Type::Record(record) = ty else { return Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span } };
     let values = record.fields.iter().map(|f| {
-        let own: Vec<u8> = bytes.iter().copied().skip(f.offset as usize).take(f.ty.size() as usize).collect();
+        let field_bytes: Vec<u8> = bytes.iter().copied().skip(f.offset as usize).take(f.ty.size() as usize).collect();
         match &f.ty {
             Type::Str(_) => {
-                let text: Vec<u8> = own.into_iter().take_while(|b| *b != 0).collect();
+                let text: Vec<u8> = field_bytes.into_iter().take_while(|b| *b != 0).collect();
                 Expr { ty: f.ty.clone(), ..string(&text, span) }
             }
-            Type::Record(_) => from_bytes(&own, &f.ty, span),
-            ty => typed(own.iter().rev().fold(0, |n, b| n << 8 | i64::from(*b)), ty.clone(), span),
+            Type::Record(_) => from_bytes(&field_bytes, &f.ty, span),
+            ty => typed(field_bytes.iter().rev().fold(0, |n, b| n << 8 | i64::from(*b)), ty.clone(), span),
         }
     });
     Expr { kind: ExprKind::Tuple(values.collect()), ty: ty.clone(), span }

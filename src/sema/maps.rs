@@ -56,12 +56,14 @@ pub struct Declared {
 pub const EARLIER: Span = Span { source: u16::MAX, expansion: 0, start: 0, end: 0 };
 
 /// The type with strings of at least this many bytes, and with 8-byte integers.
-fn widened_type(ty: &Type, room: u32) -> Type {
+fn widened_type(ty: &Type, capacity: u32) -> Type {
     match ty {
-        Type::Str(n) => Type::Str(*n.max(&room)),
+        Type::Str(n) => Type::Str(*n.max(&capacity)),
         Type::Int(i) => Type::Int(Int { bytes: 8, ..*i }),
-        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| widened_type(part, room)).collect()),
-        Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), widened_type(&f.ty, room))).collect()),
+        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| widened_type(part, capacity)).collect()),
+        Type::Record(r) if r.name.is_empty() => {
+            record_of(r.fields.iter().map(|f| (f.name.clone(), widened_type(&f.ty, capacity))).collect())
+        }
         Type::Void
         | Type::Bool
         | Type::Enum(_)

@@ -280,10 +280,10 @@ pub const ROOT_CAUSE_CODES: &[&str] = &["unknown-option", "bad-option", "asserti
 /// rest then lacks.
 fn root_causes(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
     if diags.iter().any(|d| ROOT_CAUSE_CODES.contains(&d.code)) {
-        let mut said: Vec<(&str, String)> = Vec::new();
+        let mut seen: Vec<(&str, String)> = Vec::new();
         diags.retain(|d| {
-            let new = ROOT_CAUSE_CODES.contains(&d.code) && !said.iter().any(|(code, text)| *code == d.code && *text == d.message);
-            said.extend(new.then(|| (d.code, d.message.clone())));
+            let new = ROOT_CAUSE_CODES.contains(&d.code) && !seen.iter().any(|(code, text)| *code == d.code && *text == d.message);
+            seen.extend(new.then(|| (d.code, d.message.clone())));
             new
         });
     }

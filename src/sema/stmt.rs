@@ -44,20 +44,20 @@ impl BodyChecker<'_> {
     /// unreachable.
     pub fn stmts(&mut self, stmts: &[ast::Stmt], out: &mut Vec<Stmt>) -> bool {
         let mut dead = false;
-        let mut told = false;
+        let mut reported = false;
         for s in stmts {
             let mark = out.len();
             self.stmt(s, out);
             if dead {
-                if !told {
+                if !reported {
                     self.unreachable(s.span);
-                    told = true;
+                    reported = true;
                 }
                 out.truncate(mark);
             }
             dead |= out.last().is_some_and(ends);
         }
-        dead && told || out.last().is_some_and(ends)
+        dead && reported || out.last().is_some_and(ends)
     }
 
     fn unreachable(&mut self, span: Span) {
@@ -343,8 +343,8 @@ impl BodyChecker<'_> {
                             self.value(value);
                             return;
                         }
-                        let by = self.value(value);
-                        self.binary_of(op, old, by, span)
+                        let operand = self.value(value);
+                        self.binary_of(op, old, operand, span)
                     }
                 };
                 let id = match self.find_var(name) {
@@ -421,10 +421,10 @@ impl BodyChecker<'_> {
 
     /// `@m[k] += e`
     fn update_map(&mut self, name: &str, key: Option<Expr>, op: BinOp, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
-        let by = self.value(value);
+        let operand = self.value(value);
         let value = self.maps.value(name);
         // A constant step of an integer is one operation.
-        let step = match (op, fold::is_literal(&by).then(|| fold::constant(&by)).flatten()) {
+        let step = match (op, fold::is_literal(&operand).then(|| fold::constant(&operand)).flatten()) {
             (BinOp::Add, Some(n)) => Some(n),
             (BinOp::Sub, Some(n)) => Some(n.wrapping_neg()),
             _ => None,
@@ -441,11 +441,11 @@ impl BodyChecker<'_> {
         }
         if value.ty == Type::Void {
             // Starts from zero: the added value determines the type.
-            let wide = match by.ty.as_int() {
-                Some(i) if matches!(by.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
-                _ => by.ty.clone(),
+            let wide = match operand.ty.as_int() {
+                Some(i) if matches!(operand.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
+                _ => operand.ty.clone(),
             };
-            let weak = self.is_weak(&by).into();
+            let weak = self.is_weak(&operand).into();
             let found = self.maps.found(name, span);
             found.set = true;
             found.value.add(&wide, &weak, span);
@@ -462,7 +462,7 @@ impl BodyChecker<'_> {
             }
         });
         let old = self.read_map(name, key.clone(), span);
-        let value = self.binary_of(op, old, by, span);
+        let value = self.binary_of(op, old, operand, span);
         let kind = self.map_value(name, key, value, span);
         out.push(Stmt { kind, span });
     }
@@ -509,8 +509,8 @@ pub fn has_effect(e: &Expr) -> bool {
 fn divides(e: &Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| {
-        if let Node::Expr(Expr { kind: ExprKind::Binary(BinOp::Div | BinOp::Mod, _, by), .. }) = n {
-            found |= fold::constant(by).is_none_or(|n| n == 0);
+        if let Node::Expr(Expr { kind: ExprKind::Binary(BinOp::Div | BinOp::Mod, _, divisor), .. }) = n {
+            found |= fold::constant(divisor).is_none_or(|n| n == 0);
         }
     });
     found

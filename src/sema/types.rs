@@ -526,12 +526,12 @@ impl BodyChecker<'_> {
                 // a map's type, whether or not it can be read as a value; for a map with keys, the type of its keys
                 if let ast::ExprKind::Map { name, key } = &e.kind {
                     let name = self.map_name(name);
-                    let whole = key.is_none();
+                    let is_map = key.is_none();
                     if let Some(key) = key.as_deref().map(|k| self.key_value(k, e.span)) {
                         self.use_key(&name, Some(key), e.span);
                     }
                     let keyed = self.maps.get(&name).is_some_and(|found| found.keyed.is_some());
-                    let ty = if whole && keyed { self.maps.key(&name).ty } else { self.maps.value(&name).ty };
+                    let ty = if is_map && keyed { self.maps.key(&name).ty } else { self.maps.value(&name).ty };
                     self.use_map(&name, e.span);
                     return (ty != Type::Void).then_some(ty);
                 }
@@ -632,8 +632,8 @@ impl BodyChecker<'_> {
 
     /// Adds the reason for missing types of the kernel or of the traced binary.
     pub fn explain_types(&self, d: Diagnostic) -> Diagnostic {
-        let own = || self.env.sys.types_missing_in_binary(self.site.attach.binary()?);
-        match own().or_else(|| self.env.sys.types_missing()) {
+        let in_binary = || self.env.sys.types_missing_in_binary(self.site.attach.binary()?);
+        match in_binary().or_else(|| self.env.sys.types_missing()) {
             Some(why) => Diagnostic { message: format!("{}: {}", d.message, why.what), help: why.help.or(d.help), ..d },
             None => d,
         }

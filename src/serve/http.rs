@@ -199,12 +199,12 @@ impl Server {
     }
 
     fn text(&mut self, open: bool) -> Option<String> {
-        let made = self.made.get_mut(usize::from(open))?;
-        if let Some((_, text)) = made.as_ref().filter(|(when, _)| when.elapsed() < MAX_AGE) {
+        let cached = self.made.get_mut(usize::from(open))?;
+        if let Some((_, text)) = cached.as_ref().filter(|(when, _)| when.elapsed() < MAX_AGE) {
             return Some(text.clone());
         }
         let text = self.pages.metrics(open)?;
-        *made = Some((Instant::now(), text.clone()));
+        *cached = Some((Instant::now(), text.clone()));
         Some(text)
     }
 }

@@ -44,7 +44,7 @@ pub struct Listen<'a> {
     /// A file with the token that clients must send.
     pub token: Option<&'a Path>,
     /// The names of these options.
-    pub said: &'static FlagNames,
+    pub names: &'static FlagNames,
     /// Do not print the address.
     pub quiet: bool,
 }
@@ -60,7 +60,7 @@ impl Token {
     /// The file cannot be read, or does not contain a token.
     pub fn reload(&self, listen: &Listen) -> Result<(), Failure> {
         if let Some(path) = listen.token {
-            let token = read_token(path, listen.said)?;
+            let token = read_token(path, listen.names)?;
             *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
         }
         Ok(())
@@ -113,13 +113,13 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// The address is unusable, or requires a token.
 pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Token, Failure> {
-    let Listen { address, said, .. } = *listen;
-    let token = listen.token.map(|path| read_token(path, said)).transpose()?;
+    let Listen { address, names, .. } = *listen;
+    let token = listen.token.map(|path| read_token(path, names)).transpose()?;
     if token.is_none() && !address.ip().is_loopback() {
-        return Err(Failure::new(format!("{} {address}: other machines can reach this address", said.address))
-            .help(format!("{} FILE asks clients for a secret; or listen on 127.0.0.1", said.token)));
+        return Err(Failure::new(format!("{} {address}: other machines can reach this address", names.address))
+            .help(format!("{} FILE asks clients for a secret; or listen on 127.0.0.1", names.token)));
     }
-    let failed = |e: std::io::Error| Failure::new(format!("{} {address}: {}", said.address, reason(&e))).code("not-served");
+    let failed = |e: std::io::Error| Failure::new(format!("{} {address}: {}", names.address, reason(&e))).code("not-served");
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
@@ -132,8 +132,8 @@ pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Token, Fail
     Ok(token)
 }
 
-fn read_token(path: &Path, said: &FlagNames) -> Result<String, Failure> {
-    let cannot = |why: String| Failure::new(format!("{} {}: {why}", said.token, path.display())).code("not-readable");
+fn read_token(path: &Path, names: &FlagNames) -> Result<String, Failure> {
+    let cannot = |why: String| Failure::new(format!("{} {}: {why}", names.token, path.display())).code("not-readable");
     let text = input::text(path, TOKEN).map_err(|e| cannot(reason(&e)))?;
     let token = text.trim().to_string();
     if token.is_empty() || token.contains(char::is_whitespace) {

@@ -117,7 +117,7 @@ impl ScriptRegistry {
         let runs: Vec<(String, Arc<Mutex<Run>>)> =
             self.lock().iter().filter_map(|(name, script)| Some((name.clone(), script.run.clone()?))).collect();
         // a script that does not answer must not delay the others
-        let asked: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
+        let answers: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
             let ask = |run: &Arc<Mutex<Run>>| {
                 let run = run.clone();
                 let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -132,7 +132,7 @@ impl ScriptRegistry {
         });
         let mut answered = BTreeMap::new();
         let mut all = FamilyList::default();
-        for ((name, _), families) in runs.iter().zip(asked) {
+        for ((name, _), families) in runs.iter().zip(answers) {
             answered.insert(name.clone(), families.is_some());
             families.into_iter().flatten().for_each(|family| all.add(name, family));
         }

@@ -34,9 +34,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let end = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
     let (number, unit) = plain.split_at(end);
     let factor = units::duration(if unit.is_empty() { "s" } else { unit }).ok_or_else(wrong)?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let (int, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-    let ns = digits(whole)?.checked_mul(factor).filter(|_| fraction.len() <= 9).ok_or_else(wrong)?;
+    let ns = digits(int)?.checked_mul(factor).filter(|_| fraction.len() <= 9).ok_or_else(wrong)?;
     let part = u128::from(digits(fraction)?) * u128::from(factor) / 10u128.pow(fraction.len() as u32);
     ns.checked_add(part as u64).map(Duration::from_nanos).ok_or_else(wrong)
 }
@@ -60,8 +60,8 @@ pub fn parse_overhead(text: &str) -> Result<Option<Overhead>, String> {
     if text.trim() == "0" {
         return Ok(None);
     }
-    let (number, of) = text.trim().split_once('%').ok_or_else(wrong)?;
-    let of_machine = match of {
+    let (number, unit) = text.trim().split_once('%').ok_or_else(wrong)?;
+    let of_machine = match unit {
         "" => false,
         "machine" => true,
         _ => return Err(wrong()),

@@ -15,13 +15,13 @@ pub(crate) fn raise() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Stack);
     let Some(now) = limit.current.filter(|now| *now < USUAL_LIMIT) else { return Ok(()) };
     let set = |current, maximum| setrlimit(Resource::Stack, Rlimit { current, maximum }).is_ok();
-    let most = limit.maximum.unwrap_or(u64::MAX);
-    if set(Some(USUAL_LIMIT), limit.maximum.map(|most| most.max(USUAL_LIMIT))) || set(limit.maximum, limit.maximum) && most >= MIN_LIMIT {
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    if set(Some(USUAL_LIMIT), limit.maximum.map(|hard| hard.max(USUAL_LIMIT))) || set(limit.maximum, limit.maximum) && hard >= MIN_LIMIT {
         return Ok(());
     }
     if now >= MIN_LIMIT {
         return Ok(());
     }
-    let message = format!("the stack limit is too low: {} KiB", most / 1024);
+    let message = format!("the stack limit is too low: {} KiB", hard / 1024);
     Err(Failure::new(message).code("no-stack").help("raise it: `ulimit -s 8192`"))
 }

@@ -11,9 +11,9 @@ pub fn parse_int(text: &str) -> Result<u64, String> {
         return digits(text, hex, 16);
     }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-    let (whole, rest) = text.split_at(end);
-    let octal = whole.len() > 1 && whole.starts_with('0');
-    let mut value = digits(text, whole, if octal { 8 } else { 10 })?;
+    let (int, rest) = text.split_at(end);
+    let octal = int.len() > 1 && int.starts_with('0');
+    let mut value = digits(text, int, if octal { 8 } else { 10 })?;
     let mut suffix = rest;
     if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
         let end = exponent.find(|c: char| !c.is_ascii_digit()).unwrap_or(exponent.len());
@@ -93,9 +93,9 @@ pub fn unescape(quoted: &str, span: Span, diags: &mut Vec<Diagnostic>) -> Vec<u8
 /// The byte of an escape, and the length of the text after the backslash.
 fn escape(rest: &[u8]) -> (Result<u8, String>, usize) {
     let Some(first) = rest.first() else { return (Err("a backslash with nothing after it".into()), 0) };
-    let run = |from: usize, most: usize, base: u32| {
+    let run = |from: usize, max_digits: usize, base: u32| {
         let part = rest.get(from..).unwrap_or(&[]).iter();
-        let values: Vec<u32> = part.take(most).map_while(|b| char::from(*b).to_digit(base)).collect();
+        let values: Vec<u32> = part.take(max_digits).map_while(|b| char::from(*b).to_digit(base)).collect();
         (values.iter().fold(0, |v, d| v * base + d), values.len())
     };
     match first {

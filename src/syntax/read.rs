@@ -128,8 +128,8 @@ impl Reader {
 
     /// Reduces the remaining height by `by`. If the tree would become too high, it reports that once and returns false. The
     /// caller restores the height by [`Reader::lower`].
-    pub fn raise(&mut self, by: usize, span: Span) -> bool {
-        self.height += by;
+    pub fn raise(&mut self, levels: usize, span: Span) -> bool {
+        self.height += levels;
         if self.height <= MAX_HEIGHT {
             return true;
         }
@@ -141,8 +141,8 @@ impl Reader {
     }
 
     /// Undoes [`Reader::raise`].
-    pub fn lower(&mut self, by: usize) {
-        self.height -= by;
+    pub fn lower(&mut self, levels: usize) {
+        self.height -= levels;
     }
 
     /// A name, without its sigil.

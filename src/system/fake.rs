@@ -101,12 +101,12 @@ impl TargetInfo for Fake {
         self.types.as_ref()?.named(kind, name)
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        self.types.as_ref()?.member(of, name)
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        self.types.as_ref()?.member(structure, name)
     }
 
-    fn expand(&self, of: &Struct) -> Option<Record> {
-        self.types.as_ref()?.expand(of)
+    fn expand(&self, structure: &Struct) -> Option<Record> {
+        self.types.as_ref()?.expand(structure)
     }
 
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {

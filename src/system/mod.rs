@@ -288,9 +288,9 @@ pub trait TargetInfo {
         None
     }
     /// Finds a member, including those of anonymous structs and unions; its offset is relative to the start of `of`.
-    fn member(&self, of: &Struct, name: &str) -> Option<Field>;
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field>;
     /// All members, with anonymous ones flattened, for printing and for suggestions.
-    fn expand(&self, of: &Struct) -> Option<Record>;
+    fn expand(&self, structure: &Struct) -> Option<Record>;
     /// Finds an enum with this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
     /// The value of a C macro, fully expanded.

@@ -55,13 +55,13 @@ impl ComposedScript {
             let (span, length) = (d.span, d.related.len());
             d.related.retain(|(other, _)| *other != span || length == 0);
         }
-        let mut said: Vec<Diagnostic> = Vec::new();
+        let mut reported: Vec<Diagnostic> = Vec::new();
         for d in diags.0 {
-            if !said.iter().any(|s| s.span == d.span && s.code == d.code && s.message == d.message) {
-                said.push(d);
+            if !reported.iter().any(|s| s.span == d.span && s.code == d.code && s.message == d.message) {
+                reported.push(d);
             }
         }
-        Diagnostics(said)
+        Diagnostics(reported)
     }
 
     /// The condition of `--if`.
@@ -92,14 +92,14 @@ impl ComposedScript {
             let part = Part { at: PREFIX.len() as u32, ..*p };
             Some((ComposedScript { parts: vec![part], ..ComposedScript::default() }, diags))
         });
-        let (made, mut diags) = alone?;
+        let (composed, mut diags) = alone?;
         // an error after the expression concerns its end
-        let end = made.parts.first().map_or(0, |p| p.at + p.len);
+        let end = composed.parts.first().map_or(0, |p| p.at + p.len);
         for d in &mut diags.0 {
             // the text after it is not the user's
             d.message = d.message.replace(", found `]`", ", found its end");
             d.span = Span { start: d.span.start.min(end.saturating_sub(1)), end: d.span.end.min(end), ..d.span };
         }
-        Some(made.in_words(diags))
+        Some(composed.in_words(diags))
     }
 }

@@ -239,26 +239,26 @@ impl Verb {
     /// # Errors
     /// Too few or too many words, and invalid values of options. Errors in an expression are found when the
     /// script is parsed.
-    pub fn script(&'static self, asked: VerbArgs) -> Result<ComposedScript, Failure> {
+    pub fn script(&'static self, args: VerbArgs) -> Result<ComposedScript, Failure> {
         let wrong = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
-        if asked.words.len() < self.least {
-            let missing = self.operands.get(asked.words.len()).or(self.operands.last()).copied().unwrap_or_default();
+        if args.words.len() < self.least {
+            let missing = self.operands.get(args.words.len()).or(self.operands.last()).copied().unwrap_or_default();
             return Err(wrong(format!("rbt {}: {missing} is missing", self.name)));
         }
-        if let Some(extra) = asked.words.get(self.most) {
+        if let Some(extra) = args.words.get(self.most) {
             return Err(wrong(format!("rbt {}: unexpected argument `{extra}`", self.name)));
         }
         let name = |i: usize| self.operands.get(i).or(self.operands.last()).copied().unwrap_or_default();
         let mut words: Vec<Word> = Vec::new();
-        words.extend(asked.words.iter().enumerate().map(|(i, w)| Word { name: name(i).into(), text: w.clone() }));
+        words.extend(args.words.iter().enumerate().map(|(i, w)| Word { name: name(i).into(), text: w.clone() }));
         for name in EXPRESSIONS {
-            words.extend(asked.options.get(name).map(|text| Word { name: format!("--{name}"), text: text.clone() }));
+            words.extend(args.options.get(name).map(|text| Word { name: format!("--{name}"), text: text.clone() }));
         }
         if let Some(empty) = words.iter().find(|w| w.text.trim().is_empty()) {
             return Err(wrong(format!("rbt {}: {} is empty", self.name, empty.name)));
         }
         let mut script = Script::new(format!("rbt {}", self.name), words);
-        (self.write)(&asked, &mut script)?;
+        (self.write)(&args, &mut script)?;
         Ok(script.made())
     }
 }

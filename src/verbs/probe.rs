@@ -44,8 +44,8 @@ pub fn probes(word: &str, category: Category) -> Vec<Probe> {
 
 fn probe(text: &str, at: usize, category: Category) -> Probe {
     let (prefix, skip) = prefix(text, category);
-    let whole = format!("{prefix}{}", text.get(skip..).unwrap_or(""));
-    let (kind, rest) = whole.split_once(':').unwrap_or((&whole, ""));
+    let text_with_kind = format!("{prefix}{}", text.get(skip..).unwrap_or(""));
+    let (kind, rest) = text_with_kind.split_once(':').unwrap_or((&text_with_kind, ""));
     let kind = find(kind).map_or("", |k| k.name());
     Probe { kind, rest: rest.into(), prefix: prefix.into(), from: at + skip, to: at + text.len() }
 }

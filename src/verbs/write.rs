@@ -60,15 +60,15 @@ impl Script {
     }
 
     /// `[KEYS]` of the map, from the fixed keys and those of `--by`; nothing if there are none.
-    fn keys(&mut self, own: &[&str]) -> bool {
-        let by = self.option("by");
-        if own.is_empty() && by.is_none() {
+    fn keys(&mut self, default_keys: &[&str]) -> bool {
+        let option = self.option("by");
+        if default_keys.is_empty() && option.is_none() {
             return false;
         }
         self.put("[");
-        self.put(&own.join(", "));
-        if let Some(word) = by {
-            self.put(if own.is_empty() { "" } else { ", " });
+        self.put(&default_keys.join(", "));
+        if let Some(word) = option {
+            self.put(if default_keys.is_empty() { "" } else { ", " });
             self.expression(word);
         }
         self.put("]");
@@ -76,15 +76,15 @@ impl Script {
     }
 
     /// Adds settings if the end does not simply print every map.
-    fn own_end(&mut self, wanted: bool) {
-        if wanted {
+    fn own_end(&mut self, enabled: bool) {
+        if enabled {
             self.put("config = {\n  print_maps_on_exit = false;\n}\n\n");
         }
     }
 
     /// Adds the periodic output and that at the end.
-    fn ends(&mut self, asked: &VerbArgs, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
-        let top = asked.number("top")?;
+    fn ends(&mut self, args: &VerbArgs, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
+        let top = args.number("top")?;
         if let (Some(n), false) = (top, keyed) {
             let failure = Failure::new(format!("--top {n} needs several values, but there is only one"));
             return Err(failure.help("--by EXPR groups the values, as in `--by comm`"));
@@ -93,18 +93,18 @@ impl Script {
             Some(n) => format!("print({map}, {n});"),
             None => format!("print({map});"),
         };
-        if let Some(every) = asked.time("interval")? {
+        if let Some(every) = args.time("interval")? {
             self.put(&format!("\ninterval:{every} {{\n  time(\"%H:%M:%S\\n\");\n  {print}\n  clear({map});\n}}\n"));
         }
-        self.stop(asked)?;
+        self.stop(args)?;
         if own_end {
             self.put(&format!("\nend {{\n  {print}\n}}\n"));
         }
         Ok(())
     }
 
-    fn stop(&mut self, asked: &VerbArgs) -> Result<(), Failure> {
-        if let Some(after) = asked.time("duration")? {
+    fn stop(&mut self, args: &VerbArgs) -> Result<(), Failure> {
+        if let Some(after) = args.time("duration")? {
             self.put(&format!("\ninterval:{after} {{\n  exit();\n}}\n"));
         }
         Ok(())
@@ -112,57 +112,57 @@ impl Script {
 }
 
 /// The attach points of the first `words` words.
-fn points(asked: &VerbArgs, words: usize) -> Vec<(usize, Probe)> {
-    let words = asked.words.iter().enumerate().take(words);
-    words.flat_map(|(i, word)| probes(word, asked.category).into_iter().map(move |p| (i, p))).collect()
+fn points(args: &VerbArgs, words: usize) -> Vec<(usize, Probe)> {
+    let words = args.words.iter().enumerate().take(words);
+    words.flat_map(|(i, word)| probes(word, args.category).into_iter().map(move |p| (i, p))).collect()
 }
 
 fn several(points: &[(usize, Probe)]) -> bool {
     points.len() > 1 || points.iter().any(|(_, p)| p.is_pattern())
 }
 
-pub(super) fn count(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let points = points(asked, usize::MAX);
-    let own_end = asked.has("top");
+pub(super) fn count(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let points = points(args, usize::MAX);
+    let own_end = args.has("top");
     script.own_end(own_end);
     script.head(&points, true);
     script.put("  ");
     // columns begin at seconds of UTC, from which International Atomic Time differs by whole seconds
-    let (map, counted) = match asked.has("subsecond") {
+    let (map, counted) = match args.has("subsecond") {
         true => ("@ms_of_second", "heatmap(nsecs(sw_tai) % 1s / 1ms, 1s, 60, 0, 1000, 20)"),
         false => ("@", "count()"),
     };
     script.put(map);
-    let each = several(&points) && !asked.has("by");
+    let each = several(&points) && !args.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
     script.put(&format!(" = {counted};\n}}\n"));
-    script.ends(asked, map, keyed, own_end)
+    script.ends(args, map, keyed, own_end)
 }
 
-pub(super) fn hist(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let own_end = asked.has("top");
+pub(super) fn hist(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let own_end = args.has("top");
     script.own_end(own_end);
-    script.head(&points(asked, 1), true);
+    script.head(&points(args, 1), true);
     script.put("  @");
     let keyed = script.keys(&[]);
-    script.put(&format!(" = {}(", distribution(asked)));
+    script.put(&format!(" = {}(", distribution(args)));
     script.expression(1);
     script.put(");\n}\n");
-    script.ends(asked, "@", keyed, own_end)
+    script.ends(args, "@", keyed, own_end)
 }
 
-fn distribution(asked: &VerbArgs) -> &'static str {
-    if asked.has("percentiles") { "percentiles" } else { "hist" }
+fn distribution(args: &VerbArgs) -> &'static str {
+    if args.has("percentiles") { "percentiles" } else { "hist" }
 }
 
-pub(super) fn stack(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let points = points(asked, 1);
+pub(super) fn stack(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let points = points(args, 1);
     let (of_program, samples) = (points.iter().any(|(_, p)| p.of_program()), points.iter().any(|(_, p)| p.samples()));
-    let asks = asked.has("kernel") || asked.has("user");
-    let kernel = if asks { asked.has("kernel") } else { samples || !of_program };
-    let user = if asks { asked.has("user") } else { samples || of_program };
-    let depth = asked.number("depth")?.map(|n| format!("({n})")).unwrap_or_default();
-    let own_end = asked.has("top");
+    let asks = args.has("kernel") || args.has("user");
+    let kernel = if asks { args.has("kernel") } else { samples || !of_program };
+    let user = if asks { args.has("user") } else { samples || of_program };
+    let depth = args.number("depth")?.map(|n| format!("({n})")).unwrap_or_default();
+    let own_end = args.has("top");
     script.own_end(own_end);
     script.head(&points, true);
     script.put("  @");
@@ -170,39 +170,39 @@ pub(super) fn stack(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure
     let keys: Vec<String> = stacks.iter().filter(|(is, _)| *is).map(|(_, name)| format!("{name}{depth}")).collect();
     let keyed = script.keys(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     script.put(" = count();\n}\n");
-    script.ends(asked, "@", keyed, own_end)
+    script.ends(args, "@", keyed, own_end)
 }
 
-pub(super) fn trace(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let points = points(asked, 1);
-    let format = asked.words.get(1).filter(|w| w.trim_start().starts_with('"') || w.contains('%'));
-    let each = several(&points) || asked.words.len() == 1;
+pub(super) fn trace(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let points = points(args, 1);
+    let format = args.words.get(1).filter(|w| w.trim_start().starts_with('"') || w.contains('%'));
+    let each = several(&points) || args.words.len() == 1;
     let column = |is: bool, text: &'static str| if is { text } else { "" };
-    if format.is_some() || asked.words.len() == 1 {
+    if format.is_some() || args.words.len() == 1 {
         let (probe, message) = (column(each, "  PROBE"), column(format.is_some(), "  MESSAGE"));
         script
             .put(&format!("begin {{\n  printf(\"%-8s %7s %7s %-15s{probe}{message}\\n\", \"TIME\", \"PID\", \"TID\", \"COMM\");\n}}\n\n"));
     }
     script.head(&points, true);
     let Some(format) = format else {
-        return values(asked, each, script);
+        return values(args, each, script);
     };
     script.put(&format!("  printf(\"%s %7d %7d %-15s  {}", column(each, "%s  ")));
-    let more = literal(format, asked.words.len() > 2, script);
+    let more = literal(format, args.words.len() > 2, script);
     if more.is_none() {
-        agree(format, asked.words.len().saturating_sub(2))?;
+        agree(format, args.words.len().saturating_sub(2))?;
     }
     script.put(&format!("\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", column(each, ", probe")));
     if let Some((from, to)) = more {
         script.put(", ");
         script.part(1, from, to, true);
     }
-    for word in 2..asked.words.len() {
+    for word in 2..args.words.len() {
         script.put(", ");
         script.expression(word);
     }
     script.put(");\n}\n");
-    script.stop(asked)
+    script.stop(args)
 }
 
 /// Checks a format against its values here, because an error in the script would count the values that the script adds.
@@ -234,18 +234,18 @@ fn counted(n: usize, what: &str) -> String {
 }
 
 /// Prints values unchanged in a line, or only the probe.
-fn values(asked: &VerbArgs, each: bool, script: &mut Script) -> Result<(), Failure> {
-    if asked.words.len() == 1 {
+fn values(args: &VerbArgs, each: bool, script: &mut Script) -> Result<(), Failure> {
+    if args.words.len() == 1 {
         script.put("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
-        return script.stop(asked);
+        return script.stop(args);
     }
     script.put(&format!("  print((strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", if each { ", probe" } else { "" }));
-    for word in 1..asked.words.len() {
+    for word in 1..args.words.len() {
         script.put(", ");
         script.expression(word);
     }
     script.put("));\n}\n");
-    script.stop(asked)
+    script.stop(args)
 }
 
 /// The contents of a format's literal, without a final newline, which the script adds. The result includes the rest of the
@@ -284,12 +284,12 @@ fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, us
 /// The divisor of the kernel's clock.
 const UNITS: &[(&str, &str)] = &[("ns", ""), ("us", " / 1000"), ("ms", " / 1000000")];
 
-pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
-    let unit = asked.options.get("unit").map_or("us", String::as_str);
+pub(super) fn latency(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+    let unit = args.options.get("unit").map_or("us", String::as_str);
     let Some((unit, divided)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(Failure::new(format!("--unit {unit}: there is no such unit")).help("one of ns, us, ms"));
     };
-    let starts = points(asked, 1);
+    let starts = points(args, 1);
     let mut ends = Vec::new();
     for (word, start) in &starts {
         ends.push((*word, start.end("latency")?));
@@ -310,11 +310,11 @@ pub(super) fn latency(asked: &VerbArgs, script: &mut Script) -> Result<(), Failu
     let time = if divided.is_empty() { "$now - $start".into() } else { format!("($now - $start){divided}") };
     script.put("  $now = nsecs;\n  $depth = @depth[tid];\n  $start = @start[tid, $depth];\n");
     script.put(&format!("  if ($start != 0) {{\n    @{unit}"));
-    let each = several(&starts) && !asked.has("by");
+    let each = several(&starts) && !args.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
-    script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(asked)));
+    script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(args)));
     script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    _ = delete(@depth, tid);\n  }\n}\n");
-    script.ends(asked, &format!("@{unit}"), keyed, true)
+    script.ends(args, &format!("@{unit}"), keyed, true)
 }
 
 const SCHEDULING: &str = "sched";
@@ -324,23 +324,23 @@ type WriteFn = fn(&mut Script);
 /// The words of `rbt timeline` that are not probes, and their scripts.
 const TIMELINES: &[(&str, WriteFn)] = &[("syscalls", system_calls), (SCHEDULING, scheduling)];
 
-pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
+pub(super) fn timeline(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let (mut calls, mut filtered) = (false, false);
-    for (word, text) in asked.words.iter().enumerate() {
+    for (word, text) in args.words.iter().enumerate() {
         // the spans of a second probe would nest in those of the first
-        if asked.words.iter().take(word).any(|before| before == text) {
+        if args.words.iter().take(word).any(|before| before == text) {
             continue;
         }
         calls |= text != SCHEDULING;
         if let Some((_, write)) = TIMELINES.iter().find(|(name, _)| name == text) {
-            if asked.has("if") && text == SCHEDULING {
+            if args.has("if") && text == SCHEDULING {
                 return Err(Failure::new("rbt timeline: --if does not apply to sched, which shows all threads")
                     .help("filter in the viewer, or leave sched out"));
             }
             write(script);
             continue;
         }
-        for start in probes(text, asked.category) {
+        for start in probes(text, args.category) {
             let end = start.end("timeline")?;
             // a system call is called like its tracepoint, and has no function
             let name = match start.rest.rsplit_once("sys_enter_") {
@@ -350,14 +350,14 @@ pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Fail
             };
             script.head(&[(word, start)], true);
             // the end of a call that --if leaves out is not that of a span
-            let (begins, ends) = match asked.has("if") {
+            let (begins, ends) = match args.has("if") {
                 true => ("  @inside[tid]++;\n", INSIDE),
                 false => ("", ""),
             };
             script.put(&format!("{begins}  span({name});\n}}\n\n"));
             script.head(&[(word, end)], false);
             script.put(&format!("{ends}  span_end({name});\n}}\n\n"));
-            filtered |= asked.has("if");
+            filtered |= args.has("if");
         }
     }
     if calls {
@@ -366,7 +366,7 @@ pub(super) fn timeline(asked: &VerbArgs, script: &mut Script) -> Result<(), Fail
     if filtered {
         script.put("tracepoint:sched:sched_process_exit {\n  _ = delete(@inside, tid);\n}\n\nend {\n  clear(@inside);\n}\n\n");
     }
-    script.stop(asked)
+    script.stop(args)
 }
 
 /// Leaves a call that the script did not begin to show.

@@ -65,8 +65,9 @@ struct JsonFact<'a> {
 /// The report as one object.
 pub fn render(report: &Report, _style: &Style) -> String {
     let outcomes = report.outcomes.iter().map(|o| one(report, o)).collect();
-    let whole = JsonReport { version: VERSION, name: report.name, status: report.status(), deny_warnings: report.deny_warnings, outcomes };
-    super::pretty(&whole)
+    let document =
+        JsonReport { version: VERSION, name: report.name, status: report.status(), deny_warnings: report.deny_warnings, outcomes };
+    super::pretty(&document)
 }
 
 fn one<'a>(report: &Report, outcome: &'a Outcome) -> JsonOutcome<'a> {

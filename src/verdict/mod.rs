@@ -283,22 +283,22 @@ impl Report {
         let several = self.kernel_names().len() > 1;
         let mut all = Vec::new();
         for subject in self.subjects() {
-            let mut of: Vec<UniqueFinding> = Vec::new();
+            let mut findings: Vec<UniqueFinding> = Vec::new();
             for outcome in self.outcomes.iter().filter(|o| o.subject == subject) {
                 for finding in &outcome.findings {
-                    let index = of.iter().position(|t| t.finding == finding).unwrap_or_else(|| {
-                        of.push(UniqueFinding { subject, finding, against: Vec::new() });
-                        of.len() - 1
+                    let index = findings.iter().position(|t| t.finding == finding).unwrap_or_else(|| {
+                        findings.push(UniqueFinding { subject, finding, against: Vec::new() });
+                        findings.len() - 1
                     });
-                    if let (Some(told), true) = (of.get_mut(index), several && !outcome.against.is_empty())
+                    if let (Some(told), true) = (findings.get_mut(index), several && !outcome.against.is_empty())
                         && !told.against.contains(&outcome.against.as_str())
                     {
                         told.against.push(&outcome.against);
                     }
                 }
             }
-            of.sort_by_key(|t| t.finding.place.as_ref().map(|p| (p.line, p.column)));
-            all.extend(of);
+            findings.sort_by_key(|t| t.finding.place.as_ref().map(|p| (p.line, p.column)));
+            all.extend(findings);
         }
         all
     }
@@ -322,9 +322,9 @@ impl Report {
 }
 
 /// Pretty-printed JSON, with a line break at the end.
-fn pretty(of: &impl Serialize) -> String {
+fn pretty(value: &impl Serialize) -> String {
     // only string keys and an infallible writer, so serde_json does not fail
-    serde_json::to_string_pretty(of).unwrap_or_default() + "\n"
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
 fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

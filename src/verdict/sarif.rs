@@ -119,9 +119,9 @@ struct Region {
 
 /// The report as a log.
 pub fn render(report: &Report, style: &Style) -> String {
-    let told = report.unique_findings();
+    let findings = report.unique_findings();
     let mut rules: Vec<Rule> = Vec::new();
-    let results = told
+    let results = findings
         .iter()
         .map(|t| {
             let id = t.finding.rule;

@@ -10,8 +10,8 @@ pub fn render(report: &Report, style: &super::Style) -> String {
     let mut out = String::new();
     table(&mut out, report, style);
     reasons(&mut out, report, style);
-    for told in report.unique_findings().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
-        finding(&mut out, told, style);
+    for unique in report.unique_findings().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
+        finding(&mut out, unique, style);
     }
     if style.verbose {
         facts(&mut out, report);
@@ -81,11 +81,11 @@ fn table(out: &mut String, report: &Report, style: &super::Style) {
 
 /// Why something was not checked; reasons that apply to an entire kernel appear once.
 fn reasons(out: &mut String, report: &Report, style: &super::Style) {
-    let mut told: Vec<&str> = Vec::new();
+    let mut reported: Vec<&str> = Vec::new();
     for outcome in &report.outcomes {
         if report.all_unknown(&outcome.against) {
-            if !told.contains(&outcome.against.as_str()) {
-                told.push(&outcome.against);
+            if !reported.contains(&outcome.against.as_str()) {
+                reported.push(&outcome.against);
                 why(out, report, &Outcome { subject: "all".into(), ..outcome.clone() }, style);
             }
         } else {

@@ -28,7 +28,7 @@ use super::mem::U64;
 use super::shared::{CUT_REASONS, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS, State};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef, TaskOffsets};
 use crate::bug;
-use crate::system::binary::python::{ENTRY_FRAME, Layout, ENTRY_BYTE, NO_CODE};
+use crate::system::binary::python::{ENTRY_BYTE, ENTRY_FRAME, Layout, NO_CODE};
 use crate::types::Int;
 
 const U32: Int = Int { bytes: 4, signed: false };
@@ -264,16 +264,17 @@ impl<'c> Builder<'_, 'c> {
                     let none = e.int(0);
                     e.ret(Some(none));
                 });
-                let most = u64::from(limit) + MAX_THREADS;
-                let turns = e.steps(most, slot, limit, thread.max_below);
-                let left = e.cmp(Cmp::Uge, turns, e.int(most));
+                let max = u64::from(limit) + MAX_THREADS;
+                let turns = e.steps(max, slot, limit, thread.max_below);
+                let left = e.cmp(Cmp::Uge, turns, e.int(max));
                 e.if_(left, |e| e.end_walk(walk, Reason::TooMany));
             },
             |e| e.end_walk(walk, Reason::Unsupported),
         );
         let reason = self.load(walk, at!(reason), U64);
-        let said = if says_cut { self.cmp(Cmp::Ne, reason, self.int(0)) } else { self.cmp(Cmp::Ugt, reason, self.int(Reason::Cut as u64)) };
-        self.if_(said, |e| {
+        let incomplete =
+            if says_cut { self.cmp(Cmp::Ne, reason, self.int(0)) } else { self.cmp(Cmp::Ugt, reason, self.int(Reason::Cut as u64)) };
+        self.if_(incomplete, |e| {
             let count = e.load(walk, at!(count), U64);
             let minor = e.load(walk, layout!(minor), U32);
             e.store_frame(walk, count, reason, minor);
@@ -292,11 +293,11 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Takes steps until the walk is over, and returns their number.
-    fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32, most_below: u64) -> IntValue<'c> {
+    fn steps(&mut self, max: u64, slot: IntValue<'c>, limit: u32, max_below: u64) -> IntValue<'c> {
         let limit = self.int(limit.into());
-        self.turns("python_turn", most, &[slot, limit], |e, _, numbers| {
+        self.turns("python_turn", max, &[slot, limit], |e, _, numbers| {
             let &[slot, limit] = numbers else { bug!("a turn gets a slot and a limit") };
-            e.python_step(slot, limit, most_below)
+            e.python_step(slot, limit, max_below)
         })
     }
 
@@ -585,9 +586,9 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Reads the start of a structure: as many bytes as a member of the layout gives.
-    fn member_bytes(&mut self, walk: PointerValue<'c>, (to, most): (u32, usize), size: u32, from: IntValue<'c>) {
+    fn member_bytes(&mut self, walk: PointerValue<'c>, (to, max): (u32, usize), size: u32, from: IntValue<'c>) {
         let size = self.load(walk, size, U32);
-        let size = self.at_most(size, most as u64);
+        let size = self.at_most(size, max as u64);
         let to = self.offset(walk, to);
         let r = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
         let failed = self.cmp(Cmp::Ne, r, self.int(0));

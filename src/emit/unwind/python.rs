@@ -161,10 +161,10 @@ impl<'c> Builder<'_, 'c> {
         let calls = self.calls_of_loop(slot);
         let loops = self.load(state, LOOPS, U64);
         let one_less = self.cmp(Cmp::Eq, self.add(calls, self.int(1)), loops);
-        let whole = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
-        let whole = self.and(whole, self.cmp(Cmp::Ult, self.load(state, COUNT, U64), self.int(limit.into())));
-        let told = self.cmp(Cmp::Ne, calls, self.int(0));
-        let leave = self.and(self.and(one_less, whole), told);
+        let is_complete = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
+        let is_complete = self.and(is_complete, self.cmp(Cmp::Ult, self.load(state, COUNT, U64), self.int(limit.into())));
+        let has_calls = self.cmp(Cmp::Ne, calls, self.int(0));
+        let leave = self.and(self.and(one_less, is_complete), has_calls);
         self.if_(leave, |e| {
             let first = e.and(e.load(state, SIZE, U64), e.int(!LOOP_FRAME));
             e.store(state, SIZE, 8, first);
@@ -221,8 +221,8 @@ impl<'c> Builder<'_, 'c> {
 
     /// Emits the next of the Python frames that the native walk did not reach because it was cut.
     fn merge_beyond(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
-        let whole = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
-        self.if_(whole, |e| e.leave());
+        let is_complete = self.cmp(Cmp::Eq, self.load(state, REASON, U64), self.int(0));
+        self.if_(is_complete, |e| e.leave());
         let index = self.load(state, INTERPRETED_AT, U64);
         let [id, offset] = self.python_entry(slot, index);
         let none = self.cmp(Cmp::Eq, id, self.int(0));

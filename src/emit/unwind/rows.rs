@@ -186,11 +186,11 @@ impl<'c> Builder<'_, 'c> {
         self.store(found, 0, 8, zero);
         let many = self.cmp(Cmp::Ugt, count, self.int(MAX_ROWS_PER_SHORT_SEARCH));
         self.if_(many, |e| e.search_rows(block, (first, count), byte, found, 2048));
-        let most = u64::from(BLOCK_ROWS) - 1;
+        let max = u64::from(BLOCK_ROWS) - 1;
         // for a page with few rows, the first steps are unnecessary
         self.search_steps(block, (first, count), byte, found, 128, 1);
         let at = self.add(first, self.load(found, 0, U64));
-        let at = self.and(self.opaque(at), self.int(most));
+        let at = self.and(self.opaque(at), self.int(max));
         let row = self.load(self.offset_by(block, self.mul(at, self.int(4))), 0, U32);
         self.shr(row, self.int(u64::from(RULE_SHIFT)), false)
     }
@@ -216,12 +216,12 @@ impl<'c> Builder<'_, 'c> {
         from: u64,
         to: u64,
     ) {
-        let most = u64::from(BLOCK_ROWS) - 1;
+        let max = u64::from(BLOCK_ROWS) - 1;
         let mut step = from;
         while step >= to {
             let known = self.load(found, 0, U64);
             let next = self.add(known, self.int(step));
-            let at = self.and(self.opaque(self.add(first, next)), self.int(most));
+            let at = self.and(self.opaque(self.add(first, next)), self.int(max));
             let row = self.load(self.offset_by(block, self.mul(at, self.int(4))), 0, U32);
             let start = self.and(row, self.int((1 << RULE_SHIFT) - 1));
             // by the sign bits: it starts at or before the byte, and belongs to the page

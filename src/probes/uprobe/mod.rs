@@ -130,13 +130,13 @@ fn register<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
 }
 
 /// The address of a piece in memory, at offset `skip`.
-fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
+fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, offset: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
     let base = register(e, register_at);
-    let into = |by: i64| by.wrapping_add(skip.into()) as u64;
+    let into = |offset: i64| offset.wrapping_add(skip.into()) as u64;
     match then {
-        None => e.add(base, e.int(into(by))),
+        None => e.add(base, e.int(into(offset))),
         Some(then) => {
-            let at = e.add(base, e.int(by as u64));
+            let at = e.add(base, e.int(offset as u64));
             let leads = e.read_int(Space::User, at, U64);
             e.add(leads, e.int(into(then)))
         }
@@ -147,9 +147,9 @@ fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, by: i64, then: Option<
 fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
     match from {
         Source::Register { register: r, above } => {
-            let whole = register(e, r);
+            let value = register(e, r);
             let bits = 8 * u64::from(above + skip);
-            let shifted = if bits == 0 { whole } else { e.shr(whole, e.int(bits), false) };
+            let shifted = if bits == 0 { value } else { e.shr(value, e.int(bits), false) };
             e.fit(shifted, int)
         }
         Source::Memory { register: r, by, then } => {

@@ -73,15 +73,15 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
     let value = match at {
         At::Number(n) => e.int(n as u64),
         At::Register(at) => e.load_ctx(at, U64),
-        At::Memory { symbol, base, index, by } => {
-            let mut at = e.int(by as u64);
+        At::Memory { symbol, base, index, offset } => {
+            let mut at = e.int(offset as u64);
             if let Some(name) = symbol {
                 // the difference between the marker's address and that in the file is the load offset
                 let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
                 let ip = e.load_ctx(HERE.ip, U64);
                 let moved = e.sub(ip, e.int(*addr));
                 // an argument without an address has no type: see `types`
-                at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(by as u64)));
+                at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(offset as u64)));
             }
             if let Some(base) = base {
                 let base = e.load_ctx(base, U64);
@@ -123,16 +123,16 @@ mod tests {
         assert_eq!(at("4@%r8d").1, At::Register(72));
         assert_eq!(at("-4@$-7"), (Some((4, true)), At::Number(-7)));
         assert_eq!(at("8@$0xffffffffffffffff").1, At::Number(-1));
-        assert_eq!(at("8@-80(%rbx)").1, At::Memory { symbol: None, base: Some(40), index: None, by: -80 });
-        assert_eq!(at("8@(%rax,%rcx,8)").1, At::Memory { symbol: None, base: Some(80), index: Some((88, 8)), by: 0 });
-        assert_eq!(at("8@16(,%rcx,4)").1, At::Memory { symbol: None, base: None, index: Some((88, 4)), by: 16 });
-        let symbol = |name: &str, index, by| At::Memory { symbol: Some(name.into()), base: None, index, by };
+        assert_eq!(at("8@-80(%rbx)").1, At::Memory { symbol: None, base: Some(40), index: None, offset: -80 });
+        assert_eq!(at("8@(%rax,%rcx,8)").1, At::Memory { symbol: None, base: Some(80), index: Some((88, 8)), offset: 0 });
+        assert_eq!(at("8@16(,%rcx,4)").1, At::Memory { symbol: None, base: None, index: Some((88, 4)), offset: 16 });
+        let symbol = |name: &str, index, offset| At::Memory { symbol: Some(name.into()), base: None, index, offset };
         assert_eq!(at("-4@counter(%rip)").1, symbol("counter", None, 0));
         assert_eq!(at("8@table+8(%rip)").1, symbol("table", None, 8));
         assert_eq!(at("-4@counter").1, symbol("counter", None, 0));
         assert_eq!(at("-4@table-4(,%rcx,4)").1, symbol("table", Some((88, 4)), -4));
-        assert_eq!(at("1@names(%rbx)").1, At::Memory { symbol: Some("names".into()), base: Some(40), index: None, by: 0 });
-        assert_eq!(at("8@4096").1, At::Memory { symbol: None, base: None, index: None, by: 4096 });
+        assert_eq!(at("1@names(%rbx)").1, At::Memory { symbol: Some("names".into()), base: Some(40), index: None, offset: 0 });
+        assert_eq!(at("8@4096").1, At::Memory { symbol: None, base: None, index: None, offset: 4096 });
         let x86 = arch::named("x86_64").unwrap();
         assert_eq!(at("%rdi"), (Some((8, false)), At::Register(112)));
         for text in [
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_form_of_aarch64() {
         let at = |text: &str| of("aarch64", text);
-        let memory = |base: u32, index, by| At::Memory { symbol: None, base: Some(base), index, by };
+        let memory = |base: u32, index, offset| At::Memory { symbol: None, base: Some(base), index, offset };
         assert_eq!(at("-4@w1"), (Some((4, true)), At::Register(8)));
         assert_eq!(at("8@x0"), (Some((8, false)), At::Register(0)));
         assert_eq!(at("8@x29"), (Some((8, false)), At::Register(232)));

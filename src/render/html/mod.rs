@@ -138,8 +138,8 @@ impl Renderer for Page {
     fn render(&mut self, output: &Output, _: &mut Rendered) {
         match output {
             Output::Text { kind: _, data, newline: _ } => {
-                let whole = String::from_utf8_lossy(data);
-                whole.strip_suffix('\n').unwrap_or(&whole).split('\n').for_each(|line| self.line(visible(line)));
+                let text = String::from_utf8_lossy(data);
+                text.strip_suffix('\n').unwrap_or(&text).split('\n').for_each(|line| self.line(visible(line)));
             }
             Output::Value(value) => self.line(shown(value)),
             Output::Map(view) if view.entries.is_empty() => {}
@@ -199,10 +199,10 @@ impl Renderer for Page {
 
 impl Page {
     fn message(&mut self, output: &Output) {
-        let mut told = Rendered::default();
-        self.messages.render(output, &mut told);
-        let told = String::from_utf8_lossy(&told.err).into_owned();
-        for line in told.lines().filter(|line| !line.trim().is_empty()) {
+        let mut rendered = Rendered::default();
+        self.messages.render(output, &mut rendered);
+        let rendered = String::from_utf8_lossy(&rendered.err).into_owned();
+        for line in rendered.lines().filter(|line| !line.trim().is_empty()) {
             if self.data.losses.len() < MAX_MESSAGES { self.data.losses.push(visible(line)) } else { self.data.more_losses += 1 }
         }
     }
@@ -211,8 +211,8 @@ impl Page {
         if self.data.lines.len() < MAX_LINES { self.data.lines.push(line) } else { self.data.more_lines += 1 }
     }
 
-    fn span(&mut self, of: &Span) {
-        if of.phase == Phase::Begin {
+    fn span(&mut self, span: &Span) {
+        if span.phase == Phase::Begin {
             return;
         }
         let spans = &mut self.data.spans;
@@ -222,20 +222,20 @@ impl Page {
         }
         if spans.rows.is_empty() {
             // spans are printed when they end: an earlier one may have begun before this
-            spans.base_ms = (of.start_ns / 1_000_000) as i64;
+            spans.base_ms = (span.start_ns / 1_000_000) as i64;
         }
-        let track = *self.tracks.entry(of.track.clone()).or_insert_with(|| {
+        let track = *self.tracks.entry(span.track.clone()).or_insert_with(|| {
             spans.tracks.push(String::new());
             u32::try_from(spans.tracks.len() - 1).unwrap_or(u32::MAX)
         });
         // after execve(2) a thread has another name, and the last name counts
         if let Some(shown) = spans.tracks.get_mut(track as usize) {
-            *shown = span::track(of);
+            *shown = span::track(span);
         }
-        let name = indexed(&mut self.names, &mut spans.names, span::name(of));
-        let start = (of.start_ns - i128::from(spans.base_ms) * 1_000_000) as i64;
-        let open = u8::from(of.phase.is_open());
-        spans.rows.push((track, of.depth, name, start, (of.end_ns - of.start_ns) as i64, open, span::values(of)));
+        let name = indexed(&mut self.names, &mut spans.names, span::name(span));
+        let start = (span.start_ns - i128::from(spans.base_ms) * 1_000_000) as i64;
+        let open = u8::from(span.phase.is_open());
+        spans.rows.push((track, span.depth, name, start, (span.end_ns - span.start_ns) as i64, open, span::values(span)));
     }
 
     /// Groups stand where their first track appeared.
@@ -291,8 +291,8 @@ impl Page {
             let name = |frame: &u32| frames.get(*frame as usize).map_or("", |(name, _)| name);
             folded_line(stack.frames.iter().map(name))
         };
-        let own = base.map().and_then(|name| self.data.maps.get(*self.maps.get(name)?)?.graph.as_ref());
-        let own = own.iter().flat_map(|graph| &graph.stacks).fold(BTreeMap::<String, u64>::new(), |mut sums, stack| {
+        let base_graph = base.map().and_then(|name| self.data.maps.get(*self.maps.get(name)?)?.graph.as_ref());
+        let base_graph = base_graph.iter().flat_map(|graph| &graph.stacks).fold(BTreeMap::<String, u64>::new(), |mut sums, stack| {
             let sum = sums.entry(line(stack)).or_default();
             *sum = sum.saturating_add(stack.weight);
             sums
@@ -301,7 +301,7 @@ impl Page {
             let Some(graph) = self.data.maps.get_mut(*at).and_then(|map| map.graph.as_mut()) else { continue };
             let before = match &*base {
                 Base::Map(other) if other == name => continue,
-                Base::Map(_) => Some(&own).filter(|own| !own.is_empty()),
+                Base::Map(_) => Some(&base_graph).filter(|base_graph| !base_graph.is_empty()),
                 Base::Run { maps, .. } => maps.get(name),
             };
             let Some(before) = before else {

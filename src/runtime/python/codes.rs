@@ -58,8 +58,8 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
         }
         return;
     }
-    let text = |at: usize, room: usize, bytes: usize, shape: usize| {
-        let len = (word(bytes) as usize).min(room);
+    let text = |at: usize, capacity: usize, bytes: usize, shape: usize| {
+        let len = (word(bytes) as usize).min(capacity);
         text(record.get(at..at + len).unwrap_or_default(), word(shape))
     };
     let known = CodeObject {

@@ -80,13 +80,13 @@ impl Drop for Processes {
 
 fn watch(mut finder: Finder, mut recorder: Recorder) -> Option<(JoinHandle<()>, OwnedFd)> {
     let stop = eventfd().ok()?;
-    let told = stop.try_clone().ok()?;
+    let stopped = stop.try_clone().ok()?;
     let take = move || {
         // Linux takes "this process" as this thread
         let _ = rustix::process::setpriority_process(None, -20);
-        let mut fds = vec![told.as_raw_fd()];
+        let mut fds = vec![stopped.as_raw_fd()];
         fds.extend(recorder.fds());
-        while !readable(&told) {
+        while !readable(&stopped) {
             wait(&fds, POLL_TIMEOUT);
             for event in recorder.drain() {
                 match event {

@@ -176,9 +176,9 @@ impl Unwinder {
         if let Some(known) = shared.upgrade() {
             return Ok(known);
         }
-        let made = Arc::new(Self::new(options)?);
-        *shared = Arc::downgrade(&made);
-        Ok(made)
+        let unwinder = Arc::new(Self::new(options)?);
+        *shared = Arc::downgrade(&unwinder);
+        Ok(unwinder)
     }
 
     fn new(options: &Options) -> io::Result<Self> {
@@ -216,9 +216,9 @@ impl Unwinder {
     /// Sets the program that identifies files: see [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
     pub fn identify_by(&self, identify: RawFd) {
         // SAFETY: the caller holds it open
-        let own = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
+        let fd = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
         let mut state = of(&self.state);
-        state.identify = own.ok();
+        state.identify = fd.ok();
         // the programs are loaded, and may look up rows after this; on an error, they find none
         let _ = state.maps.wait_for_pools();
     }
@@ -247,20 +247,20 @@ impl Unwinder {
     /// this process.
     pub fn preload_earlier(&self, program: &Path, pid: u32) {
         let earlier = MappedFilesCache::of(program);
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let files = earlier.iter().flat_map(|earlier| &earlier.files).cloned().map(Task::Make);
-        of(&self.state).tasks.extend(files.chain([Task::Tell(tell)]));
+        of(&self.state).tasks.extend(files.chain([Task::Tell(sender)]));
         *of(&self.target) = Some(Target::new(pid, earlier));
-        *of(&self.preload_done) = Some(told);
+        *of(&self.preload_done) = Some(receiver);
         wake(&self.wake);
     }
 
     /// Waits for the tables of [`Unwinder::preload_earlier`]. A program may end before the table of its largest file could be
     /// read, and in that case a later run needs it as much.
     pub fn wait_for_earlier(&self) {
-        if let Some(told) = of(&self.preload_done).take() {
+        if let Some(receiver) = of(&self.preload_done).take() {
             // errors: the time is over, or there is no thread
-            let _ = told.recv_timeout(EARLIER_FILES_TIMEOUT);
+            let _ = receiver.recv_timeout(EARLIER_FILES_TIMEOUT);
         }
     }
 

@@ -40,7 +40,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (root, folder) = within_root(&real);
     let all = dirs.iter().map(|dir| (dir.as_str(), true)).chain(DEFAULT_DIRECTORIES.map(|dir| (dir, false)));
-    for (dir, asked) in all {
+    for (dir, requested) in all {
         let (dir, checked) = dir.strip_prefix('+').map_or((dir, false), |dir| (dir, true));
         let absolute = dir.starts_with('/');
         // For a process in a container, search the container's file system first, then this one.
@@ -54,7 +54,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
                 return Some(found);
             }
             // Without a link, try the conventional name, but only in directories that the user named.
-            let unlinked = || Some((format!("{}.debug", real.file_name().filter(|_| asked)?.to_str()?), None));
+            let unlinked = || Some((format!("{}.debug", real.file_name().filter(|_| requested)?.to_str()?), None));
             let named = link.as_ref().map(|(name, sum)| (name.clone(), Some(*sum)));
             let Some((name, sum)) = named.or_else(unlinked) else { continue };
             let mut places = vec![base.join(&name)];
@@ -144,9 +144,9 @@ pub(in crate::system) fn embedded(data: &[u8]) -> Option<Vec<u8>> {
         Cow::Borrowed(bytes) => bytes.to_vec(),
         Cow::Owned(bytes) => bytes,
     };
-    let mut whole = Vec::new();
-    xz2::read::XzDecoder::new(packed.as_slice()).take(MAX_INFLATED_SIZE).read_to_end(&mut whole).ok()?;
-    Some(whole)
+    let mut inflated = Vec::new();
+    xz2::read::XzDecoder::new(packed.as_slice()).take(MAX_INFLATED_SIZE).read_to_end(&mut inflated).ok()?;
+    Some(inflated)
 }
 
 /// The CRC-32 of `.gnu_debuglink`: polynomial 0x04c11db7, bits reversed.
@@ -160,8 +160,8 @@ fn checksum(data: &[u8]) -> u32 {
 pub fn debug_file(name: &Path, at: &Path, dirs: &[String]) -> Option<PathBuf> {
     let data = map(at).ok()?;
     let has = |f: &object::File<'_>| f.section_by_name(".debug_info").is_some_and(|s| s.file_range().is_some_and(|(_, size)| size > 0));
-    let own = object::File::parse(&*data).ok()?;
-    if has(&own) { None } else { find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some()).map(|found| found.path) }
+    let object = object::File::parse(&*data).ok()?;
+    if has(&object) { None } else { find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some()).map(|found| found.path) }
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub fn needed(program: &Path) -> Vec<PathBuf> {
     let mut left = VecDeque::from([program.to_owned()]);
     while let Some(path) = left.pop_front() {
         let DynamicSection { interpreter, libraries, directories } = linked_with(&path).unwrap_or_default();
-        let own = |name: &str| directories.iter().map(|dir| dir.join(name)).find(|path| path.exists());
-        let found = libraries.iter().filter_map(|name| own(name).or_else(|| find(name))).chain(interpreter);
+        let in_directories = |name: &str| directories.iter().map(|dir| dir.join(name)).find(|path| path.exists());
+        let found = libraries.iter().filter_map(|name| in_directories(name).or_else(|| find(name))).chain(interpreter);
         for path in found {
             if all.len() < MAX_FILES && all.insert(path.clone()) {
                 left.push_back(path);

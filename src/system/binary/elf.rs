@@ -65,9 +65,9 @@ struct Symbols<'d> {
 }
 
 fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[String]) -> Result<Binary, String> {
-    let said = |why: object::read::Error| why.to_string().to_lowercase();
-    let header = E::parse(data).map_err(said)?;
-    let endian = header.endian().map_err(said)?;
+    let cannot = |why: object::read::Error| why.to_string().to_lowercase();
+    let header = E::parse(data).map_err(cannot)?;
+    let endian = header.endian().map_err(cannot)?;
     let segments = loadable(header, endian, data)?;
     let build_id = object::File::parse(data).ok().and_then(|file| file.build_id().ok().flatten().map(<[u8]>::to_vec));
     let mut binary = Binary {
@@ -79,10 +79,10 @@ fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[S
         build_id: build_id.unwrap_or_default(),
     };
 
-    let sections = header.sections(endian, data).map_err(said)?;
+    let sections = header.sections(endian, data).map_err(cannot)?;
     let mut symbols = Symbols::default();
-    let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(said)?;
-    collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(said)?;
+    let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(cannot)?;
+    collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(cannot)?;
     let separate = if full { None } else { debug_files::find(path, data, dirs, |f| f.symbols().next().is_some()) };
     let embedded = if full || separate.is_some() { None } else { debug_files::embedded(data) };
     if let Some(more) = separate.as_ref().map(|s| &*s.data).or(embedded.as_deref()) {

@@ -108,13 +108,13 @@ fn entries(table: &[u8], text: u64) -> Option<Entries> {
             break;
         };
         let described = from.checked_add(place)?.checked_add(layout.name_at)?;
-        let name = number(table, described, 4).and_then(|by| text_at(table, layout.names.checked_add(by)?));
+        let name = number(table, described, 4).and_then(|offset| text_at(table, layout.names.checked_add(offset)?));
         if let (Some(addr), Some(name)) = (addr.checked_add(layout.text), name) {
             all.push((addr, name));
         }
     }
     all.sort();
-    let last = layout.count.checked_mul(2 * layout.word as u64).and_then(|by| layout.functions.checked_add(by));
+    let last = layout.count.checked_mul(2 * layout.word as u64).and_then(|offset| layout.functions.checked_add(offset));
     let end = last.and_then(|at| number(table, at, layout.word)).and_then(|end| end.checked_add(layout.text));
     Some(Entries { all, end: end.unwrap_or(0), newest })
 }

@@ -123,8 +123,8 @@ fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
         missing(format!("process {pid} runs no program"), "it is a kernel thread")
     })?;
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    let there = root.find(&target).filter(|path| inode(path) == inode(&link));
-    elf(there.unwrap_or(link))
+    let found = root.find(&target).filter(|path| inode(path) == inode(&link));
+    elf(found.unwrap_or(link))
 }
 
 /// Commands that exist only in the shell.

@@ -123,8 +123,8 @@ impl Root {
 /// is another file here, the path stays unresolved.
 fn real(path: &Path) -> Option<PathBuf> {
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let real = fs::canonicalize(path).ok().filter(|p| inode(p) == Some((there.dev(), there.ino())));
+    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let real = fs::canonicalize(path).ok().filter(|p| inode(p) == Some((metadata.dev(), metadata.ino())));
     real.or_else(|| std::path::absolute(path).ok())
 }
 

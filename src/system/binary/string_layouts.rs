@@ -94,34 +94,34 @@ const DEPTH: u32 = 6;
 /// The struct that a value of this type is or points to.
 pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
     let ty = if let Type::Ptr(to, _) = ty { to } else { ty };
-    if let Type::Struct(of) = ty { Some(of) } else { None }
+    if let Type::Struct(structure) = ty { Some(structure) } else { None }
 }
 
 /// Returns the layout of the text in a struct; `None` if it is not a string type.
-pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<StringLayout> {
-    within(sys, of, 0)
+pub fn place(sys: &dyn TargetInfo, structure: &Struct) -> Option<StringLayout> {
+    within(sys, structure, 0)
 }
 
-fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<StringLayout> {
+fn within(sys: &dyn TargetInfo, structure: &Struct, depth: u32) -> Option<StringLayout> {
     if depth > DEPTH {
         return None;
     }
-    if of.name.starts_with(BORROWED_OR_OWNED) {
+    if structure.name.starts_with(BORROWED_OR_OWNED) {
         let [a, b] = ["Borrowed.__0", "Owned.__0"].map(|path| {
-            let (at, ty) = member(sys, of, path)?;
+            let (at, ty) = member(sys, structure, path)?;
             inner(sys, at, &ty, depth)
         });
         return a.filter(|a| Some(*a) == b);
     }
-    let called = |name: &str| name.strip_suffix('*').map_or(of.name == name, |start| of.name.starts_with(start));
+    let called = |name: &str| name.strip_suffix('*').map_or(structure.name == name, |start| structure.name.starts_with(start));
     let (names, data, length) = MEMBER_PATHS.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
-    let Some((data, ty)) = data.iter().find_map(|path| member(sys, of, path)) else {
+    let Some((data, ty)) = data.iter().find_map(|path| member(sys, structure, path)) else {
         let (members, size) = LIBCXX_MEMBERS;
-        let theirs = called("basic_string<char*") && of.size == size && members.iter().any(|m| sys.member(of, m).is_some());
+        let theirs = called("basic_string<char*") && structure.size == size && members.iter().any(|m| sys.member(structure, m).is_some());
         return theirs.then_some(LIBCXX);
     };
     let place = if let Type::Ptr(to, _) = &ty {
-        let (length, _) = length.iter().find_map(|path| member(sys, of, path)).filter(|(_, ty)| ty.size() == 8)?;
+        let (length, _) = length.iter().find_map(|path| member(sys, structure, path)).filter(|(_, ty)| ty.size() == 8)?;
         StringLayout { header: header(sys, to), ..StringLayout::plain(data, length) }
     } else {
         inner(sys, data, &ty, depth)?
@@ -136,21 +136,21 @@ fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
 }
 
 fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<StringLayout> {
-    let Type::Struct(of) = ty else { return None };
-    let place = within(sys, of, depth + 1)?;
+    let Type::Struct(structure) = ty else { return None };
+    let place = within(sys, structure, depth + 1)?;
     // Short text is only supported at the start of the outer struct.
     let fits = !place.short || at == 0;
     fits.then_some(StringLayout { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
 }
 
 /// Follows a path of members: the offset in bytes, and the type.
-fn member(sys: &dyn TargetInfo, of: &Struct, path: &str) -> Option<(u32, Type)> {
+fn member(sys: &dyn TargetInfo, structure: &Struct, path: &str) -> Option<(u32, Type)> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
-    let field = sys.member(of, first)?;
+    let field = sys.member(structure, first)?;
     match (rest, &field.ty) {
         (None, _) => Some((field.offset, field.ty)),
-        (Some(rest), Type::Struct(of)) => {
-            let (at, ty) = member(sys, of, rest)?;
+        (Some(rest), Type::Struct(structure)) => {
+            let (at, ty) = member(sys, structure, rest)?;
             Some((field.offset.checked_add(at)?, ty))
         }
         (Some(_), _) => None,

@@ -63,14 +63,14 @@ fn kernel() -> Vec<PathBuf> {
     }
     // `arch/` directories have the kernel's names.
     let arch = HERE.folder;
-    let (own, made) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
+    let (own, generated) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
     let all = [
         source.join(&own),
-        build.join(&made),
+        build.join(&generated),
         source.join("include"),
         build.join("include"),
         source.join(own).join("uapi"),
-        build.join(made).join("uapi"),
+        build.join(generated).join("uapi"),
         source.join("include/uapi"),
         build.join("include/generated/uapi"),
     ];

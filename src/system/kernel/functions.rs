@@ -262,7 +262,8 @@ pub fn length(kallsyms: &str, module: &str, name: &str) -> Option<u64> {
 /// Returns the names of code, or of data, in `/proc/kallsyms`, without those that the compiler and the linker generate.
 pub(in crate::system) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> {
     // Prefixes of generated names, followed by a number or the name of an object.
-    const GENERATED_PREFIXES: &[&str] = &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
+    const GENERATED_PREFIXES: &[&str] =
+        &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
     if of_code {
         return code(kallsyms).map(|s| s.name).filter(|n| !is_padding(n)).collect();
     }

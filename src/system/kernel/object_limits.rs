@@ -220,14 +220,14 @@ fn has_tail_call(code: &[u8]) -> bool {
 
 /// The addresses of functions that code calls or refers to without a relocation. `from` is the address of the code.
 fn calls(code: &[u8], from: u64) -> Vec<u64> {
-    let own = |insn: &[u8; INSTRUCTION]| insn[0] == CALL && insn[1] >> 4 == 1;
+    let is_local = |insn: &[u8; INSTRUCTION]| insn[0] == CALL && insn[1] >> 4 == 1;
     let target = |at: usize, insn: &[u8; INSTRUCTION]| {
         let imm = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
         (from as i64 + at as i64 + (i64::from(imm) + 1) * INSTRUCTION as i64) as u64
     };
     // The call of a kernel function has a relocation, and its target is the call itself until then.
     let leads_on = |(at, insn): (usize, &[u8; INSTRUCTION])| Some(target(at, insn)).filter(|to| *to != from + at as u64);
-    instructions(code).filter(|(_, insn)| own(insn)).filter_map(leads_on).collect()
+    instructions(code).filter(|(_, insn)| is_local(insn)).filter_map(leads_on).collect()
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ impl Evidence<'_, '_> {
         self.types.enumerator(name).is_some()
     }
 
-    fn member(&self, of: &str, name: &str) -> bool {
-        matches!(self.types.named(TypeName::Struct, of), Some(Type::Struct(s)) if self.types.member(&s, name).is_some())
+    fn member(&self, structure: &str, name: &str) -> bool {
+        matches!(self.types.named(TypeName::Struct, structure), Some(Type::Struct(s)) if self.types.member(&s, name).is_some())
     }
 
     /// Finds a string that contains these words in the data of the image.

@@ -140,12 +140,12 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
     progress("the kernel's image");
     let is_kernel = "name a complete kernel image, vmlinux or vmlinuz";
-    let whole = input::read_regular(&parts.image, input::IMAGE).map_err(|e| {
+    let bytes = input::read_regular(&parts.image, input::IMAGE).map_err(|e| {
         let help = if e.kind() == std::io::ErrorKind::InvalidInput { is_kernel } else { "check the path" };
         missing(format!("cannot read {shown}: {}", reason(&e)), help)
     })?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
-    let data = unpack::kernel(whole).map_err(cannot)?;
+    let data = unpack::kernel(bytes).map_err(cannot)?;
     let image = if raw_image::is_image(&data) { raw_image::image(&data) } else { Image::linked(&data) };
     let mut image = image.map_err(cannot)?;
     if arch::named(&image.machine).is_none() {
@@ -167,26 +167,26 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     }
 
     progress("functions");
-    let own = code::of_kernel(&image, &symbols);
+    let code = code::of_kernel(&image, &symbols);
     let mut lines = String::new();
     code::write_symbols(&symbols, "", &mut lines);
     lines.extend(modules.iter().map(|m| m.symbols.as_str()));
-    let functions = functions(&own, &modules, &lines);
+    let functions = functions(&code, &modules, &lines);
     let untraceable = functions.as_ref().map(|functions| untraceable(functions, &lines));
     let variables = functions.as_ref().map(|_| {
         let of_modules = modules.iter().flat_map(|m| m.variables.iter().cloned());
         let all: BTreeSet<String> = symbols.variables().map(str::to_owned).chain(of_modules).collect();
         all.into_iter().collect()
     });
-    let error_injectable = own.error_injectable.map(|own| {
-        let mut all: Vec<String> = modules.iter().flat_map(|m| m.code.error_injectable.iter().flatten().cloned()).chain(own).collect();
+    let error_injectable = code.error_injectable.map(|code| {
+        let mut all: Vec<String> = modules.iter().flat_map(|m| m.code.error_injectable.iter().flatten().cloned()).chain(code).collect();
         all.sort();
         all.dedup();
         all
     });
 
-    let own = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout));
-    let events = own.and_then(|own| all_events(own, &modules));
+    let code = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout));
+    let events = code.and_then(|code| all_events(code, &modules));
     let config = config(parts, &image)?;
     let features = match &types {
         Some(types) => features::of(&Evidence { image: &image, types, config: config.as_deref() }),
@@ -286,9 +286,9 @@ fn release(image: &Image<'_>) -> Option<String> {
 /// (`kernel/configs.c`).
 fn config(parts: &KernelPaths, image: &Image<'_>) -> Result<Option<String>, Missing> {
     if let Some(path) = &parts.config {
-        let said =
+        let config =
             |e| Missing { what: format!("cannot read {}: {}", path.display(), reason(&e)), help: Some("unpack the package again".into()) };
-        return input::read_regular(path, input::TEXT).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(said);
+        return input::read_regular(path, input::TEXT).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(config);
     }
     let within = image.sections().iter().filter(|s| !s.code).find_map(|section| {
         let from = memchr::memmem::find(&section.bytes, b"IKCFG_ST")? + 8;

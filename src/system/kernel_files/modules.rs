@@ -65,11 +65,11 @@ pub(super) fn read(
     let all: Vec<(&String, &PathBuf)> = files.iter().collect();
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(all.len()));
-    let (told, news) = std::sync::mpsc::channel();
+    let (receiver, sender) = std::sync::mpsc::channel();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let (next, done, all, told) = (&next, &done, &all, told.clone());
+            let (next, done, all, receiver) = (&next, &done, &all, receiver.clone());
             scope.spawn(move || {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
@@ -78,12 +78,12 @@ pub(super) fn read(
                     if let Ok(mut done) = done.lock() {
                         done.push((n, module));
                     }
-                    let _ = told.send(());
+                    let _ = receiver.send(());
                 }
             });
         }
-        drop(told);
-        for (n, ()) in news.iter().enumerate() {
+        drop(receiver);
+        for (n, ()) in sender.iter().enumerate() {
             if n % 64 == 0 || n + 1 == all.len() {
                 progress(&format!("modules: {} of {}", n + 1, all.len()));
             }
@@ -103,8 +103,8 @@ pub(super) fn read(
 
 /// Reads the n-th module, which gets its own address range.
 fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Module, String> {
-    let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
-    let data = unpack::kernel(whole).map_err(|why| format!("{}: {why}", path.display()))?;
+    let bytes = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
+    let data = unpack::kernel(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
     let base = ((n as u64) + 1) << 33;
     of_file(name, &data, base, layout).map_err(|why| format!("{}: {why}", path.display()))
 }

@@ -64,17 +64,21 @@ fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
 pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
     const LZ4: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
-    let said = |what: &'static str| move |e: std::io::Error| format!("its {what} data are damaged: {e}");
+    let damaged = |what: &'static str| move |e: std::io::Error| format!("its {what} data are damaged: {e}");
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        all(flate2::read::GzDecoder::new(bytes).take(MAX_UNPACKED_SIZE + 1)).map_err(said("gzip"))
+        all(flate2::read::GzDecoder::new(bytes).take(MAX_UNPACKED_SIZE + 1)).map_err(damaged("gzip"))
     } else if bytes.starts_with(b"\xfd7zXZ\0") {
-        xz2::stream::Stream::new_stream_decoder(MAX_UNPACKED_SIZE, 0).and_then(|s| xz(bytes, s)).map_err(|e| format!("its xz data are damaged: {e}"))
+        xz2::stream::Stream::new_stream_decoder(MAX_UNPACKED_SIZE, 0)
+            .and_then(|s| xz(bytes, s))
+            .map_err(|e| format!("its xz data are damaged: {e}"))
     } else if bytes.starts_with(ZSTD) {
         // Read a single frame, because a kernel's is followed by its length.
-        let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(said("zstd"))?;
-        all(decoder.single_frame().take(MAX_UNPACKED_SIZE + 1)).map_err(said("zstd"))
+        let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged("zstd"))?;
+        all(decoder.single_frame().take(MAX_UNPACKED_SIZE + 1)).map_err(damaged("zstd"))
     } else if bytes.starts_with(&[0x5d, 0, 0]) {
-        xz2::stream::Stream::new_lzma_decoder(MAX_UNPACKED_SIZE).and_then(|s| xz(bytes, s)).map_err(|e| format!("its lzma data are damaged: {e}"))
+        xz2::stream::Stream::new_lzma_decoder(MAX_UNPACKED_SIZE)
+            .and_then(|s| xz(bytes, s))
+            .map_err(|e| format!("its lzma data are damaged: {e}"))
     } else if let Some(blocks) = bytes.strip_prefix(LZ4) {
         lz4(blocks)
     } else if bytes.starts_with(b"BZh") {
@@ -107,7 +111,8 @@ fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::str
             Status::StreamEnd => return Ok(plain),
             Status::Ok | Status::GetCheck | Status::MemNeeded => {}
         }
-        if plain.len() as u64 > MAX_UNPACKED_SIZE || (plain.len() == before && plain.len() < plain.capacity() && stream.total_in() == read) {
+        if plain.len() as u64 > MAX_UNPACKED_SIZE || (plain.len() == before && plain.len() < plain.capacity() && stream.total_in() == read)
+        {
             return Err(Error::Data);
         }
         if plain.len() == plain.capacity() {
@@ -119,7 +124,7 @@ fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::str
 /// The legacy format of LZ4 (`lz4 -l`): blocks of up to 8 MB, each after its compressed length.
 fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
     const BLOCK: usize = 8 << 20;
-    let mut whole = Vec::new();
+    let mut unpacked = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         // In a bzImage, the total length follows the last block.
         if after.is_empty() {
@@ -128,13 +133,13 @@ fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
         let block = after.split_at_checked(u32::from_le_bytes(*length) as usize);
         let (block, after) = block.ok_or("its lz4 data are truncated")?;
         let plain = lz4_flex::block::decompress(block, BLOCK).map_err(|e| format!("its lz4 data are damaged: {e}"))?;
-        whole.extend(plain);
-        if whole.len() as u64 > MAX_UNPACKED_SIZE {
+        unpacked.extend(plain);
+        if unpacked.len() as u64 > MAX_UNPACKED_SIZE {
             return Err("its lz4 data are over 2 GB when unpacked".into());
         }
         rest = after;
     }
-    Ok(whole)
+    Ok(unpacked)
 }
 
 #[cfg(test)]

@@ -228,9 +228,9 @@ impl Blob {
             return Ok(());
         }
         // An entry has at least 12 bytes; in kernels about 25.
-        let room = ((self.types.end - *at) / 24).min(wanted - names.len());
-        names.reserve(room);
-        starts.reserve(room / STRIDE);
+        let max = ((self.types.end - *at) / 24).min(wanted - names.len());
+        names.reserve(max);
+        starts.reserve(max / STRIDE);
         // Local variables, and one check for both words: this loop takes most of the time of a scan.
         let mut here = std::mem::replace(at, self.types.end);
         while here < self.types.end && names.len() < wanted {

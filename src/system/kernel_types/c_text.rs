@@ -44,9 +44,9 @@ impl KernelTypes {
     }
 
     /// The type of a member, including members of anonymous structs.
-    pub fn member_text(&self, of: &str, member: &str) -> Option<String> {
+    pub fn member_text(&self, structure: &str, member: &str) -> Option<String> {
         let (mut budget, mut found) = (super::FIELDS, None);
-        self.each_member(self.find(of, Kind::Struct.bit())?, 0, 0, &mut budget, &mut |module, _, [name, ty, _], _| {
+        self.each_member(self.find(structure, Kind::Struct.bit())?, 0, 0, &mut budget, &mut |module, _, [name, ty, _], _| {
             if self.string(module, name) != Some(member) {
                 return super::Visit::Pass;
             }
@@ -151,15 +151,15 @@ impl KernelTypes {
 
     /// The strictest alignment among the members, and whether the struct is packed: a member or the end of the struct is
     /// misaligned.
-    fn layout(&self, module: u32, of: &Entry<'_>, depth: u32) -> (u32, bool) {
+    fn layout(&self, module: u32, entry: &Entry<'_>, depth: u32) -> (u32, bool) {
         let (mut align, mut packed) = (1, false);
-        for [_, ty, at] in of.parts::<3>() {
-            let (offset, bits) = place(at, of.flag);
+        for [_, ty, at] in entry.parts::<3>() {
+            let (offset, bits) = place(at, entry.flag);
             let own = self.align_of(self.within(module, ty), depth + 1);
             packed |= bits == 0 && offset % (8 * own) != 0;
             align = align.max(own);
         }
-        (align, packed || !of.size_or_type.is_multiple_of(align))
+        (align, packed || !entry.size_or_type.is_multiple_of(align))
     }
 }
 
@@ -168,8 +168,8 @@ fn place(at: u32, flag: bool) -> (u32, u32) {
     if flag { (at & 0xff_ffff, at >> 24) } else { (at, 0) }
 }
 
-fn kinds(of: TypeName) -> u32 {
-    match of {
+fn kinds(kind: TypeName) -> u32 {
+    match kind {
         TypeName::Struct => Kind::Struct.bit(),
         TypeName::Union => Kind::Union.bit(),
         TypeName::Enum => ENUMS,

@@ -86,12 +86,12 @@ impl KernelTypes {
     /// After some lookups, the names of all functions are sorted once, which takes as long as about twenty lookups.
     fn function_in(&self, module: u32, name: &str) -> Option<u32> {
         let blob = self.blob(module)?;
-        let asked = self.function_lookups.get();
-        self.function_lookups.set(asked.saturating_add(1));
-        if module != 0 || asked < MAX_LINEAR_SEARCH {
+        let lookups = self.function_lookups.get();
+        self.function_lookups.set(lookups.saturating_add(1));
+        if module != 0 || lookups < MAX_LINEAR_SEARCH {
             let shared = self.base.find_string(name);
-            let own = if module == 0 { Vec::new() } else { blob.find_string(name) };
-            let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
+            let module_strings = if module == 0 { Vec::new() } else { blob.find_string(name) };
+            let id = shared.iter().chain(&module_strings).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
             return Some(self.within(module, id));
         }
         let sorted = self.functions.get_or_init(|| {
@@ -139,9 +139,9 @@ impl KernelTypes {
 
     /// The typedef of a raw tracepoint: the first in the kernel or in its modules.
     fn event_named(&self, name: &str) -> Option<u32> {
-        let asked = self.raw_tracepoint_lookups.get();
-        self.raw_tracepoint_lookups.set(asked.saturating_add(1));
-        if asked < MAX_LINEAR_SEARCH {
+        let lookups = self.raw_tracepoint_lookups.get();
+        self.raw_tracepoint_lookups.set(lookups.saturating_add(1));
+        if lookups < MAX_LINEAR_SEARCH {
             return self.find(&format!("{EVENT}{name}"), Kind::Typedef.bit());
         }
         let all = self.events.get_or_init(|| {

@@ -169,10 +169,10 @@ impl KernelTypes {
     }
 
     /// See [`TargetInfo::member`](crate::system::TargetInfo::member).
-    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+    pub fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
         let mut budget = FIELDS;
         let mut found = None;
-        self.each_member(of.id, 0, 0, &mut budget, &mut |module, offset, member, flag| {
+        self.each_member(structure.id, 0, 0, &mut budget, &mut |module, offset, member, flag| {
             if self.string(module, member[0]) != Some(name) {
                 return Visit::Pass;
             }
@@ -183,9 +183,9 @@ impl KernelTypes {
     }
 
     /// See [`TargetInfo::expand`](crate::system::TargetInfo::expand). Structs nested deeper than 16 stay [`Type::Struct`].
-    pub fn expand(&self, of: &Struct) -> Option<Record> {
+    pub fn expand(&self, structure: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
-        self.record(of, 0, &mut budget)
+        self.record(structure, 0, &mut budget)
     }
 
     /// See [`TargetInfo::enumerator`](crate::system::TargetInfo::enumerator).
@@ -310,8 +310,8 @@ impl KernelTypes {
         }
         (1..=self.modules().len() as u32).find_map(|module| {
             let blob = self.blob(module)?;
-            let own = blob.find_string(name);
-            let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, kinds))?;
+            let offsets = blob.find_string(name);
+            let id = shared.iter().chain(&offsets).find_map(|s| blob.find_named(*s, kinds))?;
             Some(self.within(module, id))
         })
     }
@@ -424,9 +424,9 @@ impl KernelTypes {
         let guess = !self.signs_known();
         let variants = variants(&entry, guess).map(|(offset, value)| (name(offset), value)).collect::<Vec<_>>();
         let signed = entry.flag || (guess && variants.iter().any(|(_, v)| *v < 0));
-        let made = Arc::new(Enum { name: name(entry.name), int: Int { bytes, signed }, variants });
-        self.enums.borrow_mut().insert(id, made.clone());
-        Some(made)
+        let enumeration = Arc::new(Enum { name: name(entry.name), int: Int { bytes, signed }, variants });
+        self.enums.borrow_mut().insert(id, enumeration.clone());
+        Some(enumeration)
     }
 
     fn find_variant(&self, name: &str) -> Option<(u32, i64)> {
@@ -467,8 +467,8 @@ impl KernelTypes {
             // of them.
             here.or_else(|| {
                 let module = id >> MODULE_SHIFT;
-                let own = (module != 0).then(|| self.blob(module)).flatten()?;
-                let id = offsets.iter().chain(&own.find_string(name)).find_map(|s| own.find_named(*s, kind.bit()))?;
+                let blob = (module != 0).then(|| self.blob(module)).flatten()?;
+                let id = offsets.iter().chain(&blob.find_string(name)).find_map(|s| blob.find_named(*s, kind.bit()))?;
                 Some(self.within(module, id))
             })
         });
@@ -544,9 +544,9 @@ impl KernelTypes {
         bit_field(name, base, bit, width, ty)
     }
 
-    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+    fn record(&self, structure: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
         let mut fields = Vec::new();
-        self.each_member(of.id, 0, 0, budget, &mut |module, offset, member, flag| {
+        self.each_member(structure.id, 0, 0, budget, &mut |module, offset, member, flag| {
             // A member that cannot be described is skipped.
             fields.extend(self.field(module, offset, member, flag));
             Visit::Take
@@ -554,7 +554,7 @@ impl KernelTypes {
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
-        Some(Record { name: of.name.clone(), size: of.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields })
     }
 }
 

@@ -28,9 +28,9 @@ impl KernelTypes {
         }
     }
 
-    pub(super) fn note_member(&self, of: u32, index: usize) {
+    pub(super) fn note_member(&self, id: u32, index: usize) {
         if let Some(used) = &self.used {
-            used.borrow_mut().members.insert((of, index as u32));
+            used.borrow_mut().members.insert((id, index as u32));
         }
     }
 

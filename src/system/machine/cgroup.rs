@@ -29,8 +29,8 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
     let mount = mount();
     let relative = mount.as_ref().map(|m| m.join(path.trim_start_matches('/')));
     // A full path counts only if it is in a cgroup2 file system: `/` is the root cgroup, not the root directory.
-    let whole = PathBuf::from(path);
-    let found = std::iter::once(whole).filter(|p| p.is_absolute()).chain(relative).find(|p| is_cgroup2(p));
+    let path_buf = PathBuf::from(path);
+    let found = std::iter::once(path_buf).filter(|p| p.is_absolute()).chain(relative).find(|p| is_cgroup2(p));
     let Some(found) = found else {
         return Err(Missing {
             what: format!("no cgroup (version 2) at `{path}`"),

@@ -74,9 +74,9 @@ mod tests {
         cc.stdin.take()?.write_all(text.as_bytes()).ok()?;
         let done = cc.wait_with_output().ok()?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
             let unknown: BTreeSet<String> =
-                names.iter().filter(|n| said.contains(&format!("'{n}' undeclared"))).map(|n| (*n).to_owned()).collect();
+                names.iter().filter(|n| stderr.contains(&format!("'{n}' undeclared"))).map(|n| (*n).to_owned()).collect();
             return (!unknown.is_empty()).then_some(Err(unknown));
         }
         let out = Command::new(to).output().ok()?;

@@ -132,8 +132,8 @@ pub fn find(name: &str) -> Result<Cgroup, Missing> {
     };
     let known = ids_of(name);
     let mut found = Vec::new();
-    for wanted in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
-        search(&mount, wanted, DEPTH, &mut found);
+    for requested in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
+        search(&mount, requested, DEPTH, &mut found);
     }
     match found.as_slice() {
         [one] => cgroup::at(one.clone()),
@@ -159,13 +159,13 @@ pub fn find(name: &str) -> Result<Cgroup, Missing> {
 }
 
 /// Finds the directories of that container, only the outermost ones, sorted by name.
-fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
+fn search(folder: &Path, name: &str, depth: u32, found: &mut Vec<PathBuf>) {
     for path in folders_in(folder) {
         let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| is_of(n, parent, wanted)) {
+        if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| is_of(n, parent, name)) {
             found.push(path);
         } else if depth > 0 {
-            search(&path, wanted, depth - 1, found);
+            search(&path, name, depth - 1, found);
         }
     }
 }
@@ -175,8 +175,8 @@ fn roots() -> Vec<PathBuf> {
     let mut seen = Vec::new();
     let mut roots = Vec::new();
     for (root, namespace) in ROOTS {
-        let Ok(there) = fs::metadata(root) else { continue };
-        let place = (there.dev(), there.ino(), fs::read_link(namespace).ok());
+        let Ok(metadata) = fs::metadata(root) else { continue };
+        let place = (metadata.dev(), metadata.ino(), fs::read_link(namespace).ok());
         if !seen.contains(&place) {
             seen.push(place);
             roots.push(PathBuf::from(root));
@@ -204,13 +204,13 @@ fn id_or_name<'a>(folder: &'a str, parent: &str) -> Option<&'a str> {
 }
 
 /// Is a cgroup with this name and this parent that of the container with this ID (or the beginning of it) or name?
-fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
+fn is_of(folder: &str, parent: &str, name: &str) -> bool {
     let folder = unescaped(folder);
     FORMS.iter().any(|(before, after)| {
         let Some(inner) = folder.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) else { return false };
-        let by_id = is_id(inner, ID) && is_id(wanted, MIN_ID_LEN) && inner.starts_with(wanted);
+        let by_id = is_id(inner, ID) && is_id(name, MIN_ID_LEN) && inner.starts_with(name);
         let plain = before.is_empty() && after.is_empty();
-        by_id || (inner == wanted && !wanted.is_empty() && (!plain || PARENTS.contains(&parent)))
+        by_id || (inner == name && !name.is_empty() && (!plain || PARENTS.contains(&parent)))
     })
 }
 

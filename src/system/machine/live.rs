@@ -162,14 +162,14 @@ impl Live {
     }
 
     /// The binary that a struct belongs to; `None` for the kernel.
-    fn owner(&self, of: &Struct) -> Option<Rc<BinaryTypes>> {
-        let n = of.id.checked_sub(BINARY_IDS)? >> BINARY_SHIFT;
+    fn owner(&self, structure: &Struct) -> Option<Rc<BinaryTypes>> {
+        let n = structure.id.checked_sub(BINARY_IDS)? >> BINARY_SHIFT;
         self.debug_info.borrow().get(n as usize)?.1.clone().ok()
     }
 
     /// Does this struct belong to a binary?
-    pub(in crate::system) fn owns(&self, of: &Struct) -> bool {
-        of.id >= BINARY_IDS
+    pub(in crate::system) fn owns(&self, structure: &Struct) -> bool {
+        structure.id >= BINARY_IDS
     }
 
     /// The index of functions, if the list has one.
@@ -288,17 +288,17 @@ impl TargetInfo for Live {
         self.types_of(path).ok()?.inlined(function)
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        match self.owner(of) {
-            Some(binary) => binary.member(of, name),
-            None => self.types().ok()?.member(of, name),
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        match self.owner(structure) {
+            Some(binary) => binary.member(structure, name),
+            None => self.types().ok()?.member(structure, name),
         }
     }
 
-    fn expand(&self, of: &Struct) -> Option<Record> {
-        match self.owner(of) {
-            Some(binary) => binary.expand(of),
-            None => self.types().ok()?.expand(of),
+    fn expand(&self, structure: &Struct) -> Option<Record> {
+        match self.owner(structure) {
+            Some(binary) => binary.expand(structure),
+            None => self.types().ok()?.expand(structure),
         }
     }
 
@@ -436,7 +436,7 @@ impl TargetInfo for Live {
         rights::hidden_symbols()
     }
 
-    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing> {
+    fn kernel_place(&self, module: &str, function: &str, offset: u64) -> Result<InstructionBoundary, Missing> {
         // An image of the kernel, without its modules.
         if let Some(path) = IMAGES.iter().find_map(std::env::var_os).filter(|p| !p.is_empty() && module == functions::KERNEL) {
             let image = self.binary(Path::new(&path)).map_err(|m| Missing {
@@ -444,11 +444,11 @@ impl TargetInfo for Live {
                 help: Some("RBT_VMLINUX names an uncompressed one, with symbols; without it, only a function's length is checked".into()),
             })?;
             if let Some(f) = image.functions_named(function).next() {
-                return Ok(instructions::placed(&image.path, f, by));
+                return Ok(instructions::placed(&image.path, f, offset));
             }
         }
         let length = functions::length(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), module, function);
-        Ok(length.filter(|length| by >= *length).map_or(InstructionBoundary::Unknown, InstructionBoundary::Outside))
+        Ok(length.filter(|length| offset >= *length).map_or(InstructionBoundary::Unknown, InstructionBoundary::Outside))
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
@@ -571,11 +571,11 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
         let text = buffer.get(..filled)?;
         for at in finder.find_iter(text) {
             let after = text.get(at + needle.len());
-            let whole = match after {
+            let pattern = match after {
                 Some(after) => matches!(after, b'\n' | b'\t'),
                 None => n == 0, // the very end
             };
-            if !whole {
+            if !pattern {
                 continue;
             }
             let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);

@@ -16,7 +16,7 @@ pub enum At {
         /// The index register and its scale.
         index: Option<(u32, u32)>,
         /// The displacement in bytes.
-        by: i64,
+        offset: i64,
     },
     /// Unknown.
     Unknown,
@@ -24,14 +24,14 @@ pub enum At {
 
 /// Parses a number, or a symbol with an offset in bytes.
 pub(super) fn displacement(text: &str) -> Option<(Option<String>, i64)> {
-    if let Some(by) = number(text) {
-        return Some((None, by));
+    if let Some(offset) = number(text) {
+        return Some((None, offset));
     }
     let cut = text.rfind(['+', '-']).filter(|at| *at > 0).unwrap_or(text.len());
-    let (name, by) = text.split_at_checked(cut)?;
-    let by = if by.is_empty() { 0 } else { number(by.strip_prefix('+').unwrap_or(by))? };
+    let (name, offset) = text.split_at_checked(cut)?;
+    let offset = if offset.is_empty() { 0 } else { number(offset.strip_prefix('+').unwrap_or(offset))? };
     (name.starts_with(|c: char| c.is_alphabetic() || "_.".contains(c)) && !name.contains(char::is_whitespace))
-        .then(|| (Some(name.to_owned()), by))
+        .then(|| (Some(name.to_owned()), offset))
 }
 
 /// Parses a decimal or hexadecimal number.

@@ -158,8 +158,8 @@ fn descriptor(command: u32, id: u32) -> io::Result<OwnedFd> {
 }
 
 /// Fills `about`, whose buffers must have the declared sizes.
-fn info<T>(of: &OwnedFd, about: &mut T) -> io::Result<()> {
-    let mut attr = InfoByFd { fd: of.as_raw_fd() as u32, length: size_of::<T>() as u32, info: std::ptr::from_mut(about) as u64 };
+fn info<T>(fd: &OwnedFd, about: &mut T) -> io::Result<()> {
+    let mut attr = InfoByFd { fd: fd.as_raw_fd() as u32, length: size_of::<T>() as u32, info: std::ptr::from_mut(about) as u64 };
     call(OBJ_GET_INFO_BY_FD, &mut attr).map(|_| ())
 }
 

@@ -32,8 +32,8 @@ pub fn effective() -> u64 {
 /// The command that grants capabilities to rbt: those that it already has, and the missing ones.
 pub fn setcap_command(missing: &[&str]) -> String {
     let held = effective();
-    let wanted = CAPABILITIES.iter().filter(|c| held >> c.bit & 1 == 1 || missing.contains(&c.name));
-    let names: Vec<String> = wanted.map(|c| c.name.to_lowercase()).collect();
+    let required = CAPABILITIES.iter().filter(|c| held >> c.bit & 1 == 1 || missing.contains(&c.name));
+    let names: Vec<String> = required.map(|c| c.name.to_lowercase()).collect();
     let program = std::env::current_exe().map_or_else(|_| "rbt".into(), |path| path.display().to_string());
     format!("sudo setcap {}=ep {program}", names.join(","))
 }

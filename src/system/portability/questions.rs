@@ -371,12 +371,12 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::TypesMissing, self.sys.types_missing())
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        self.record(Question::Member(of.clone(), name.into()), self.sys.member(of, name))
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        self.record(Question::Member(structure.clone(), name.into()), self.sys.member(structure, name))
     }
 
-    fn expand(&self, of: &Struct) -> Option<types::Record> {
-        self.record(Question::Expand(of.clone()), self.sys.expand(of))
+    fn expand(&self, structure: &Struct) -> Option<types::Record> {
+        self.record(Question::Expand(structure.clone()), self.sys.expand(structure))
     }
 
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
@@ -452,8 +452,8 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::ErrorInjectable(function.into()), self.sys.error_injectable(function))
     }
 
-    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<InstructionBoundary, Missing> {
-        self.record(Question::KernelPlace(module.into(), function.into(), by), self.sys.kernel_place(module, function, by))
+    fn kernel_place(&self, module: &str, function: &str, offset: u64) -> Result<InstructionBoundary, Missing> {
+        self.record(Question::KernelPlace(module.into(), function.into(), offset), self.sys.kernel_place(module, function, offset))
     }
 
     fn has_module(&self, name: &str) -> bool {

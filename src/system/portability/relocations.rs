@@ -195,18 +195,23 @@ impl<'a> Sums<'a> {
 
     /// The constant and the factors that produce these values.
     fn explain(&self, values: &[i64]) -> Option<(i64, Vec<(u32, i64)>)> {
-        let wanted = steps(values);
-        let terms = self.known.get(&wanted).cloned().or_else(|| self.three(&wanted)).or_else(|| self.multiple(&wanted))?;
+        let steps_of_values = steps(values);
+        let terms = self
+            .known
+            .get(&steps_of_values)
+            .cloned()
+            .or_else(|| self.three(&steps_of_values))
+            .or_else(|| self.multiple(&steps_of_values))?;
         let first = |i: u32| self.columns.get(i as usize).and_then(|c| c.first()).copied().unwrap_or(0);
         // a constant out of range cannot be that of an offset
         let constant = terms.iter().try_fold(*values.first()?, |rest, (i, f)| rest.checked_sub(f.checked_mul(first(*i))?))?;
         Some((constant, terms))
     }
 
-    fn three(&self, wanted: &[i64]) -> Option<Vec<(u32, i64)>> {
+    fn three(&self, steps: &[i64]) -> Option<Vec<(u32, i64)>> {
         (0u32..).zip(&self.steps).find_map(|(i, a)| {
             [1, -1].into_iter().find_map(|factor| {
-                let rest: Vec<i64> = wanted.iter().zip(a).map(|(w, x)| w.checked_sub(factor * x)).collect::<Option<_>>()?;
+                let rest: Vec<i64> = steps.iter().zip(a).map(|(w, x)| w.checked_sub(factor * x)).collect::<Option<_>>()?;
                 let mut terms = self.known.get(&rest)?.clone();
                 terms.push((i, factor));
                 Some(terms)
@@ -215,11 +220,11 @@ impl<'a> Sums<'a> {
     }
 
     /// The offset of an element in an array of structs: a multiple of its size.
-    fn multiple(&self, wanted: &[i64]) -> Option<Vec<(u32, i64)>> {
+    fn multiple(&self, steps: &[i64]) -> Option<Vec<(u32, i64)>> {
         (0u32..).zip(&self.steps).find_map(|(i, a)| {
-            let (first, of) = (wanted.first()?, a.first().filter(|x| **x != 0)?);
+            let (first, of) = (steps.first()?, a.first().filter(|x| **x != 0)?);
             let factor = first.checked_div(*of)?;
-            a.iter().zip(wanted).all(|(x, w)| x.checked_mul(factor) == Some(*w)).then(|| vec![(i, factor)])
+            a.iter().zip(steps).all(|(x, w)| x.checked_mul(factor) == Some(*w)).then(|| vec![(i, factor)])
         })
     }
 }

@@ -154,8 +154,8 @@ impl Answer {
     pub fn structs(&self) -> Vec<(StructPosition, Struct)> {
         let mut found = Vec::new();
         self.clone().each_named(&mut |place, named| {
-            if let Named::Struct(of) = named {
-                found.push((place, of.clone()));
+            if let Named::Struct(structure) = named {
+                found.push((place, structure.clone()));
             }
         });
         found
@@ -229,13 +229,13 @@ impl Answer {
     fn digest(mut self, free: &BTreeSet<Part>) -> u128 {
         self.change(&|part| free.contains(part).then_some(Change::Omit));
         self.each_named(&mut |_, named| {
-            if let Named::Struct(of) = named {
-                of.id = 0;
+            if let Named::Struct(structure) = named {
+                structure.id = 0;
             }
         });
         match &mut self {
-            Answer::Prototype(Some(of)) => of.id = 0,
-            Answer::Tracepoint(Ok(Some(of))) => of.id = 0,
+            Answer::Prototype(Some(structure)) => structure.id = 0,
+            Answer::Tracepoint(Ok(Some(structure))) => structure.id = 0,
             Answer::Type(_)
             | Answer::Field(_)
             | Answer::Record(_)
@@ -256,10 +256,10 @@ impl Answer {
     }
 }
 
-fn vary(of: &mut Enum, change: Option<Change>) {
+fn vary(enumeration: &mut Enum, change: Option<Change>) {
     match change {
-        Some(Change::Omit) => of.variants.clear(),
-        Some(Change::To(n)) => of.variants.push((format!("rbt_{n}"), n.into())),
+        Some(Change::Omit) => enumeration.variants.clear(),
+        Some(Change::To(n)) => enumeration.variants.push((format!("rbt_{n}"), n.into())),
         None => {}
     }
 }
@@ -317,8 +317,8 @@ impl RecordedAnswer {
         let mut answer = self.answer.clone();
         answer.change(how);
         answer.each_named(&mut |_, named| {
-            if let Named::Struct(of) = named {
-                set(&mut of.size, sizes.get(&of.id).copied().map(Change::To));
+            if let Named::Struct(structure) = named {
+                set(&mut structure.size, sizes.get(&structure.id).copied().map(Change::To));
             }
         });
         answer
@@ -337,8 +337,8 @@ impl RecordedAnswer {
 
 /// A query without the size of a struct.
 pub(in crate::system) fn key(mut question: Question) -> Question {
-    if let Question::Member(of, _) | Question::Expand(of) = &mut question {
-        of.size = 0;
+    if let Question::Member(structure, _) | Question::Expand(structure) = &mut question {
+        structure.size = 0;
     }
     question
 }
@@ -373,21 +373,21 @@ const FOREIGN: u32 = 1 << 31;
 
 impl Requirements {
     /// The requirements of these queries. The parts in `free` may differ; `numbers` are the parts with relocations.
-    pub fn new(asked: &[RecordedAnswer], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
+    pub fn new(record: &[RecordedAnswer], free: &BTreeSet<(usize, Part)>, numbers: &[(usize, Part)]) -> Self {
         let mut structs: Vec<(u32, StructPosition)> = Vec::new();
         let mut known: HashMap<u32, u32> = HashMap::new();
         let mut requirements = Vec::new();
-        for (index, one) in asked.iter().enumerate() {
+        for (index, one) in record.iter().enumerate() {
             let mut question = one.question.clone();
-            if let Question::Member(of, _) | Question::Expand(of) = &mut question {
-                of.size = 0;
-                of.id = known.get(&of.id).copied().unwrap_or(of.id | FOREIGN);
+            if let Question::Member(structure, _) | Question::Expand(structure) = &mut question {
+                structure.size = 0;
+                structure.id = known.get(&structure.id).copied().unwrap_or(structure.id | FOREIGN);
             }
-            let free = free.iter().filter(|(of, _)| *of == index).map(|(_, part)| part.clone()).collect();
+            let free = free.iter().filter(|(structure, _)| *structure == index).map(|(_, part)| part.clone()).collect();
             let digest = one.answer.clone().digest(&free);
             requirements.push(Requirement { question, free, digest });
-            for (place, of) in one.answer.structs() {
-                known.entry(of.id).or_insert_with(|| {
+            for (place, structure) in one.answer.structs() {
+                known.entry(structure.id).or_insert_with(|| {
                     structs.push((index as u32, place));
                     structs.len() as u32 - 1
                 });
@@ -429,8 +429,8 @@ impl Requirements {
             return true;
         }
         let at_most = one.free.iter().find_map(|part| if let Part::AtMost(n) = part { Some(*n) } else { None });
-        if let (Some(most), Answer::Cpus(n)) = (at_most, answer) {
-            return *n <= most;
+        if let (Some(max), Answer::Cpus(n)) = (at_most, answer) {
+            return *n <= max;
         }
         answer.clone().digest(&one.free) == one.digest
     }

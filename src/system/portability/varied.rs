@@ -46,12 +46,12 @@ pub struct Machine {
 
 impl<'a> VariedTarget<'a> {
     /// Answers like `sys`, to which these queries were made.
-    pub fn new(sys: &'a dyn TargetInfo, asked: &[RecordedAnswer], by: &Variation) -> Self {
+    pub fn new(sys: &'a dyn TargetInfo, record: &[RecordedAnswer], variation: &Variation) -> Self {
         let changed = |(index, one): (usize, &RecordedAnswer)| {
-            let answer = one.changed(&|part| by.parts.get(&(index, part.clone())).copied(), &by.sizes);
+            let answer = one.changed(&|part| variation.parts.get(&(index, part.clone())).copied(), &variation.sizes);
             (one.key(), answer)
         };
-        Self { sys, answers: asked.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), machine: None }
+        Self { sys, answers: record.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), machine: None }
     }
 
     /// Answers like `sys`, without these features (limits apply), and on such a machine.
@@ -95,13 +95,17 @@ impl TargetInfo for VariedTarget<'_> {
         if let Some(Answer::Type(ty)) = known { ty.clone() } else { self.sys.type_named(kind, name) }
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        let known = self.known(Question::Member(of.clone(), name.into()));
-        if let Some(Answer::Field(field)) = known { field.clone() } else { self.sys.member(of, name) }
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        let known = self.known(Question::Member(structure.clone(), name.into()));
+        if let Some(Answer::Field(field)) = known { field.clone() } else { self.sys.member(structure, name) }
     }
 
-    fn expand(&self, of: &Struct) -> Option<Record> {
-        if let Some(Answer::Record(record)) = self.known(Question::Expand(of.clone())) { record.clone() } else { self.sys.expand(of) }
+    fn expand(&self, structure: &Struct) -> Option<Record> {
+        if let Some(Answer::Record(record)) = self.known(Question::Expand(structure.clone())) {
+            record.clone()
+        } else {
+            self.sys.expand(structure)
+        }
     }
 
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {

@@ -58,12 +58,12 @@ impl TargetInfo for Snapshot {
         self.files.inlined(path, function)
     }
 
-    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        if self.files.owns(of) { self.files.member(of, name) } else { self.types().ok()?.member(of, name) }
+    fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
+        if self.files.owns(structure) { self.files.member(structure, name) } else { self.types().ok()?.member(structure, name) }
     }
 
-    fn expand(&self, of: &Struct) -> Option<Record> {
-        if self.files.owns(of) { self.files.expand(of) } else { self.types().ok()?.expand(of) }
+    fn expand(&self, structure: &Struct) -> Option<Record> {
+        if self.files.owns(structure) { self.files.expand(structure) } else { self.types().ok()?.expand(structure) }
     }
 
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
@@ -299,8 +299,8 @@ impl Snapshot {
     }
 
     pub(super) fn note(&self, what: impl FnOnce(&mut Queries)) {
-        if let Some(asked) = &self.asked {
-            what(&mut asked.borrow_mut());
+        if let Some(queries) = &self.asked {
+            what(&mut queries.borrow_mut());
         }
     }
 

@@ -182,14 +182,14 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, SnapshotError>
         // The sum of overlapping sections exceeds the size of the file.
         stored_sum = stored_sum.saturating_add(stored);
         raw_sum = raw_sum.saturating_add(raw);
-        let most = stored.saturating_mul(MAX_RATIO).saturating_add(SLACK);
-        if raw > MAX_SECTION || raw_sum > MAX_ALL || (how != STORED && raw > most) {
+        let max = stored.saturating_mul(MAX_RATIO).saturating_add(SLACK);
+        if raw > MAX_SECTION || raw_sum > MAX_ALL || (how != STORED && raw > max) {
             return Err(SnapshotError::Large { name: name.to_owned(), raw });
         }
         let to = from.checked_add(stored).filter(|_| stored_sum <= bytes.len() as u64).ok_or_else(|| damaged(name))?;
         let (from, to) = (from as usize, to as usize);
-        let there = bytes.get(from..to).ok_or_else(|| damaged(name))?;
-        if digest(there) != sum || how > ZSTD {
+        let data = bytes.get(from..to).ok_or_else(|| damaged(name))?;
+        if digest(data) != sum || how > ZSTD {
             return Err(damaged(name));
         }
         all.push(Section { name: name.to_owned(), encoding: how, from, to, raw_size: raw as usize });
@@ -338,8 +338,8 @@ pub fn sign(bytes: &mut [u8]) {
         let Some(number) = bytes.get(fields..fields + 24).map(Fields) else { break };
         let mut number = number;
         let (from, stored) = (number.u64().unwrap() as usize, number.u64().unwrap() as usize);
-        let Some(there) = bytes.get(from..from.saturating_add(stored)) else { break };
-        let sum = digest(there).to_le_bytes();
+        let Some(data) = bytes.get(from..from.saturating_add(stored)) else { break };
+        let sum = digest(data).to_le_bytes();
         let Some(to) = bytes.get_mut(fields + 24..fields + 32) else { break };
         to.copy_from_slice(&sum);
         at = fields + 32;

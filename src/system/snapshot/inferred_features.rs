@@ -96,47 +96,47 @@ pub struct KernelFacts<'a> {
 }
 
 /// Does the kernel have the feature? If unknown, the answer that is safe everywhere.
-pub fn has(of: &KernelFacts, feature: Feature) -> bool {
+pub fn has(kernel: &KernelFacts, feature: Feature) -> bool {
     if feature == Feature::Btf {
-        return of.sys.types_missing().is_none();
+        return kernel.sys.types_missing().is_none();
     }
-    let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| is(of, sign));
+    let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| is(kernel, sign));
     known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
 }
 
 /// None if the snapshot lacks the evidence.
-fn is(of: &KernelFacts, sign: &Evidence) -> Option<bool> {
-    let types = || of.sys.types_missing().is_none().then_some(());
+fn is(kernel: &KernelFacts, sign: &Evidence) -> Option<bool> {
+    let types = || kernel.sys.types_missing().is_none().then_some(());
     Some(match sign {
         Constant(name) => {
             types()?;
-            of.sys.enumerator(name).is_some()
+            kernel.sys.enumerator(name).is_some()
         }
         Struct(name) => {
             types()?;
-            of.sys.type_named(TypeName::Struct, name).is_some()
+            kernel.sys.type_named(TypeName::Struct, name).is_some()
         }
         Enum(name) => {
             types()?;
-            of.sys.type_named(TypeName::Enum, name).is_some()
+            kernel.sys.type_named(TypeName::Enum, name).is_some()
         }
         Member(of_struct, name) => {
             types()?;
-            let Some(Type::Struct(found)) = of.sys.type_named(TypeName::Struct, of_struct) else { return Some(false) };
-            of.sys.member(&found, name).is_some()
+            let Some(Type::Struct(found)) = kernel.sys.type_named(TypeName::Struct, of_struct) else { return Some(false) };
+            kernel.sys.member(&found, name).is_some()
         }
         Code(name) => {
-            let symbols = of.sys.text_symbols(name);
-            let found = symbols.whole || !symbols.parts.is_empty() || of.sys.describes_function(name);
-            if !found && !(of.symbols)() {
+            let symbols = kernel.sys.text_symbols(name);
+            let found = symbols.whole || !symbols.parts.is_empty() || kernel.sys.describes_function(name);
+            if !found && !(kernel.symbols)() {
                 return None;
             }
             found
         }
-        Config(name) => (of.config)(name)? == "y",
-        Any(signs) => return some(signs.iter().map(|s| is(of, s)), true),
-        All(signs) => return some(signs.iter().map(|s| is(of, s)), false),
-        No(sign) => !is(of, sign)?,
+        Config(name) => (kernel.config)(name)? == "y",
+        Any(signs) => return some(signs.iter().map(|s| is(kernel, s)), true),
+        All(signs) => return some(signs.iter().map(|s| is(kernel, s)), false),
+        No(sign) => !is(kernel, sign)?,
     })
 }
 

@@ -49,18 +49,18 @@ pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
 }
 
 /// The reverse. Errors name the section.
-pub fn contents(of: &Sections) -> Result<Contents, String> {
-    let names = |name: &str| Ok::<_, String>(of.text(name)?.map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>()));
+pub fn contents(sections: &Sections) -> Result<Contents, String> {
+    let names = |name: &str| Ok::<_, String>(sections.text(name)?.map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>()));
     let mut btf = Vec::new();
-    for name in of.names() {
-        if let (Some(module), Some(bytes)) = (name.strip_prefix(section::BTF), of.get(name)?) {
+    for name in sections.names() {
+        if let (Some(module), Some(bytes)) = (name.strip_prefix(section::BTF), sections.get(name)?) {
             btf.push((module.to_owned(), bytes));
         }
     }
-    let events = match events(of)? {
+    let events = match events(sections)? {
         None => None,
         Some(index) => {
-            let formats = formats(of)?;
+            let formats = formats(sections)?;
             let one = |(category, name): &(String, String), (from, to): &(usize, usize)| Event {
                 category: category.clone(),
                 name: name.clone(),
@@ -70,19 +70,19 @@ pub fn contents(of: &Sections) -> Result<Contents, String> {
         }
     };
     Ok(Contents {
-        about: read_about(of)?,
+        about: read_about(sections)?,
         btf,
         events,
-        functions: of.text(section::FUNCTIONS)?.map(|text| Functions::from_index(text, 0)),
+        functions: sections.text(section::FUNCTIONS)?.map(|text| Functions::from_index(text, 0)),
         untraceable: names(section::UNTRACEABLE)?,
         variables: names(section::VARIABLES)?,
         modules: names(section::MODULES)?,
         error_injectable: names(section::INJECTABLE)?,
-        features: features(of)?,
-        callable: read_callable(of)?,
-        config: of.text(section::CONFIG)?,
-        scripts: scripts(of)?,
-        missing: missing(of)?,
+        features: features(sections)?,
+        callable: read_callable(sections)?,
+        config: sections.text(section::CONFIG)?,
+        scripts: scripts(sections)?,
+        missing: missing(sections)?,
     })
 }
 
@@ -107,8 +107,8 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// General information. Unknown keys are ignored.
-pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
-    let text = of.text(section::ABOUT)?.ok_or("its section `about` is not there")?;
+pub fn read_about(sections: &Sections) -> Result<SnapshotInfo, String> {
+    let text = sections.text(section::ABOUT)?.ok_or("its section `about` is not there")?;
     let value = |key: &str| pairs(&text).find(|(k, _)| *k == key).map_or("", |(_, v)| v).to_owned();
     Ok(SnapshotInfo {
         release: value("release"),
@@ -120,14 +120,14 @@ pub fn read_about(of: &Sections) -> Result<SnapshotInfo, String> {
 }
 
 /// See [`Contents::missing`].
-pub fn missing(of: &Sections) -> Result<BTreeMap<String, String>, String> {
-    let text = of.text(section::MISSING)?.unwrap_or_default();
+pub fn missing(sections: &Sections) -> Result<BTreeMap<String, String>, String> {
+    let text = sections.text(section::MISSING)?.unwrap_or_default();
     Ok(pairs(&text).map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
 
 /// See [`Contents::features`]. Features of newer versions of rbt are ignored.
-pub fn features(of: &Sections) -> Result<BTreeMap<Feature, bool>, String> {
-    let text = of.text(section::FEATURES)?.unwrap_or_default();
+pub fn features(sections: &Sections) -> Result<BTreeMap<Feature, bool>, String> {
+    let text = sections.text(section::FEATURES)?.unwrap_or_default();
     Ok(pairs(&text).filter_map(|(name, has)| Some((Feature::named(name)?, has == "1"))).collect())
 }
 
@@ -137,12 +137,12 @@ fn callable(all: &BTreeMap<String, Vec<u32>>) -> String {
 }
 
 /// See [`Contents::callable`].
-pub fn read_callable(of: &Sections) -> Result<Option<BTreeMap<String, Vec<u32>>>, String> {
+pub fn read_callable(sections: &Sections) -> Result<Option<BTreeMap<String, Vec<u32>>>, String> {
     let read = |line: &str| {
         let mut words = line.split('\t');
         Some((words.next()?.to_owned(), words.filter_map(|w| w.parse().ok()).collect()))
     };
-    Ok(of.text(section::CALLABLE)?.map(|text| text.lines().filter_map(read).collect()))
+    Ok(sections.text(section::CALLABLE)?.map(|text| text.lines().filter_map(read).collect()))
 }
 
 /// The events, and the positions of their formats.
@@ -154,14 +154,14 @@ pub struct EventIndex {
 }
 
 /// See [`Contents::scripts`]. A line that is not a digest represents no script.
-pub fn scripts(of: &Sections) -> Result<Option<BTreeSet<u64>>, String> {
-    let text = of.text(section::SCRIPTS)?;
+pub fn scripts(sections: &Sections) -> Result<Option<BTreeSet<u64>>, String> {
+    let text = sections.text(section::SCRIPTS)?;
     Ok(text.map(|text| text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()))
 }
 
 /// See [`EventIndex`].
-pub fn events(of: &Sections) -> Result<Option<EventIndex>, String> {
-    let Some(text) = of.text(section::EVENTS)? else { return Ok(None) };
+pub fn events(sections: &Sections) -> Result<Option<EventIndex>, String> {
+    let Some(text) = sections.text(section::EVENTS)? else { return Ok(None) };
     let mut at = 0usize;
     let mut all = BTreeMap::new();
     for line in text.lines() {
@@ -176,6 +176,6 @@ pub fn events(of: &Sections) -> Result<Option<EventIndex>, String> {
 }
 
 /// The text of all formats.
-pub fn formats(of: &Sections) -> Result<String, String> {
-    Ok(of.text(section::FORMATS)?.unwrap_or_default())
+pub fn formats(sections: &Sections) -> Result<String, String> {
+    Ok(sections.text(section::FORMATS)?.unwrap_or_default())
 }

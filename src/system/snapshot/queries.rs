@@ -44,11 +44,11 @@ impl Snapshot {
     }
 
     /// Returns what the recorded queries need. `of` becomes part of the description: `2 scripts ask`.
-    pub fn used(&self, of: &str) -> Result<Contents, Missing> {
+    pub fn used(&self, script: &str) -> Result<Contents, Missing> {
         let Some(asked) = &self.asked else { return self.contents() };
         let asked = asked.take();
-        let whole = self.contents()?;
-        let functions = whole.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::used);
+        let contents = self.contents()?;
+        let functions = contents.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::used);
         let names = |list: Option<&Functions>| -> Vec<String> {
             list.map(|l| l.used().all().map(|f| f.name.to_owned()).collect()).unwrap_or_default()
         };
@@ -67,47 +67,47 @@ impl Snapshot {
                 types.note_all(Kind::Struct.bit(), &|name| name.starts_with("bpf_iter__"));
             }
         }
-        let untraceable = whole.untraceable.is_some().then(|| names(self.untraceable()));
-        let events = whole.events.map(|all| all.into_iter().filter_map(|e| event(e, &asked)).collect());
+        let untraceable = contents.untraceable.is_some().then(|| names(self.untraceable()));
+        let events = contents.events.map(|all| all.into_iter().filter_map(|e| event(e, &asked)).collect());
         let is_asked = |line: &&str| {
             let option = line.trim_start_matches("# ").split(['=', ' ']).next().unwrap_or_default();
             asked.options.contains(option)
         };
-        let config = whole.config.map(|text| text.lines().filter(is_asked).flat_map(|l| [l, "\n"]).collect());
+        let config = contents.config.map(|text| text.lines().filter(is_asked).flat_map(|l| [l, "\n"]).collect());
         let modules = asked.modules.iter().filter(|m| self.knows_module(m)).cloned().collect();
         let btf = self.types().map_or(Ok(Vec::new()), |types| types.used()).map_err(|e| self.damaged(&e))?;
         // Last, because these queries use other data, whose answers are kept instead of that data.
         let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
-        let mut about = whole.about;
-        about.source = format!("{}; no more than {of}", about.source);
+        let mut about = contents.about;
+        about.source = format!("{}; no more than {script}", about.source);
         Ok(Contents {
             about,
             btf,
             events,
             functions,
             untraceable,
-            variables: whole.variables.is_some().then(|| names(self.variables.get().and_then(Option::as_ref))),
+            variables: contents.variables.is_some().then(|| names(self.variables.get().and_then(Option::as_ref))),
             modules: Some(modules),
-            error_injectable: whole.error_injectable.is_some().then(|| names(self.injectable.get().and_then(Option::as_ref))),
+            error_injectable: contents.error_injectable.is_some().then(|| names(self.injectable.get().and_then(Option::as_ref))),
             features,
-            callable: whole.callable,
+            callable: contents.callable,
             config,
             // If the snapshot was already reduced, keep only the scripts for which it was made.
-            scripts: Some(match whole.scripts {
+            scripts: Some(match contents.scripts {
                 Some(before) => before.intersection(&asked.scripts).copied().collect(),
                 None => asked.scripts,
             }),
-            missing: whole.missing,
+            missing: contents.missing,
         })
     }
 }
 
 /// Drops the record of an event if only its name was used.
-fn event(event: Event, asked: &Queries) -> Option<Event> {
+fn event(event: Event, queries: &Queries) -> Option<Event> {
     let key = (event.category.clone(), event.name.clone());
-    match asked.events.get(&key) {
+    match queries.events.get(&key) {
         Some(true) => Some(event),
         Some(false) => Some(Event { format: String::new(), ..event }),
-        None => asked.all_events.then(|| Event { format: String::new(), ..event }),
+        None => queries.all_events.then(|| Event { format: String::new(), ..event }),
     }
 }

@@ -32,32 +32,32 @@ fn made(folder: &Path, compiler: &str, source: &str) -> PathBuf {
 fn ask(path: &Path) -> usize {
     let live = Live::new();
     let mut answers = 0;
-    let mut said = |yes: bool| answers += usize::from(yes);
-    said(live.markers(path).is_ok_and(|all| !all.is_empty()));
+    let mut check = |yes: bool| answers += usize::from(yes);
+    check(live.markers(path).is_ok_and(|all| !all.is_empty()));
     for name in ["node", "point", "Cage", "small"] {
         let found = live.type_in_binary(path, TypeName::Struct, name);
-        said(found.is_some());
+        check(found.is_some());
         if let Some(crate::types::Type::Struct(s)) = found {
-            said(live.expand(&s).is_some());
+            check(live.expand(&s).is_some());
         }
     }
-    said(live.enumerator_in_binary(path, "BLUE").is_some());
+    check(live.enumerator_in_binary(path, "BLUE").is_some());
     for file in ["shapes.c", "markers.c", "names.cc"] {
         for line in [1, 20, 40] {
-            said(live.source_line(path, file, line, None).is_ok());
+            check(live.source_line(path, file, line, None).is_ok());
         }
     }
-    said(debug_files::debug_file(path, path, &[]).is_some());
-    said(elf::segments(path).is_some());
-    said(elf::go_functions(path).is_some());
-    said(python::of_file(path, path).is_some());
+    check(debug_files::debug_file(path, path, &[]).is_some());
+    check(elf::segments(path).is_some());
+    check(elf::go_functions(path).is_some());
+    check(python::of_file(path, path).is_some());
     let Ok(binary) = live.binary(path) else { return answers };
     for f in binary.functions.iter().take(200) {
-        said(demangle::name(&f.name).is_some());
-        said(live.arguments(path, f).is_ok_and(|a| a.is_some()));
-        said(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
-        said(instructions::returns(path, f.offset, f.size).is_some());
-        said(binary.addr_of_offset(f.offset) == Some(f.addr));
+        check(demangle::name(&f.name).is_some());
+        check(live.arguments(path, f).is_ok_and(|a| a.is_some()));
+        check(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
+        check(instructions::returns(path, f.offset, f.size).is_some());
+        check(binary.addr_of_offset(f.offset) == Some(f.addr));
     }
     answers
 }

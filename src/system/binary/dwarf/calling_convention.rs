@@ -130,13 +130,13 @@ impl BinaryTypes {
         let of = |die: Die| -> Vec<(Die, Entry)> {
             self.children(die).into_iter().filter(|(_, e)| e.tag() == gimli::DW_TAG_formal_parameter).collect()
         };
-        let own = of(function);
-        let Some(origin) = self.referred(function, entry, DW_AT_abstract_origin) else { return own };
-        let (mut all, mut used) = (Vec::new(), vec![false; own.len()]);
+        let parameters = of(function);
+        let Some(origin) = self.referred(function, entry, DW_AT_abstract_origin) else { return parameters };
+        let (mut all, mut used) = (Vec::new(), vec![false; parameters.len()]);
         for (die, entry) in of(origin) {
-            match own.iter().position(|(d, e)| self.referred(*d, e, DW_AT_abstract_origin) == Some(die)) {
+            match parameters.iter().position(|(d, e)| self.referred(*d, e, DW_AT_abstract_origin) == Some(die)) {
                 Some(n) => {
-                    all.extend(own.get(n).cloned());
+                    all.extend(parameters.get(n).cloned());
                     used[n] = true;
                 }
                 // Hidden parameters, which only some copies of a constructor or destructor have.
@@ -144,7 +144,7 @@ impl BinaryTypes {
                 None => all.push((die, entry)),
             }
         }
-        all.extend(own.into_iter().zip(used).filter(|(_, used)| !used).map(|(p, _)| p));
+        all.extend(parameters.into_iter().zip(used).filter(|(_, used)| !used).map(|(p, _)| p));
         all
     }
 
@@ -298,8 +298,8 @@ impl BinaryTypes {
         if depth > DEPTH {
             return None;
         }
-        let own = entry.attr(gimli::DW_AT_linkage_name).or_else(|| entry.attr(gimli::DW_AT_MIPS_linkage_name));
-        match own {
+        let attr = entry.attr(gimli::DW_AT_linkage_name).or_else(|| entry.attr(gimli::DW_AT_MIPS_linkage_name));
+        match attr {
             Some(name) => Some(self.dwarf(die)?.attr_string(self.unit(die)?, name.value()).ok()?.slice()),
             None => {
                 let origin = self.origin(die, entry)?;
@@ -395,8 +395,8 @@ impl BinaryTypes {
                 let member = |(die, member): (Die, Entry)| {
                     let is_one = matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
                     let declared = Self::number(&member, gimli::DW_AT_alignment).unwrap_or(0);
-                    let own = self.referred(die, &member, DW_AT_type).filter(|_| is_one).map_or(8, |ty| self.stack_align(ty, depth + 1));
-                    if is_one && declared >= 16 { 16 } else { own }
+                    let align = self.referred(die, &member, DW_AT_type).filter(|_| is_one).map_or(8, |ty| self.stack_align(ty, depth + 1));
+                    if is_one && declared >= 16 { 16 } else { align }
                 };
                 self.children(die).into_iter().map(member).max().unwrap_or(8)
             }
@@ -450,10 +450,10 @@ impl BinaryTypes {
                 Some(())
             }
             gimli::DW_TAG_array_type => {
-                let whole = self.ty(die, 0)?;
+                let ty = self.ty(die, 0)?;
                 let (inner, elem) = self.bare(self.referred(die, entry, DW_AT_type)?)?;
                 let step = self.ty(inner, 0)?.size().max(1);
-                for n in 0..(whole.size() / step).min(16) {
+                for n in 0..(ty.size() / step).min(16) {
                     self.classify(inner, &elem, at.checked_add(n * step)?, depth + 1, eights)?;
                 }
                 Some(())

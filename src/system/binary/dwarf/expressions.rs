@@ -66,12 +66,12 @@ impl<'a> Evaluation<'a> {
             };
             match operation {
                 Operation::Piece { size_in_bits, bit_offset: None } if size_in_bits % 8 == 0 => {
-                    let whole = match (part.take(), self.stack.pop()) {
+                    let location = match (part.take(), self.stack.pop()) {
                         (Some(part), _) => part,
                         (None, Some(top)) => self.memory(top)?,
                         (None, None) => Part::Nothing,
                     };
-                    parts.push((Some((size_in_bits / 8) as usize), whole));
+                    parts.push((Some((size_in_bits / 8) as usize), location));
                 }
                 Operation::Register { register } => part = Some(self.register(register.0)?),
                 Operation::StackValue => part = Some(self.value()?),
@@ -209,10 +209,10 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn plus(number: Number, by: i64) -> Number {
+fn plus(number: Number, addend: i64) -> Number {
     match number {
-        Number::Known(n) => Number::Known(n.wrapping_add(by)),
-        Number::Of(value) => Number::Of(value.plus(by)),
+        Number::Known(n) => Number::Known(n.wrapping_add(addend)),
+        Number::Of(value) => Number::Of(value.plus(addend)),
     }
 }
 

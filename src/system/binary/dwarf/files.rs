@@ -28,9 +28,9 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
         what: format!("{} has no debug information (DWARF)", path.display()),
         help: Some("build it with -g, or install its debug symbols (Debian: the -dbgsym package)".into()),
     };
-    let own = parse(path)?;
-    let (file, object) = if has_types(&own) {
-        (path.to_owned(), own)
+    let main = parse(path)?;
+    let (file, object) = if has_types(&main) {
+        (path.to_owned(), main)
     } else {
         let found = debug_files::find(path, &elf::map(path)?, dirs, has_types).ok_or_else(none)?;
         let object = parse(&found.path)?;
@@ -45,10 +45,10 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
         dwarf.load_sup(|id| Ok::<_, gimli::Error>(section(&shared, id.name()))).map_err(unreadable)?;
     }
     let shared = File { dwarf: Dwarf::default(), units: dwarf.sup().and_then(|shared| units(shared).ok()).unwrap_or_default() };
-    let own = units(&dwarf).map_err(unreadable)?;
-    let mut own = File { dwarf, units: own };
-    let (split, absent) = split::load(&mut own, path, &file, dirs);
-    let all = [own, shared].into_iter().chain(split).collect();
+    let main = units(&dwarf).map_err(unreadable)?;
+    let mut main = File { dwarf, units: main };
+    let (split, absent) = split::load(&mut main, path, &file, dirs);
+    let all = [main, shared].into_iter().chain(split).collect();
     Ok(Files { all, absent })
 }
 

@@ -61,14 +61,14 @@ impl BinaryTypes {
                 let at = (of_file, here);
                 // Code that the linker dropped has the address 0.
                 if of_file && row.is_stmt() && row.address() != 0 {
-                    let there = match row.column() {
-                        ColumnType::Column(there) => u32::try_from(there.get()).unwrap_or(0),
+                    let found = match row.column() {
+                        ColumnType::Column(found) => u32::try_from(found.get()).unwrap_or(0),
                         ColumnType::LeftEdge => 0,
                     };
                     if here != Some(line) {
                         others.extend(here);
-                    } else if column.is_some_and(|wanted| wanted != there) {
-                        columns.insert(there);
+                    } else if column.is_some_and(|wanted| wanted != found) {
+                        columns.insert(found);
                     } else if before != Some(at) || column.is_some() {
                         starts.insert(Start { file: place.file, unit: place.unit, addr: row.address() });
                     }

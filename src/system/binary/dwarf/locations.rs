@@ -283,9 +283,9 @@ pub(super) fn keep_order(all: &mut [Result<ArgumentLocation, NoLocation>], frame
     };
     let (mut next, mut ordered) = (0, true);
     for place in all.iter().flatten() {
-        let own = numbers(place);
-        ordered &= own.is_sorted() && own.first().is_none_or(|n| *n >= next);
-        next = own.last().map_or(next, |n| n + 1);
+        let registers = numbers(place);
+        ordered &= registers.is_sorted() && registers.first().is_none_or(|n| *n >= next);
+        next = registers.last().map_or(next, |n| n + 1);
     }
     if !ordered {
         for place in all.iter_mut().filter(|p| p.as_ref().is_ok_and(|p| !numbers(p).is_empty())) {
@@ -425,12 +425,12 @@ impl Frame<'_> {
 }
 
 /// Advances a location by some bytes.
-fn later(from: Source, by: u32) -> Source {
+fn later(from: Source, offset: u32) -> Source {
     match from {
-        Source::Register { register, above } => Source::Register { register, above: above + by },
-        Source::Memory { register, by: at, then: None } => Source::Memory { register, by: at.wrapping_add(by.into()), then: None },
+        Source::Register { register, above } => Source::Register { register, above: above + offset },
+        Source::Memory { register, by: at, then: None } => Source::Memory { register, by: at.wrapping_add(offset.into()), then: None },
         Source::Memory { register, by: at, then: Some(then) } => {
-            Source::Memory { register, by: at, then: Some(then.wrapping_add(by.into())) }
+            Source::Memory { register, by: at, then: Some(then.wrapping_add(offset.into())) }
         }
         Source::Padding => Source::Padding,
     }

@@ -270,14 +270,14 @@ impl BinaryTypes {
     }
 
     /// The direct children of an entry.
-    fn children(&self, of: Die) -> Vec<(Die, Entry)> {
+    fn children(&self, parent: Die) -> Vec<(Die, Entry)> {
         let mut all = Vec::new();
         let mut visit = || -> Option<()> {
-            let mut tree = self.unit(of)?.entries_tree(Some(UnitOffset(of.at))).ok()?;
+            let mut tree = self.unit(parent)?.entries_tree(Some(UnitOffset(parent.at))).ok()?;
             let mut children = tree.root().ok()?.children();
             while let Some(child) = children.next().ok()? {
                 let entry = child.entry().clone();
-                all.push((Die { at: entry.offset().0, ..of }, entry));
+                all.push((Die { at: entry.offset().0, ..parent }, entry));
             }
             None
         };
@@ -314,25 +314,25 @@ mod tests {
     /// Runs every query.
     fn ask(path: &Path) -> Option<Vec<String>> {
         let types = BinaryTypes::open(path, &[], 100).ok()?;
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for name in ["node", "point", "large", "mixed"] {
             let Some(Type::Struct(s)) = types.named(TypeName::Struct, name) else { continue };
             for member in ["next", "tag", "low", "high", "hi", "corner", "colour", "on", "x", "c", "n"] {
-                said.extend(types.member(&s, member).map(|f| format!("{name}.{member} {} {:?} {}", f.offset, f.bits, f.ty)));
+                lines.extend(types.member(&s, member).map(|f| format!("{name}.{member} {} {:?} {}", f.offset, f.bits, f.ty)));
             }
-            said.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
+            lines.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
         }
-        said.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
+        lines.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
         for addr in types.index.functions.keys() {
             let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
             for a in types.arguments(&function).unwrap_or_default() {
-                said.push(match a.place {
+                lines.push(match a.place {
                     Ok(place) => format!("{} {} {:?}", a.name, a.ty, place.pieces),
                     Err(why) => format!("{} {}: {why}", a.name, a.ty),
                 });
             }
         }
-        Some(said)
+        Some(lines)
     }
 
     #[test]

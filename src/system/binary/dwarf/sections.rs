@@ -51,8 +51,8 @@ pub(super) fn section(file: &object::File<'static>, name: &str) -> Slice {
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let named = file.sections().filter(|s| s.name().is_ok_and(|n| n == name));
     let mut all: Vec<Cow<'static, [u8]>> = named.filter_map(|s| s.uncompressed_data().ok()).collect();
-    let whole = if all.len() > 1 { Cow::Owned(all.concat()) } else { all.pop().unwrap_or_default() };
-    let bytes: &'static [u8] = match whole {
+    let data = if all.len() > 1 { Cow::Owned(all.concat()) } else { all.pop().unwrap_or_default() };
+    let bytes: &'static [u8] = match data {
         Cow::Borrowed(bytes) => bytes,
         Cow::Owned(bytes) => Box::leak(bytes.into_boxed_slice()),
     };

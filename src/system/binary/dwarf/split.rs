@@ -32,21 +32,21 @@ struct Skeleton {
 
 /// Loads the files of split units, and returns the absent ones. `own` has the skeletons, `path` is the binary, `file`
 /// the file with the skeletons, `dirs` are those of `--debuginfo`.
-pub fn load(own: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<MissingUnit>) {
+pub fn load(main: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<MissingUnit>) {
     let mut split = Vec::new();
-    let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
+    let skeletons: Vec<Skeleton> = main.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&main.dwarf, n, unit)).collect();
     if skeletons.is_empty() {
         return (split, Vec::new());
     }
-    let packaged = package(own, path, file, dirs);
+    let packaged = package(main, path, file, dirs);
     let left = match &packaged {
-        Some(package) => in_package(own, package, skeletons, &mut split),
+        Some(package) => in_package(main, package, skeletons, &mut split),
         None => skeletons,
     };
-    let missing = in_files(own, left, path, dirs, &mut split);
-    let absent: Vec<MissingUnit> = missing.into_iter().map(|(unit, why)| MissingUnit { unit, code: code(own, unit), why }).collect();
+    let missing = in_files(main, left, path, dirs, &mut split);
+    let absent: Vec<MissingUnit> = missing.into_iter().map(|(unit, why)| MissingUnit { unit, code: code(main, unit), why }).collect();
     // A split unit replaces its skeleton.
-    for (n, unit) in own.units.iter_mut().enumerate() {
+    for (n, unit) in main.units.iter_mut().enumerate() {
         if unit.dwo_id.is_some() && !absent.iter().any(|a| a.unit == n) {
             unit.line_program = None;
         }
@@ -61,9 +61,9 @@ fn skeleton(dwarf: &Dwarf<Slice>, number: usize, unit: &Unit<Slice>) -> Option<S
     Some(Skeleton { unit: number, id: unit.dwo_id?.0, name, compiled_in })
 }
 
-fn code(own: &File, unit: usize) -> Vec<Range> {
+fn code(main: &File, unit: usize) -> Vec<Range> {
     let mut all = Vec::new();
-    if let Some(mut ranges) = own.units.get(unit).and_then(|unit| own.dwarf.unit_ranges(unit).ok()) {
+    if let Some(mut ranges) = main.units.get(unit).and_then(|unit| main.dwarf.unit_ranges(unit).ok()) {
         while let Ok(Some(range)) = ranges.next() {
             all.push(range);
         }
@@ -72,44 +72,44 @@ fn code(own: &File, unit: usize) -> Vec<Range> {
 }
 
 /// The package of a binary, if it exists.
-fn package(own: &File, path: &Path, file: &Path, dirs: &[String]) -> Option<DwarfPackage<Slice>> {
+fn package(main: &File, path: &Path, file: &Path, dirs: &[String]) -> Option<DwarfPackage<Slice>> {
     let places = [path, file].into_iter().flat_map(|of| debug_files::packages(of, dirs));
     places.into_iter().find_map(|place| {
         let object = parse(&place).ok()?;
         let package = DwarfPackage::load(|id| split_section(&object, id), empty(&object)).ok()?;
         // The package of another binary contains none of these units.
-        let known = own.units.iter().filter_map(|u| u.dwo_id).any(|id| package.cu_index.find(id.0).is_some());
+        let known = main.units.iter().filter_map(|u| u.dwo_id).any(|id| package.cu_index.find(id.0).is_some());
         known.then_some(package)
     })
 }
 
-fn split_section(of: &object::File<'static>, id: SectionId) -> gimli::Result<Slice> {
-    Ok(id.dwo_name().map_or_else(|| empty(of), |name| section(of, name)))
+fn split_section(object: &object::File<'static>, id: SectionId) -> gimli::Result<Slice> {
+    Ok(id.dwo_name().map_or_else(|| empty(object), |name| section(object, name)))
 }
 
-fn empty(of: &object::File<'_>) -> Slice {
-    Slice::new(&[], if of.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big })
+fn empty(object: &object::File<'_>) -> Slice {
+    Slice::new(&[], if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big })
 }
 
 /// Takes units from a package, and returns the skeletons of those that it does not contain.
-fn in_package(own: &File, package: &DwarfPackage<Slice>, skeletons: Vec<Skeleton>, to: &mut Vec<File>) -> Vec<Skeleton> {
+fn in_package(main: &File, package: &DwarfPackage<Slice>, skeletons: Vec<Skeleton>, to: &mut Vec<File>) -> Vec<Skeleton> {
     let mut left = Vec::new();
     for skeleton in skeletons {
-        let found = package.find_cu(gimli::DwoId(skeleton.id), &own.dwarf).ok().flatten();
-        match found.and_then(|dwarf| completed(own, dwarf, std::slice::from_ref(&skeleton))) {
+        let found = package.find_cu(gimli::DwoId(skeleton.id), &main.dwarf).ok().flatten();
+        match found.and_then(|dwarf| completed(main, dwarf, std::slice::from_ref(&skeleton))) {
             Some(file) => to.push(file),
             None => left.push(skeleton),
         }
     }
     for n in 1..=package.tu_index.unit_count() {
-        let Ok(dwarf) = package.tu_sections(n, &own.dwarf) else { continue };
+        let Ok(dwarf) = package.tu_sections(n, &main.dwarf) else { continue };
         to.extend(units(&dwarf).ok().map(|units| File { dwarf, units }));
     }
     left
 }
 
 /// Takes units from their `.dwo` files, and returns the skeletons of those that are missing, with the reason.
-fn in_files(own: &File, skeletons: Vec<Skeleton>, path: &Path, dirs: &[String], to: &mut Vec<File>) -> Vec<(usize, Missing)> {
+fn in_files(main: &File, skeletons: Vec<Skeleton>, path: &Path, dirs: &[String], to: &mut Vec<File>) -> Vec<(usize, Missing)> {
     let mut by_name: BTreeMap<(String, String), Vec<Skeleton>> = BTreeMap::new();
     for skeleton in skeletons {
         by_name.entry((skeleton.compiled_in.clone(), skeleton.name.clone())).or_default().push(skeleton);
@@ -121,8 +121,8 @@ fn in_files(own: &File, skeletons: Vec<Skeleton>, path: &Path, dirs: &[String], 
             let object = parse(&place).ok()?;
             seen = Some(place);
             let mut dwarf = Dwarf::load(|id| split_section(&object, id)).ok()?;
-            dwarf.make_dwo(&own.dwarf);
-            completed(own, dwarf, &skeletons)
+            dwarf.make_dwo(&main.dwarf);
+            completed(main, dwarf, &skeletons)
         });
         match found {
             Some(file) => to.push(file),
@@ -144,14 +144,14 @@ fn absent(path: &Path, compiled_in: &str, name: &str, seen: Option<&Path>) -> Mi
 }
 
 /// Completes a file of split units with the data that only the skeletons have. `None` if it contains none of these units.
-fn completed(own: &File, mut dwarf: Dwarf<Slice>, skeletons: &[Skeleton]) -> Option<File> {
+fn completed(main: &File, mut dwarf: Dwarf<Slice>, skeletons: &[Skeleton]) -> Option<File> {
     dwarf.file_type = DwarfFileType::Dwo;
     // The names of source files.
-    dwarf.debug_line_str = own.dwarf.debug_line_str;
+    dwarf.debug_line_str = main.dwarf.debug_line_str;
     let mut found = 0;
     let mut kept = units(&dwarf).ok()?;
     kept.retain_mut(|unit| {
-        let wanted = unit.dwo_id.and_then(|id| skeletons.iter().find(|s| s.id == id.0)).and_then(|s| own.units.get(s.unit));
+        let wanted = unit.dwo_id.and_then(|id| skeletons.iter().find(|s| s.id == id.0)).and_then(|s| main.units.get(s.unit));
         if let Some(skeleton) = wanted {
             unit.copy_relocated_attributes(skeleton);
             unit.line_program.clone_from(&skeleton.line_program);

@@ -30,8 +30,8 @@ fn among(table: &[(gimli::DwTag, &'static str)], entry: &Entry) -> Option<&'stat
 
 impl BinaryTypes {
     /// The text of a type, without the name that it declares.
-    pub(super) fn spelled(&self, of: Option<Die>) -> String {
-        self.around(of, String::new(), 0)
+    pub(super) fn spelled(&self, die: Option<Die>) -> String {
+        self.around(die, String::new(), 0)
     }
 
     /// The type around a declarator: `declarator` is the text so far, from the name outwards.

@@ -32,22 +32,22 @@ impl BinaryTypes {
     }
 
     /// Finds a member, including those of anonymous members and base classes.
-    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+    pub fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
         let mut found = None;
         let mut budget = FIELDS;
-        self.each_member(self.by_id(of.id)?, 0, 0, &mut budget, &mut |die, entry, base| {
+        self.each_member(self.by_id(structure.id)?, 0, 0, &mut budget, &mut |die, entry, base| {
             if self.name(die, entry) == Some(name.as_bytes()) {
                 found = Some(self.field(die, entry, base));
             }
             found.is_none()
         })?;
-        found.unwrap_or_else(|| self.variant(of, name))
+        found.unwrap_or_else(|| self.variant(structure, name))
     }
 
     /// Returns the fields of one variant of a Rust enum, by the variant's name.
-    fn variant(&self, of: &Struct, name: &str) -> Option<Field> {
+    fn variant(&self, structure: &Struct, name: &str) -> Option<Field> {
         let below = |die: Die, tag: DwTag| self.children(die).into_iter().filter(move |(_, e)| e.tag() == tag);
-        let parts = below(self.by_id(of.id)?, gimli::DW_TAG_variant_part);
+        let parts = below(self.by_id(structure.id)?, gimli::DW_TAG_variant_part);
         let variants = parts.flat_map(|(part, _)| below(part, gimli::DW_TAG_variant).collect::<Vec<_>>());
         let mut members = variants.flat_map(|(variant, _)| below(variant, gimli::DW_TAG_member).collect::<Vec<_>>());
         let (die, entry) = members.find(|(die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
@@ -55,21 +55,21 @@ impl BinaryTypes {
     }
 
     /// Returns all members; anonymous ones and base classes are flattened. Structs nested deeper than 16 stay [`Type::Struct`].
-    pub fn expand(&self, of: &Struct) -> Option<Record> {
+    pub fn expand(&self, structure: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
-        self.record(of, 0, &mut budget)
+        self.record(structure, 0, &mut budget)
     }
 
-    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+    fn record(&self, structure: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
         let mut fields = Vec::new();
-        self.each_member(self.by_id(of.id)?, 0, 0, budget, &mut |die, entry, base| {
+        self.each_member(self.by_id(structure.id)?, 0, 0, budget, &mut |die, entry, base| {
             fields.extend(self.field(die, entry, base));
             true
         })?;
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
-        Some(Record { name: of.name.clone(), size: of.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields })
     }
 
     fn by_id(&self, id: u32) -> Option<Die> {

@@ -57,9 +57,9 @@ impl<'a> Path<'a> {
             return false;
         }
         self.left -= 1;
-        let by = match (HERE.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
-            Next::Along(by) => by,
-            Next::Either(by, to) => {
+        let length = match (HERE.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
+            Next::Along(length) => length,
+            Next::Either(length, to) => {
                 let back = (self.entry..=self.at).contains(&to);
                 if let (true, Some(end @ Value::Sum(Base::Register(SP), _))) = (back, self.compared) {
                     // A loop that touches each page of a large frame ends when the stack pointer reaches the compared value.
@@ -71,11 +71,11 @@ impl<'a> Path<'a> {
                 } else {
                     self.branched = true;
                 }
-                by
+                length
             }
             Next::Elsewhere => return false,
         };
-        self.at += by;
+        self.at += length;
         true
     }
 }

@@ -26,11 +26,11 @@ pub enum InstructionBoundary {
 }
 
 /// Determines what is at an offset from the start of a function of this binary.
-pub fn placed(path: &Path, function: &Function, by: u64) -> InstructionBoundary {
-    match by {
+pub fn placed(path: &Path, function: &Function, offset: u64) -> InstructionBoundary {
+    match offset {
         0 => InstructionBoundary::Instruction,
-        _ if by >= function.size => InstructionBoundary::Outside(function.size),
-        _ if starts_at(path, function.offset, by) == Some(true) => InstructionBoundary::Instruction,
+        _ if offset >= function.size => InstructionBoundary::Outside(function.size),
+        _ if starts_at(path, function.offset, offset) == Some(true) => InstructionBoundary::Instruction,
         _ => InstructionBoundary::InsideInstruction,
     }
 }

@@ -104,23 +104,23 @@ fn operand(text: &str) -> Option<At> {
     // 32-bit registers are not valid addresses.
     let address = |name: &str| register(name).filter(|_| !name.starts_with('w'));
     let base = Some(address(parts.next()?)?);
-    let (mut by, mut index) = (0, None);
+    let (mut offset, mut index) = (0, None);
     if let Some(second) = parts.next() {
         match address(second) {
             Some(register) => {
                 let shift = parts.next().map_or(Some(0), |s| s.strip_prefix("lsl")?.trim().trim_start_matches('#').parse().ok());
                 index = Some((register, 1 << shift.filter(|n: &u32| *n <= 3)?));
             }
-            None => by = operands::number(second.strip_prefix('#').unwrap_or(second))?,
+            None => offset = operands::number(second.strip_prefix('#').unwrap_or(second))?,
         }
     }
-    parts.next().is_none().then_some(At::Memory { symbol: None, base, index, by })
+    parts.next().is_none().then_some(At::Memory { symbol: None, base, index, offset })
 }
 
 /// `x0` and `w0` have the same offset. `xzr` has none.
 fn register(name: &str) -> Option<u32> {
-    let whole = name.strip_prefix('w').map_or_else(|| name.to_owned(), |n| format!("x{n}"));
-    ARCH.register(&whole).filter(|_| whole.starts_with('x') || whole == "sp")
+    let full_name = name.strip_prefix('w').map_or_else(|| name.to_owned(), |n| format!("x{n}"));
+    ARCH.register(&full_name).filter(|_| full_name.starts_with('x') || full_name == "sp")
 }
 
 /// From include/uapi/asm-generic/unistd.h.

@@ -125,16 +125,16 @@ fn operand(text: &str) -> Option<At> {
     if let Some(name) = text.strip_prefix('%') {
         return register(name).map(At::Register);
     }
-    let Some((by, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
-        let (symbol, by) = operands::displacement(text)?;
-        return Some(At::Memory { symbol, base: None, index: None, by });
+    let Some((offset, registers)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
+        let (symbol, offset) = operands::displacement(text)?;
+        return Some(At::Memory { symbol, base: None, index: None, offset });
     };
-    let (symbol, by) = if by.is_empty() { (None, 0) } else { operands::displacement(by)? };
-    let mut parts = inside.split(',').map(str::trim);
+    let (symbol, offset) = if offset.is_empty() { (None, 0) } else { operands::displacement(offset)? };
+    let mut parts = registers.split(',').map(str::trim);
     let base = match parts.next()? {
         "" => None,
         // The assembler encodes a symbol as a distance from `%rip`.
-        "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, by }),
+        "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, offset }),
         name => Some(register(name.strip_prefix('%')?)?),
     };
     let index = match parts.next() {
@@ -144,21 +144,21 @@ fn operand(text: &str) -> Option<At> {
         }
         None => None,
     };
-    Some(At::Memory { symbol, base, index, by })
+    Some(At::Memory { symbol, base, index, offset })
 }
 
 /// The full register that contains a named part: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`. `ah` and similar
 /// parts are not supported, because arguments do not use them.
 fn register(name: &str) -> Option<u32> {
-    let whole = |name: &str| ARCH.register(name);
+    let number = |name: &str| ARCH.register(name);
     if let Some(rest) = name.strip_prefix('r').filter(|r| r.starts_with(|c: char| c.is_ascii_digit())) {
-        return whole(&format!("r{}", rest.trim_end_matches(['d', 'w', 'b', 'l'])));
+        return number(&format!("r{}", rest.trim_end_matches(['d', 'w', 'b', 'l'])));
     }
     let short = name.strip_prefix(['r', 'e']).unwrap_or(name);
     match short {
-        "al" | "bl" | "cl" | "dl" => whole(&format!("{}x", short.trim_end_matches('l'))),
-        "sil" | "dil" | "bpl" | "spl" => whole(short.trim_end_matches('l')),
-        "ax" | "bx" | "cx" | "dx" | "si" | "di" | "bp" | "sp" | "ip" => whole(short),
+        "al" | "bl" | "cl" | "dl" => number(&format!("{}x", short.trim_end_matches('l'))),
+        "sil" | "dil" | "bpl" | "spl" => number(short.trim_end_matches('l')),
+        "ax" | "bx" | "cx" | "dx" | "si" | "di" | "bp" | "sp" | "ip" => number(short),
         _ => None,
     }
 }

@@ -60,8 +60,8 @@ fn jumps(code: &[u8], at: u64) -> Vec<u64> {
 
 fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> Next {
     let Some(i) = word(code) else { return Next::Elsewhere };
-    if let Some(by) = conditional_jump(i) {
-        return Next::Either(LENGTH as u64, at.wrapping_add_signed(by));
+    if let Some(offset) = conditional_jump(i) {
+        return Next::Either(LENGTH as u64, at.wrapping_add_signed(offset));
     }
     // Hints (such as `nop`, `bti`, `paciasp`) and barriers. Other instructions here are exceptions and system registers.
     if i & 0xffff_f01f == 0xd503_201f || i & 0xffff_f01f == 0xd503_301f {
@@ -89,8 +89,8 @@ fn immediate(i: u32, machine: &mut Machine) -> Option<()> {
     // 64-bit `add` and `sub`, which accept `sp`.
     if i & 0x9f80_0000 == 0x9100_0000 & 0x9f80_0000 {
         let number = i64::from(bits(i, 10, 12)) << (12 * bits(i, 22, 1));
-        let by = if bits(i, 30, 1) == 1 { -number } else { number };
-        let (flags, sum) = (bits(i, 29, 1) == 1, machine.register(from).plus(by));
+        let offset = if bits(i, 30, 1) == 1 { -number } else { number };
+        let (flags, sum) = (bits(i, 29, 1) == 1, machine.register(from).plus(offset));
         match flags {
             true => machine.set_general(to.into(), sum),
             false => machine.set(to, sum),
@@ -148,10 +148,10 @@ struct Access {
     after: Option<Value>,
 }
 
-fn access(machine: &Machine, base: u32, by: i64, before: bool, writes_back: bool) -> Access {
-    let whole = machine.register(base as u8);
-    let moved = whole.plus(by);
-    Access { at: Some(if before { moved } else { whole }), base: base as u8, after: writes_back.then_some(moved) }
+fn access(machine: &Machine, base: u32, offset: i64, before: bool, writes_back: bool) -> Access {
+    let base_value = machine.register(base as u8);
+    let moved = base_value.plus(offset);
+    Access { at: Some(if before { moved } else { base_value }), base: base as u8, after: writes_back.then_some(moved) }
 }
 
 fn loads_and_stores(i: u32, machine: &mut Machine) -> Option<()> {

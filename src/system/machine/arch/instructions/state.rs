@@ -88,10 +88,10 @@ impl Value {
     }
 
     /// Adds to it.
-    pub fn plus(self, by: i64) -> Value {
+    pub fn plus(self, offset: i64) -> Value {
         match self {
-            Value::Sum(base, at) => Value::Sum(base, at.wrapping_add(by)),
-            value if by == 0 => value,
+            Value::Sum(base, at) => Value::Sum(base, at.wrapping_add(offset)),
+            value if offset == 0 => value,
             Value::Bytes(bytes) if bytes.contains(&Byte::Unset) => Value::Bytes([Byte::Unset; 8]),
             Value::Bytes(_) => Value::UNKNOWN,
         }
@@ -139,8 +139,8 @@ impl Machine {
 
     /// The lower half of a vector register.
     pub fn vector(&self, n: u8) -> [Byte; 16] {
-        let whole = self.vectors.get(usize::from(n)).copied().unwrap_or([Byte::Unknown; 32]);
-        std::array::from_fn(|at| whole[at])
+        let bytes = self.vectors.get(usize::from(n)).copied().unwrap_or([Byte::Unknown; 32]);
+        std::array::from_fn(|at| bytes[at])
     }
 
     /// The contents of a byte of memory.

@@ -51,7 +51,7 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value
     if i.is_invalid() {
         return Next::Elsewhere;
     }
-    let by = i.next_ip().wrapping_sub(at);
+    let offset = i.next_ip().wrapping_sub(at);
     match i.flow_control() {
         FlowControl::Next => {
             if !machine.step(&i) {
@@ -61,9 +61,9 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value
                 let other = if i.op_register(0) == Register::RSP { i.op_register(1) } else { Register::None };
                 *compared = other.is_gpr64().then(|| machine.register(other.number() as u8));
             }
-            Next::Along(by)
+            Next::Along(offset)
         }
-        FlowControl::ConditionalBranch => Next::Either(by, i.near_branch64()),
+        FlowControl::ConditionalBranch => Next::Either(offset, i.near_branch64()),
         _ => Next::Elsewhere,
     }
 }
@@ -146,15 +146,15 @@ impl Machine {
 
     /// Executes a supported instruction. `None`, without effect, for other instructions.
     fn known(&mut self, i: &Instruction) -> Option<()> {
-        let whole = |i: &Instruction| i.op_register(0).is_gpr64() && i.op_kind(0) == OpKind::Register;
+        let is_gpr64 = |i: &Instruction| i.op_register(0).is_gpr64() && i.op_kind(0) == OpKind::Register;
         match i.mnemonic() {
             Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Cmp | Mnemonic::Test => Some(()),
-            Mnemonic::Mov if whole(i) && i.op_kind(1) == OpKind::Register && i.op_register(1).is_gpr64() => {
+            Mnemonic::Mov if is_gpr64(i) && i.op_kind(1) == OpKind::Register && i.op_register(1).is_gpr64() => {
                 let value = self.register(i.op_register(1).number() as u8);
                 self.set(i.op_register(0).number() as u8, value);
                 Some(())
             }
-            Mnemonic::Lea if whole(i) => {
+            Mnemonic::Lea if is_gpr64(i) => {
                 let value = self.address(i).unwrap_or(Value::UNKNOWN);
                 self.set(i.op_register(0).number() as u8, value);
                 Some(())
@@ -166,17 +166,17 @@ impl Machine {
                 self.store(Some(sp), &bytes);
                 Some(())
             }
-            Mnemonic::Pop if whole(i) => {
+            Mnemonic::Pop if is_gpr64(i) => {
                 let sp = self.register(SP);
                 let bytes = self.load(sp, 8);
                 self.set(SP, sp.plus(8));
                 self.write(i, 0, &bytes)
             }
-            Mnemonic::Add | Mnemonic::Sub if whole(i) && is_number(i.op_kind(1)) => {
-                let by = i.immediate(1) as i64;
-                let by = if i.mnemonic() == Mnemonic::Sub { by.wrapping_neg() } else { by };
+            Mnemonic::Add | Mnemonic::Sub if is_gpr64(i) && is_number(i.op_kind(1)) => {
+                let immediate = i.immediate(1) as i64;
+                let immediate = if i.mnemonic() == Mnemonic::Sub { immediate.wrapping_neg() } else { immediate };
                 let register = self.registers.get_mut(i.op_register(0).number())?;
-                *register = register.plus(by);
+                *register = register.plus(immediate);
                 Some(())
             }
             Mnemonic::And if is_number(i.op_kind(1)) && i.immediate(1) == 1 => {
@@ -192,7 +192,7 @@ impl Machine {
                 *masked.first_mut()? = bit;
                 self.write(i, 0, &masked)
             }
-            Mnemonic::And if whole(i) && is_number(i.op_kind(1)) && i.op_register(0) == Register::RSP => {
+            Mnemonic::And if is_gpr64(i) && is_number(i.op_kind(1)) && i.op_register(0) == Register::RSP => {
                 self.alignments = self.alignments.checked_add(1)?;
                 self.set(SP, Value::Sum(Base::Aligned(self.alignments), 0));
                 Some(())

@@ -37,7 +37,7 @@ pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
     for (n, i) in words.iter().enumerate() {
         let addr = at + (n * LENGTH) as u64;
         let next = addr + LENGTH as u64;
-        let after = |by: usize| words.get(n + by).copied();
+        let after = |offset: usize| words.get(n + offset).copied();
         let mut starts = false;
         while functions.next_if(|start| **start <= addr).is_some() {
             starts = true;
@@ -57,7 +57,7 @@ pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
         } else if *i == ENTRY_END && table {
             frames.put(next, Frame::Entered);
         } else if let Some(size) = pushed(*i)
-            && (1..=SCHEDULED + 1).any(|by| after(by) == Some(SETS_FRAME))
+            && (1..=SCHEDULED + 1).any(|offset| after(offset) == Some(SETS_FRAME))
         {
             frames.put(start, Frame::Entered);
             frames.put(next, Frame::Pushed(size));
