@@ -94,7 +94,7 @@ fn explain(place: &BundleLocation) -> Result<u8, Failure> {
 fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
-    launch::require_privileges()?;
+    launch::require::require_privileges()?;
     let (settings, invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = Live::new().with_debug_dirs(&settings.debug_dirs);

@@ -31,7 +31,7 @@ use crate::cli::Action;
 use crate::cli::check::Check;
 use crate::codegen::artifact::Artifact;
 use crate::failure::{Failure, without_os_error};
-use crate::frontend::require::require_privileges;
+use crate::launch::require::require_privileges;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::streams::{to_stdout, write_file};

@@ -6,7 +6,7 @@ mod render;
 use std::collections::BTreeMap;
 
 pub use codes::remedy;
-pub use render::{is_deceptive, plain, plain_lines, render, uncommanded_line, underline, visible};
+pub use render::{plain, plain_lines, render, uncommanded_line, underline};
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

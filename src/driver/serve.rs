@@ -23,7 +23,7 @@ use crate::diag::plain;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::frontend::args::check_script_args;
-use crate::frontend::require::require_privileges;
+use crate::launch::require::require_privileges;
 use crate::launch::{Launch, ManagedRun};
 use crate::metrics::Metrics;
 use crate::runtime::{ProcessSignals, Remote, Scrapes};

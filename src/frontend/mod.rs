@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::cli::{self, Program, Run};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
+use crate::launch::require::{require_cgroup, require_process};
 use crate::probes::Env;
 use crate::sema::{self, hir};
 use crate::settings::{self, Assignment, Invocation, Settings};
@@ -17,15 +18,12 @@ use crate::syntax::{self, ast};
 use crate::system::{Feature, TargetInfo};
 use crate::terminal::{self, paint};
 use read::read;
-use require::{require_cgroup, require_process};
 pub mod args;
 pub(crate) mod compiled;
 pub mod entry;
 pub mod explain;
 pub mod import;
 pub mod read;
-pub mod require;
-
 /// A checked script, with its settings.
 #[derive(Debug)]
 pub struct Checked {

@@ -13,7 +13,6 @@ use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
-use crate::frontend::require::require_cgroup;
 use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
@@ -28,9 +27,11 @@ use crate::streams::to_stderr;
 use crate::system::machine::container;
 use crate::types::Type;
 use prefix_writer::PrefixWriter;
+use require::require_cgroup;
 
 pub(crate) mod explain;
 mod prefix_writer;
+pub(crate) mod require;
 
 /// The information about a script besides its compiled form.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -191,14 +192,6 @@ impl<'a> Launch<'a> {
         words.extend(self.run.cgroup.as_ref().map(|path| format!("--cgroup {path}")));
         words.extend(self.run.container.as_ref().map(|name| format!("--container {name}")));
         (!words.is_empty()).then(|| words.join(" "))
-    }
-}
-
-/// Checked before loading, because the kernel's error would be less clear.
-pub(crate) fn require_privileges() -> Result<(), Failure> {
-    match runtime::missing_privileges() {
-        Some(text) => Err(Failure::from_text(&text).code("no-permission")),
-        None => Ok(()),
     }
 }
 

@@ -3,10 +3,10 @@
 //! Strings are JSON and therefore Unicode: U+FFFD replaces bytes that are not UTF-8. (A buffer is an array of numbers and keeps
 //! every byte.) A number that a double cannot represent exactly is a string; a pointer remains a number.
 
-use crate::diag::is_deceptive;
 use crate::failure::strerror;
 use crate::host::Reader;
 use crate::output::{Limited, Output, ProblemKind, Step, TestEvent};
+use crate::terminal::escape::is_deceptive;
 use crate::timeline::{Phase, Span, Track};
 use crate::value::{Counts, Hist, MapView, MapViewKind, Value};
 

@@ -1,6 +1,6 @@
 //! The style in which values are written.
 
-use crate::diag::visible;
+use crate::terminal::escape::visible;
 
 /// The style of values.
 #[derive(Clone, Copy)]

@@ -16,9 +16,9 @@ use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
-use crate::diag::visible;
 use crate::system::binary::elf::{self, Segment};
 use crate::system::{Function, binary::debug_files, binary::demangle};
+use crate::terminal::escape::visible;
 use crate::value::Frame;
 
 /// What is looked up for each address.

@@ -11,8 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::types::Type;
 use crate::value::{Counts, ShowOptions, Value};
 
-pub mod text;
-
 /// The version of the document format, [`State::rbt_state`].
 pub const VERSION: u32 = 1;
 /// The start of a document.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use binary::dwarf::{Argument, ArgumentLocation, Inlined, Line, NoLocation, Piece, Source};
-pub use binary::locate::BinaryFile;
+pub use binary::root::BinaryFile;
 pub use binary::usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};

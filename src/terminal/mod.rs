@@ -1,5 +1,6 @@
 //! Colors and emphasis on a terminal, and its capabilities.
 
+pub mod escape;
 pub mod screen;
 
 use std::os::fd::AsFd;

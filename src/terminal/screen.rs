@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-use crate::diag::visible;
+use crate::terminal::escape::visible;
 
 /// The alternate screen, without a cursor, and with lines that are cut instead of wrapped.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";

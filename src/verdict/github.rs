@@ -61,8 +61,10 @@ fn command(word: &str, place: Option<(&SourceLocation, String)>, title: &str, me
 
 /// Encoded for the runner's decoder: actions/toolkit, packages/core/src/command.ts.
 fn data(text: &str) -> String {
-    let text: String =
-        text.chars().map(|c| if crate::diag::is_deceptive(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();
+    let text: String = text
+        .chars()
+        .map(|c| if crate::terminal::escape::is_deceptive(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c })
+        .collect();
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 

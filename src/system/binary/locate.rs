@@ -14,32 +14,9 @@ use crate::input;
 use crate::system::{
     Missing,
     binary::ldcache,
-    binary::root::{Root, ended, has_ended, missing},
+    binary::root::{BinaryFile, Root, ended, has_ended, missing},
     machine::{glob, procfs, rights},
 };
-
-/// A file to which a name in a probe refers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BinaryFile {
-    /// Its path, with symbolic links resolved.
-    pub path: PathBuf,
-    /// The path in a probe's name, which may contain links: the one in the script or, for patterns and names without a slash,
-    /// the one by which the file was found.
-    pub named: PathBuf,
-}
-
-impl BinaryFile {
-    /// With this path in a probe's name.
-    pub fn new(path: PathBuf, named: impl Into<PathBuf>) -> Self {
-        Self { path, named: named.into() }
-    }
-}
-
-impl From<PathBuf> for BinaryFile {
-    fn from(path: PathBuf) -> Self {
-        Self { named: path.clone(), path }
-    }
-}
 
 /// Returns the ELF files with this name. With `pid`, names are resolved in the file system of
 /// that process, and a library is first sought among its mapped files; `*` stands for all executable files that it has mapped,

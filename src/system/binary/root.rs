@@ -8,8 +8,30 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::input;
 use crate::system::Missing;
-use crate::system::binary::locate::BinaryFile;
 use crate::system::machine::procfs;
+
+/// A file to which a name in a probe refers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinaryFile {
+    /// Its path, with symbolic links resolved.
+    pub path: PathBuf,
+    /// The path in a probe's name, which may contain links: the one in the script or, for patterns and names without a slash,
+    /// the one by which the file was found.
+    pub named: PathBuf,
+}
+
+impl BinaryFile {
+    /// With this path in a probe's name.
+    pub fn new(path: PathBuf, named: impl Into<PathBuf>) -> Self {
+        Self { path, named: named.into() }
+    }
+}
+
+impl From<PathBuf> for BinaryFile {
+    fn from(path: PathBuf) -> Self {
+        Self { named: path.clone(), path }
+    }
+}
 
 /// The file system as seen by a process: `prefix` is empty for rbt itself, else `/proc/PID/root`.
 #[derive(Debug, Default)]

@@ -2,9 +2,17 @@
 
 use crate::cli::Run;
 use crate::failure::Failure;
-pub(crate) use crate::launch::require_privileges;
+use crate::runtime;
 use crate::settings::CgroupFilter;
 use crate::system::machine::{cgroup, container, procfs};
+
+/// Checked before loading, because the kernel's error would be less clear.
+pub(crate) fn require_privileges() -> Result<(), Failure> {
+    match runtime::missing_privileges() {
+        Some(text) => Err(Failure::from_text(&text).code("no-permission")),
+        None => Ok(()),
+    }
+}
 
 pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
     // A thread that is not a process has a directory too, but is not listed: its Tgid differs.

@@ -2,6 +2,8 @@
 //!
 //! [`Value`] is closed: each renderer matches all of it.
 
+pub mod text;
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ pub enum Value {
     /// A floating-point number.
     Float {
         /// Its value.
-        #[serde(with = "crate::state::text::float")]
+        #[serde(with = "crate::value::text::float")]
         value: f64,
         /// It has 4 bytes, so its shortest decimal form has fewer digits.
         single: bool,
@@ -38,7 +40,7 @@ pub enum Value {
     /// longer.
     Str {
         /// The bytes, not necessarily UTF-8.
-        #[serde(rename = "text", with = "crate::state::text::bytes")]
+        #[serde(rename = "text", with = "crate::value::text::bytes")]
         bytes: Vec<u8>,
         /// It is longer than its capacity.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
