@@ -2,8 +2,8 @@
 
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Helper, Operand};
-use crate::probes::{Attach, ContextFeatures, FileLocation, ProgramType, iter};
+use crate::emit::{Cmp, Helper, Operand, PERF_CONTEXT};
+use crate::probes::{ContextFeatures, FileLocation, iter};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -11,7 +11,6 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 /// The layout behind a perf event's context (include/linux/perf_event.h). Programs see `struct bpf_perf_event_data`
 /// (include/uapi/linux/bpf_perf_event.h), but only if they read it directly, without a variable.
-const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
 /// Members that only the visible structure has, and their paths in this one.
 const SHOWN_MEMBERS: &[(&str, &[&str])] = &[("sample_period", &["data", "period"]), ("addr", &["data", "addr"])];
 
@@ -311,10 +310,9 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 /// `struct pt_regs *` or the context of a perf event, if the kernel's types are known.
 pub(super) fn context_type(f: &CallInfo) -> Type {
     let env = f.env();
-    let found = match (f.site.kind.program(f.site, &env), &f.site.attach) {
-        (ProgramType::PerfEvent, _) => f.sys.type_named(TypeName::Struct, PERF_CONTEXT),
-        (_, Attach::Iter { name, .. }) => iter::context_struct(name, f.sys),
-        _ => f.sys.type_named(TypeName::Struct, "pt_regs"),
+    let found = match f.site.attach.objects() {
+        Some((objects, _)) => iter::context_struct(objects, f.sys),
+        None => f.sys.type_named(TypeName::Struct, f.site.kind.program(f.site, &env).row().ctx_struct),
     };
     match found {
         Some(context) => context.ptr(Space::Kernel),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use super::Gen;
 use super::artifact::Sampling;
 use crate::builtins::MapId;
-use crate::probes::{Attach, Env, ProbeSite, syscall};
+use crate::probes::{Env, ProbeSite, syscall};
 use crate::sema::hir::{self, ExprKind, StmtKind};
 use crate::types::Type;
 
@@ -39,7 +39,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     };
     let pair = |i: usize| partner(i).filter(|j| partner(*j) == Some(i));
     let shared: Vec<BTreeSet<MapId>> = probes.iter().map(|p| plain_maps(p, script)).collect();
-    let runs_freely = |p: &hir::Probe| p.sites.iter().all(|s| exempt(&s.attach));
+    let runs_freely = |p: &hir::Probe| p.sites.iter().all(|s| !s.attach.properties().is_limited);
     let mut group: Vec<usize> = (0..probes.len()).collect();
     for i in 0..probes.len() {
         for j in 0..i {
@@ -67,22 +67,11 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     probes.iter().enumerate().map(of).collect()
 }
 
-/// Does it belong to the run itself, or does the user choose its rate?
-fn exempt(attach: &Attach) -> bool {
-    let properties = attach.properties();
-    properties.is_rare || properties.may_run_after_end || matches!(attach, Attach::Iter { .. } | Attach::Test { .. })
-}
-
 /// The calls whose returns (or entries) are the sites of a probe.
 fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
-    let of = |site: &ProbeSite| match &site.attach {
-        _ if syscall::of_site(site).is_some() => syscall::of_site(site).map(|call| (!call.enter, format!("syscall {}", call.name))),
-        Attach::Kprobe { module, function, offset: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
-        Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
-        Attach::Uprobe { path, function, ret, function_offset: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
-        Attach::Tracepoint { event, .. } if event == "sys_enter" || event == "sys_exit" => Some((event == "sys_exit", "syscall".into())),
-        Attach::RawTracepoint { name, .. } if name == "sys_enter" || name == "sys_exit" => Some((name == "sys_exit", "syscall".into())),
-        _ => None,
+    let of = |site: &ProbeSite| match syscall::of_site(site) {
+        Some(call) => Some((!call.enter, format!("syscall {}", call.name))),
+        None => site.attach.of_call(),
     };
     let all: Option<Vec<(bool, String)>> = probe.sites.iter().map(of).collect();
     let all = all?;

@@ -11,6 +11,7 @@ use inkwell::debug_info::{DIScope, DISubprogram};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
+use super::LinkScope;
 use super::temporaries::Temporaries;
 use super::{CodegenCx, Helper, MapDef, MapKind, ProgramRow, ProgramType, SectionDef, flow, ok, shared};
 use crate::bug;
@@ -246,7 +247,11 @@ impl<'c> Builder<'_, 'c> {
     fn avoid_private_stack(&mut self) {
         let never = self.start(std::mem::offset_of!(shared::Start, opaque_zero));
         // Programs that share such a map must be attached in the same way.
-        let name = if self.row().is_some_and(|row| row.many_sites_per_link) { "none_multi" } else { "none" };
+        let name = if self.row().is_some_and(|row| matches!(row.link, LinkScope::Functions | LinkScope::FileOffsets)) {
+            "none_multi"
+        } else {
+            "none"
+        };
         let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
         self.if_(never, |e| {
             let (ctx, first) = (e.ctx(), e.int(0));

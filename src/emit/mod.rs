@@ -72,7 +72,7 @@ pub use module::{CodegenCx, CodegenOptions, StackLimits, TargetFeatures};
 use object::Errors;
 pub use object::{BuiltObject, Dumps, EmitError, new_context};
 pub use problem::Problem;
-pub use program::{AttachOrder, EntryKind, ProgramRow, ProgramType, SectionDef};
+pub use program::{AttachOrder, EntryKind, LinkScope, PERF_CONTEXT, ProgramRow, ProgramType, SectionDef};
 pub use python::{MAX_PYTHON_FRAMES, ThreadPointer, python_words};
 pub use ring::{RecordField, stamped};
 pub use session::Session;

@@ -64,6 +64,19 @@ pub enum AttachOrder {
     Timer,
 }
 
+/// What one link attaches a program to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkScope {
+    /// One site.
+    Site,
+    /// Offsets of a file.
+    FileOffsets,
+    /// Functions of the kernel: their entries, or their returns.
+    Functions,
+    /// The same, their entries and their returns.
+    FunctionsAndReturns,
+}
+
 /// The properties of a type.
 pub struct ProgramRow {
     /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
@@ -74,6 +87,8 @@ pub struct ProgramRow {
     pub context: Option<&'static str>,
     /// Its number in `enum bpf_prog_type`.
     pub prog_type: u32,
+    /// The struct to which `ctx` points in a script.
+    pub ctx_struct: &'static str,
     /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` for the type.
     pub constants: &'static [&'static str],
     /// How the kernel enters it.
@@ -84,8 +99,8 @@ pub struct ProgramRow {
     pub in_user_space: bool,
     /// A second run may begin on a CPU before the first has ended.
     pub may_overlap: bool,
-    /// One link attaches it to many sites.
-    pub many_sites_per_link: bool,
+    /// What one link attaches it to.
+    pub link: LinkScope,
     /// A trampoline calls the program.
     pub by_trampoline: bool,
     /// `bpf_get_func_ip` returns the traced function.
@@ -108,16 +123,20 @@ pub struct ProgramRow {
     pub traces_kernel_functions: bool,
 }
 
+/// The context of a perf event in the kernel.
+pub const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
+
 const PLAIN: ProgramRow = ProgramRow {
     sections: ["", ""],
     context: None,
+    ctx_struct: "pt_regs",
     prog_type: prog_type::RAW_TRACEPOINT,
     constants: &[],
     entry: EntryKind::Call,
     order: AttachOrder::OldestFirst,
     in_user_space: false,
     may_overlap: false,
-    many_sites_per_link: false,
+    link: LinkScope::Site,
     by_trampoline: false,
     knows_function: false,
     own_frames: 0,
@@ -185,7 +204,7 @@ impl ProgramType {
                 sections: ["uprobe.multi", "uretprobe.multi"],
                 prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
-                many_sites_per_link: true,
+                link: LinkScope::FileOffsets,
                 ..USER
             },
             ProgramType::PerfEvent => &ProgramRow {
@@ -195,6 +214,7 @@ impl ProgramType {
                 entry: EntryKind::Interrupt,
                 order: AttachOrder::Timer,
                 context: Some("bpf_perf_event_data"),
+                ctx_struct: PERF_CONTEXT,
                 ..PLAIN
             },
             ProgramType::Kprobe => &ProgramRow {
@@ -207,13 +227,14 @@ impl ProgramType {
                 sections: ["kprobe.multi", "kretprobe.multi"],
                 prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
-                many_sites_per_link: true,
+                link: LinkScope::Functions,
                 ..KERNEL
             },
             ProgramType::KprobeSession => &ProgramRow {
                 sections: ["kprobe.session", "kprobe.session"],
                 prog_type: prog_type::KPROBE,
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
+                link: LinkScope::FunctionsAndReturns,
                 ..KERNEL
             },
             // the verifier accepts no other result

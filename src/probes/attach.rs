@@ -154,6 +154,13 @@ pub struct AttachProperties {
     pub may_run_after_end: bool,
     /// It fires once, or at the ticks of one clock. (`begin` may loop, and its records are not read meanwhile.)
     pub is_rare: bool,
+    /// May a limit of the run (`--max-events`, `--max-overhead`) drop its events? Not those that belong to the run itself, or
+    /// whose rate the user chooses.
+    pub is_limited: bool,
+    /// One link serves all sites of a program, which tells them apart.
+    pub shares_link: bool,
+    /// It takes an event and a link for each CPU.
+    pub is_per_cpu: bool,
     /// Is it reported at the end if it was never hit?
     pub no_hit_note: NoHitNote,
 }
@@ -203,6 +210,9 @@ impl Attach {
             excludes_rbt: false,
             may_run_after_end: true,
             is_rare: true,
+            is_limited: false,
+            shares_link: false,
+            is_per_cpu: false,
             no_hit_note: NoHitNote::Never,
         };
         let event = AttachProperties {
@@ -210,6 +220,7 @@ impl Attach {
             is_of_current_task: true,
             may_run_after_end: false,
             is_rare: false,
+            is_limited: true,
             no_hit_note: NoHitNote::Verbose,
             ..properties
         };
@@ -220,16 +231,16 @@ impl Attach {
                 AttachProperties { excludes_rbt: matches!(&**category, "syscalls" | "raw_syscalls"), ..event }
             }
             Attach::RawTracepoint { name, .. } => AttachProperties { excludes_rbt: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
-            Attach::Syscall { .. } => AttachProperties { excludes_rbt: true, ..event },
+            Attach::Syscall { .. } => AttachProperties { excludes_rbt: true, shares_link: true, ..event },
             // the kernel attaches them to a process
             Attach::Uprobe { .. } => AttachProperties { pid: false, excludes_rbt: true, ..of_process },
             Attach::Usdt { .. } => AttachProperties { pid: false, excludes_rbt: true, no_hit_note: NoHitNote::Always, ..of_process },
             // also in child processes of that process
-            Attach::Breakpoint { .. } => AttachProperties { pid: false, ..of_process },
+            Attach::Breakpoint { .. } => AttachProperties { pid: false, is_per_cpu: true, ..of_process },
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
             Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..properties },
             // the same, if the kernel cannot exclude the children
-            Attach::Perf { all_cpus: true, .. } => AttachProperties { no_hit_note: NoHitNote::Never, ..of_process },
+            Attach::Perf { all_cpus: true, .. } => AttachProperties { is_per_cpu: true, no_hit_note: NoHitNote::Never, ..of_process },
             Attach::Perf { all_cpus: false, .. } => AttachProperties { may_run_after_end: false, ..properties },
         }
     }
@@ -279,6 +290,31 @@ impl Attach {
             return Some((module.as_deref().unwrap_or(KERNEL), function));
         }
         if let Attach::Trampoline { module, program: None, function, .. } = self { Some((module, function)) } else { None }
+    }
+
+    /// The call of a function at whose entry (false) or return (true) it is, by a name that both have; calls of system calls
+    /// are [`super::syscall::of_site`].
+    pub fn of_call(&self) -> Option<(bool, String)> {
+        // the tracepoints of all system calls
+        let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", "syscall".to_owned()));
+        match self {
+            Attach::Kprobe { module, function, offset: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
+            Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
+            Attach::Uprobe { path, function, ret, function_offset: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
+            Attach::Tracepoint { event, .. } => of_any(event),
+            Attach::RawTracepoint { name, .. } => of_any(name),
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Test { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { .. } => None,
+        }
     }
 
     /// Will the program outlive the run?

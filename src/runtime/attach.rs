@@ -20,7 +20,7 @@ use libbpf_sys::{
 use super::perf::{self, Scope};
 use super::{background_detach, iter, optimized_uprobe, proc_maps};
 use crate::codegen::artifact::{AttachSite, Manifest, Program};
-use crate::emit::AttachOrder;
+use crate::emit::{AttachOrder, LinkScope};
 use crate::failure::without_os_error;
 use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
 use crate::settings::Settings;
@@ -195,18 +195,14 @@ pub(super) fn attach(
     let cx = cx.of(program);
     let sys = cx.sys;
     let sites: Vec<(u64, &AttachSite)> = (0..).zip(&program.sites).collect();
-    if program.ty == ProgramType::KprobeMulti {
-        return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed);
-    }
-    if program.ty == ProgramType::KprobeSession {
-        let entries = sites.get(..sites.len() / 2).unwrap_or_default();
-        return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
-    }
-    // One link for all: system calls (the program tells them apart), and the offsets of a file.
-    let together = match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Syscall { .. }) => true,
-        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
-        _ => false,
+    let together = match program.ty.row().link {
+        LinkScope::Functions => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
+        LinkScope::FunctionsAndReturns => {
+            let entries = sites.get(..sites.len() / 2).unwrap_or_default();
+            return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
+        }
+        LinkScope::FileOffsets => sites.len() > 1,
+        LinkScope::Site => program.sites.first().is_some_and(|s| s.attach.properties().shares_link),
     };
     if together {
         match link(program.ty, &sites, fd, cx) {
@@ -215,7 +211,7 @@ pub(super) fn attach(
                 sites.iter().for_each(|(_, site)| links.count(site));
                 return Ok(());
             }
-            Err(why) if program.ty != ProgramType::UprobeMulti => {
+            Err(why) if program.ty.row().link == LinkScope::Site => {
                 for (_, site) in &sites {
                     failed(failure(site, &why, sys))?;
                 }
@@ -351,7 +347,7 @@ fn in_file(
     cx: AttachCx<'_>,
 ) -> io::Result<LinkFds> {
     let FileLocation { path, offset, semaphore, ret } = place;
-    if ty == ProgramType::UprobeMulti {
+    if ty.row().link == LinkScope::FileOffsets {
         return uprobes(path, sites, ret, program, cx).map(|link| LinkFds::Slow(vec![link]));
     }
     let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);

@@ -133,10 +133,12 @@ pub(super) fn load(
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
-    // An event and a link per site; for a clock on all CPUs, one of each per CPU.
-    let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| {
-        if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
-    });
+    // An event and a link per site, or per site and CPU.
+    let sites = manifest
+        .programs
+        .iter()
+        .flat_map(|p| &p.sites)
+        .map(|site| if site.attach.properties().is_per_cpu { sys.online_cpus().len() } else { 1 });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     let level = if selected.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
