@@ -65,11 +65,9 @@ impl PerfMap {
     /// Reads what was added to the file of the process, or all of it if it is another one. A process in a PID namespace writes
     /// its own view of its PID, into its own /tmp; one that has ended may have left its file in rbt's /tmp.
     fn refresh(&mut self, pid: u32) {
-        if let Some((file, meta)) = self.open(pid).or_else(|| {
-            let file = self.held.as_ref()?.try_clone().ok()?;
-            let meta = file.metadata().ok()?;
-            Some((file, meta))
-        }) {
+        self.hold(pid);
+        let held = self.held.as_ref().and_then(|file| Some((file.try_clone().ok()?, file.metadata().ok()?)));
+        if let Some((file, meta)) = held {
             self.take(file, &meta);
         }
     }
@@ -84,20 +82,19 @@ impl PerfMap {
         self.dump = dump;
     }
 
-    /// Opens the file of a running process, because its addresses may be resolved after the process has ended.
+    /// Opens the file of a running process, because its addresses may be resolved after the process has ended. The file may
+    /// be another one than before.
     pub(super) fn hold(&mut self, pid: u32) {
-        if self.held.is_none() {
-            self.held = self.open(pid).map(|(file, _)| file);
-        }
+        self.held = self.open(pid).or_else(|| self.held.take());
     }
 
-    fn open(&mut self, pid: u32) -> Option<(File, Metadata)> {
+    fn open(&mut self, pid: u32) -> Option<File> {
         // the user of a process is known while the process exists; a file that was trusted once remains trusted
         let status = fs::read_to_string(procfs::file(pid, "status")).unwrap_or_default();
         // its effective user: /proc/PID belongs to root if a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
         let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
-        places.into_iter().flatten().find_map(|path| open(&path, self.owner))
+        places.into_iter().flatten().find_map(|path| open(&path, self.owner)).map(|(file, _)| file)
     }
 
     /// Reads an open file.
