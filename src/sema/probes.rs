@@ -50,7 +50,7 @@ pub fn expand<'a>(
             match expand_point(point, &options, env, tables, diags) {
                 Ok(found) => sites.extend(found),
                 Err(d) => {
-                    let d = missing(d, env.settings);
+                    let d = if names_no_file(&d, point) { Some(d) } else { missing(d, env.settings) };
                     if d.as_ref().is_none_or(|d| d.severity == Severity::Warning) {
                         lost.push(written(point));
                     }
@@ -154,6 +154,13 @@ fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
     };
     let help = d.help.as_ref().map_or(instead.clone(), |help| format!("{instead}; {help}"));
     d.help(help)
+}
+
+/// Does an attach point fail because there is no file of that name? As in bpftrace, that is an error whatever the settings say
+/// about missing probes.
+fn names_no_file(d: &Diagnostic, point: &AttachPoint) -> bool {
+    let kind = point.segments.first().and_then(|kind| probes::find(&kind.text));
+    d.code == "unavailable" && kind.is_some_and(|kind| kind.offers().contains(ContextFeatures::BINARY))
 }
 
 /// Handles an attach point that does not exist here, according to the settings.

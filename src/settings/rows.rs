@@ -163,7 +163,7 @@ pub const SETTINGS: &[Setting] = &[
         1,
         "Maximum length of the results of str(), buf() and path(), in bytes. Before Linux 5.11, the default is 200, because keys of maps have at most 512 bytes there"
     ),
-    word!(missing_probes, MISSING, "error, warn, ignore", "What rbt does if a probe does not exist or cannot be attached").at_run(),
+    word!(missing_probes, MISSING, "error, warn, ignore", "What rbt does if a probe does not exist or cannot be attached. A missing binary is always an error").at_run(),
     number!(on_stack_limit, 0, "Maximum size of a value on the BPF stack, in bytes, from 8 to 64. rbt keeps larger values in per-CPU memory"),
     Setting {
         name: "perf_rb_pages",
