@@ -97,7 +97,7 @@ impl Variant {
     }
 
     /// Sets the description of the kernels.
-    pub fn named(self, made_for: String) -> Self {
+    pub fn with_target(self, made_for: String) -> Self {
         Self { made_for, ..self }
     }
 
@@ -236,7 +236,7 @@ impl Bundle {
     ///
     /// # Errors
     /// The program cannot be read.
-    pub fn of_program(program: &mut (impl Read + Seek)) -> io::Result<Option<Vec<u8>>> {
+    pub fn embedded_in(program: &mut (impl Read + Seek)) -> io::Result<Option<Vec<u8>>> {
         let mut end = [0; TRAILER as usize];
         let size = program.seek(SeekFrom::End(0))?;
         let Some(before) = size.checked_sub(TRAILER) else { return Ok(None) };
@@ -387,7 +387,7 @@ mod tests {
     use crate::system::portability::requirements::RecordedAnswer;
     use crate::system::{Feature, TargetInfo};
 
-    fn made(sys: &dyn TargetInfo) -> Bundle {
+    fn test_bundle(sys: &dyn TargetInfo) -> Bundle {
         let recorder = Recorder::new(sys);
         recorder.has(Feature::Loop);
         recorder.type_named(crate::system::TypeName::Struct, "task_struct");
@@ -419,15 +419,15 @@ mod tests {
     #[test]
     fn a_bundle_is_read_as_it_was_written() {
         let fake = Fake::new("").unwrap();
-        let bundle = made(&fake);
+        let bundle = test_bundle(&fake);
         let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
         assert_eq!(read.artifact(&fake).unwrap().elf.len(), 64);
     }
 
     #[test]
-    fn a_machine_that_differs_is_told_in_what() {
-        let bundle = made(&Fake::new("feature Loop").unwrap());
+    fn a_machine_that_differs_is_reported_in_what() {
+        let bundle = test_bundle(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
         let failure = bundle.artifact(&other).unwrap_err();
         assert!(failure.message.contains("Loop"), "{failure:?}");
@@ -438,9 +438,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kernel_is_told() {
+    fn an_unknown_kernel_is_reported() {
         let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None };
-        let mut bundle = made(&Fake::new("").unwrap());
+        let mut bundle = test_bundle(&Fake::new("").unwrap());
         assert_eq!(bundle.is_unchecked("5.15.0"), None);
         bundle.kernels = vec![of("5.10.0")];
         assert_eq!((bundle.is_unchecked("5.10.0"), bundle.is_unchecked("6.1.0")), (None, None));
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn damage_is_found_wherever_it_is() {
-        let bytes = made(&Fake::new("").unwrap()).to_bytes().unwrap();
+        let bytes = test_bundle(&Fake::new("").unwrap()).to_bytes().unwrap();
         for end in 0..bytes.len() {
             let damage = Bundle::from_bytes(&bytes[..end]).unwrap_err();
             assert_eq!(damage, if end < MAGIC.len() { BundleError::Other } else { BundleError::Cut }, "cut at {end}");
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn a_program_has_a_bundle_at_its_end() {
         let bundle = b"contents".to_vec();
-        let of = |bytes: Vec<u8>| Bundle::of_program(&mut io::Cursor::new(bytes));
+        let of = |bytes: Vec<u8>| Bundle::embedded_in(&mut io::Cursor::new(bytes));
         let program = Bundle::attached(b"ELF", &bundle);
         assert_eq!(of(program.clone()).unwrap(), Some(bundle));
         assert_eq!(of(b"ELF".to_vec()).unwrap(), None);

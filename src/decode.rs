@@ -122,8 +122,8 @@ fn word(bytes: &[u8], size: usize) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-fn after(bytes: &[u8], at: usize) -> &[u8] {
-    bytes.get(at..).unwrap_or(&[])
+fn after(bytes: &[u8], offset: usize) -> &[u8] {
+    bytes.get(offset..).unwrap_or(&[])
 }
 
 /// This many bytes, padded with zeros.

@@ -94,7 +94,7 @@ pub fn entries() -> Vec<Entry> {
     }));
     all.extend(builtins::all().map(|row| {
         let what = if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) { "variable" } else { "function" };
-        Entry::new(vec![row.name.into()], what, first_sentence(row.doc), || of_builtin(row))
+        Entry::new(vec![row.name.into()], what, first_sentence(row.doc), || builtin_text(row))
     }));
     all.extend(KEYWORDS.iter().map(|k| {
         let text = || format!("{}\n\n{}\n\n  {}\n", k.form, k.doc, k.example);
@@ -124,12 +124,12 @@ pub fn entries() -> Vec<Entry> {
         Entry::new(vec![format!("RBT_{upper}"), format!("BPFTRACE_{upper}")], "environment", *doc, text)
     }));
     all.extend(codes::all().map(|c| Entry::new(vec![c.name.into()], "code", c.doc, || c.text())));
-    all.extend(of_options());
+    all.extend(option_entries());
     all
 }
 
 /// The options of rbt and of verbs.
-fn of_options() -> Vec<Entry> {
+fn option_entries() -> Vec<Entry> {
     let mut all = Vec::new();
     let command = cli::command();
     for a in command.get_arguments().filter(|a| !a.is_hide_set() && !a.is_positional()) {
@@ -137,24 +137,24 @@ fn of_options() -> Vec<Entry> {
         let doc = a.get_help().map(|h| h.to_string()).unwrap_or_default();
         let values = a.get_value_names().filter(|_| a.get_action().takes_values()).and_then(|v| v.first());
         let value = values.map_or(String::new(), |v| if a.is_require_equals_set() { format!("[={v}]") } else { format!(" {v}") });
-        all.push(of_option(names.collect(), &value, &doc, ""));
+        all.push(option_entry(names.collect(), &value, &doc, ""));
     }
     for o in OPTIONS {
         let names = [format!("--{}", o.name)].into_iter().chain(o.short.map(|c| format!("-{c}")));
         let verbs: Vec<&str> = VERBS.iter().filter(|v| v.options.contains(&o.name)).map(|v| v.name).collect();
         let value = o.value.map_or(String::new(), |v| format!(" {v}"));
-        all.push(of_option(names.collect(), &value, o.doc, &format!("\n\nAn option of rbt {}", verbs.join(", "))));
+        all.push(option_entry(names.collect(), &value, o.doc, &format!("\n\nAn option of rbt {}", verbs.join(", "))));
     }
     all
 }
 
-fn of_option(names: Vec<String>, value: &str, doc: &str, more: &str) -> Entry {
+fn option_entry(names: Vec<String>, value: &str, doc: &str, more: &str) -> Entry {
     let shown: Vec<String> = names.iter().rev().map(|n| format!("{n}{value}")).collect();
     let text = format!("{}\n\n{}.{more}\n", shown.join(", "), doc.trim_end_matches('.'));
     Entry::new(names, "option", doc, move || text.clone())
 }
 
-fn of_constant(c: Constant) -> String {
+fn constant_text(c: Constant) -> String {
     let of = if c.header.is_empty() { String::new() } else { format!(", as in <{}>", c.header) };
     let value = c.value as u64;
     let bits = if value > 9 { format!(", {value:#x}") } else { String::new() };
@@ -175,7 +175,7 @@ fn first_sentence(text: &str) -> &str {
     text.get(..end).unwrap_or(text).trim_end_matches('.')
 }
 
-fn of_builtin(row: &Builtin) -> String {
+fn builtin_text(row: &Builtin) -> String {
     let mut text = format!("{}\n\n{}\n", signature(row), row.doc);
     if row.needs != ContextFeatures::NONE {
         let kinds: Vec<&str> = KINDS.iter().filter(|k| k.offers().contains(row.needs)).map(|k| k.name()).collect();
@@ -230,7 +230,7 @@ fn param(p: &Param) -> String {
 /// # Errors
 /// No entry matches.
 pub fn about(word: &str) -> Result<String, Failure> {
-    among(word, entries(), &[])
+    list_matches(word, entries(), &[])
 }
 
 /// The same at the prompt, where commands cannot be run: a word of the language is explained, and other entries with
@@ -241,9 +241,9 @@ pub fn about(word: &str) -> Result<String, Failure> {
 pub fn about_at_prompt(word: &str, others: &[&str]) -> Result<String, Failure> {
     let (language, commands): (Vec<Entry>, Vec<Entry>) = entries().into_iter().partition(|e| LANGUAGE.contains(&e.what));
     if !language.iter().any(|e| e.is_called(word.trim())) {
-        return among(word, language.into_iter().chain(commands).collect(), others);
+        return list_matches(word, language.into_iter().chain(commands).collect(), others);
     }
-    let mut text = among(word, language, others)?;
+    let mut text = list_matches(word, language, others)?;
     for e in commands.iter().filter(|e| e.is_called(word.trim())) {
         let _ = writeln!(text, "\n`rbt help {}` explains the {} of this name.", e.name(), e.what);
     }
@@ -253,7 +253,7 @@ pub fn about_at_prompt(word: &str, others: &[&str]) -> Result<String, Failure> {
 /// The kinds of words that programs consist of.
 const LANGUAGE: [&str; 5] = ["keyword", "function", "variable", "probe", "setting"];
 
-fn among(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure> {
+fn list_matches(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure> {
     let word = word.trim();
     let mut exact: Vec<&Entry> = all.iter().filter(|e| e.is_called(word)).collect();
     if exact.is_empty() {
@@ -267,7 +267,7 @@ fn among(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure
         return Ok(texts(&exact, &bare, &like));
     }
     if let Some(constant) = constants::find(word) {
-        return Ok(of_constant(constant));
+        return Ok(constant_text(constant));
     }
     let dashed = format!("--{bare}");
     exact.extend(all.iter().filter(|e| !bare.is_empty() && (e.is_called_like(&bare) || e.is_called_like(&dashed))));
@@ -336,7 +336,7 @@ pub fn overview() -> String {
         "rbt traces Linux: it runs small programs in the kernel when events occur.\n\nVerbs (rbt VERB --help shows examples):\n",
     );
     for v in VERBS {
-        let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
+        let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.usage), v.doc);
     }
     let _ = writeln!(out, "\nTools (rbt one-liners lists all {}):", TOOLS.len());
     let known = ["opensnoop", "execsnoop", "biolatency"];
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_are_told() {
+    fn unknown_words_are_reported() {
         let failure = about("strftiem").unwrap_err();
         assert_eq!(failure.help.as_deref(), Some("did you mean `strftime`?"));
         assert_eq!(about_at_prompt("reste", &["reset"]).unwrap_err().help.as_deref(), Some("did you mean `reset`?"));

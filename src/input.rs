@@ -24,7 +24,7 @@ pub const IMAGE: u64 = 2 << 30;
 /// The interval at which the wait checks whether to continue, in milliseconds.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Reads a file of up to `most` bytes. A FIFO is read to its end, for the shell's `<(...)`.
+/// Reads a file of up to `max_bytes` bytes. A FIFO is read to its end, for the shell's `<(...)`.
 ///
 /// # Errors
 /// Those of the system, and [`ErrorKind::FileTooLarge`].
@@ -39,18 +39,18 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 pub fn read_from(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-    within(bytes, max_bytes)
+    check_size(bytes, max_bytes)
 }
 
-/// Fails if there are more than `most` bytes.
+/// Fails if there are more than `max_bytes` bytes.
 ///
 /// # Errors
 /// [`ErrorKind::FileTooLarge`].
-pub fn within(bytes: Vec<u8>, max_bytes: u64) -> io::Result<Vec<u8>> {
+pub fn check_size(bytes: Vec<u8>, max_bytes: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > max_bytes { Err(too_large(max_bytes)) } else { Ok(bytes) }
 }
 
-/// Reads a regular file of up to `most` bytes.
+/// Reads a regular file of up to `max_bytes` bytes.
 ///
 /// # Errors
 /// As for [`read`]; [`ErrorKind::InvalidInput`]: it is not a regular file, such as a FIFO.
@@ -131,7 +131,7 @@ pub struct PartialRead {
     pub stopped_early: bool,
 }
 
-/// The first `most` bytes of a file, read for as long as `go_on` returns true. It is called repeatedly while the read
+/// The first `max_bytes` bytes of a file, read for as long as `go_on` returns true. It is called repeatedly while the read
 /// waits, as for a FIFO, a terminal, or a file of the kernel that waits for events.
 ///
 /// # Errors

@@ -8,13 +8,11 @@
 //! | site | one place where a probe attaches; an attach point with a wildcard has many |
 //! | mechanism | how a site is attached ([`probes::Attach`]): a perf event, a trampoline, a link for many functions |
 //! | lowering | the choice of a cheaper mechanism with the same meaning |
-//! | row | a member of a table: plain data and functions |
 //! | deferred value | a value that user space completes when it prints it: a symbol, a stack, an address |
 //! | scratch memory | per-CPU memory for values that do not fit into the 512 bytes of a BPF program's stack; each program has a slot of it |
 //! | frame | the part of scratch memory that a call of a script's function uses |
 //! | `CodegenCx`, `Builder` | the LLVM module under construction; the builder of one of its functions |
 //! | chunk | a function split off a long body, which the verifier checks separately |
-//! | double buffer | two copies of a map, so that `print(@m); clear(@m)` act on the same contents |
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; only the latter part |
 //! | bundle | a compiled script in a file, which `rbt-run` runs |
 //! | state | everything that a run has counted, in a form that can be added to that of other runs of the script |

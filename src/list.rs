@@ -38,7 +38,7 @@ pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Writ
 pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
     let sites = script.probes.iter().flat_map(|p| &p.sites);
-    for site in sites.filter(|s| !s.attach.own()) {
+    for site in sites.filter(|s| !s.attach.runs_in_rbt()) {
         page.line(&listed_name(site));
         if verbose {
             page.arguments(site).iter().for_each(|l| page.line(l));
@@ -110,7 +110,7 @@ impl Page<'_> {
                 lines.extend(declared.iter().map(|d| format!("    {d}")));
                 let fields = site.kind.fields(site, self.env).unwrap_or_default();
                 let unread = fields.iter().find_map(|f| {
-                    let FieldLocation::Unreadable(why) = &f.place else { return None };
+                    let FieldLocation::Unreadable(why) = &f.location else { return None };
                     Some(format!("{} of {}: {why}", f.field.name, site.name))
                 });
                 self.unknown = self.unknown.take().or(unread);
@@ -285,7 +285,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         }
         let _ = kind.list(&everything, env, &mut |n| names.push(full_name(canonical, n)));
     }
-    let whole = match &wanted {
+    let target = match &wanted {
         ListPattern::Kind(kind, rest) => format!("{}:{}", kind.name(), rest.join(":")),
         ListPattern::Kinds(..) | ListPattern::Name(_) => pattern.to_string(),
     };
@@ -294,9 +294,9 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
     let near = match wanted.any_kind() {
         true => {
             let ends: Vec<String> = names.iter().map(|n| last(n)).collect();
-            nearest(&whole, ends.iter().map(String::as_str)).map(String::from)
+            nearest(&target, ends.iter().map(String::as_str)).map(String::from)
         }
-        false => nearest(&whole, names.iter().map(String::as_str)).map(String::from),
+        false => nearest(&target, names.iter().map(String::as_str)).map(String::from),
     };
     match near {
         Some(near) => failure.help(format!("did you mean `{near}`?")),

@@ -164,7 +164,7 @@ pub enum Step {
     /// It is detached.
     Detach {
         /// It stays detached, because missed events would make later results wrong.
-        for_good: bool,
+        permanent: bool,
     },
     /// It is attached again.
     Attach,

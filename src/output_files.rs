@@ -65,7 +65,7 @@ impl Destinations {
                 let what = if twice { "appears twice".into() } else { format!("is the same file as -o {other}") };
                 return Err(Failure::new(format!("-o {path} {what}")).help("use a different name for each output"));
             }
-            let format = named.or_else(|| render::of_file(path)).unwrap_or(text);
+            let format = named.or_else(|| render::format_of_file(path)).unwrap_or(text);
             if is_stdout(path) {
                 continue;
             }
@@ -93,10 +93,10 @@ impl Destinations {
         self.notes.iter().filter(|_| options.warnings).for_each(|note| to_stderr(note));
         let mut whole = None;
         let file = match &self.file {
-            Some(path) if self.format.is_whole() => {
-                AtomicFile::create(path).and_then(|file| whole.insert(file).contents()).map_err(|e| not_written(&place(path), &e))?
+            Some(path) if self.format.appears_at_end() => {
+                AtomicFile::create(path).and_then(|file| whole.insert(file).contents()).map_err(|e| not_written(&display_name(path), &e))?
             }
-            Some(path) => File::create(path).map_err(|e| not_written(&place(path), &e))?,
+            Some(path) => File::create(path).map_err(|e| not_written(&display_name(path), &e))?,
             None => {
                 let copy = if self.document.is_some() {
                     io::stderr().as_fd().try_clone_to_owned()
@@ -110,7 +110,7 @@ impl Destinations {
         let terminal = file.is_terminal();
         let canvas = Canvas::of(&file, self.color && (self.file.is_none() || terminal));
         let options = RenderOptions { terminal, messages_terminal, canvas, ..options.clone() };
-        let aside = RenderOptions { terminal: false, canvas: Canvas::default(), messages_terminal, beside: true, ..options.clone() };
+        let aside = RenderOptions { terminal: false, canvas: Canvas::default(), messages_terminal, maps_only: true, ..options.clone() };
         let mut beside = Vec::new();
         if let Some(format) = self.document {
             beside.push(OutputFile::to_stdout(format, &aside)?);
@@ -124,7 +124,7 @@ impl Destinations {
             main,
             format: self.format,
             file: Some(file),
-            whole,
+            at_end: whole,
             path: self.file,
             document: self.document.is_some(),
             contents: BTreeSet::new(),
@@ -161,12 +161,12 @@ pub fn about(name: String, script: String) -> RunInfo {
 /// The destination of the output itself, for messages.
 pub fn place_of(run: &Run) -> String {
     let file = Destinations::of(run).ok().and_then(|to| to.file);
-    file.map_or_else(|| STDOUT.into(), |path| place(&path))
+    file.map_or_else(|| STDOUT.into(), |path| display_name(&path))
 }
 
 const STDOUT: &str = "standard output";
 
-fn place(path: &Path) -> String {
+fn display_name(path: &Path) -> String {
     format!("-o {}", path.display())
 }
 
@@ -188,7 +188,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// `run.bytes.svg` for `run.svg` and `@bytes`, or with a number if another output has that name.
-fn beside(path: &Path, name: &str, taken: &[PathBuf]) -> PathBuf {
+fn sibling_path(path: &Path, name: &str, taken: &[PathBuf]) -> PathBuf {
     let name = match name.trim_start_matches('@') {
         "" => "map",
         name => name,
@@ -201,8 +201,8 @@ fn beside(path: &Path, name: &str, taken: &[PathBuf]) -> PathBuf {
 /// `run.word.svg` for `run.svg`.
 fn with_word(path: &Path, word: &str) -> PathBuf {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let ending =
-        render::of_file(path).and_then(|f| f.endings.iter().filter(|e| file.to_ascii_lowercase().ends_with(**e)).map(|e| e.len()).max());
+    let ending = render::format_of_file(path)
+        .and_then(|f| f.endings.iter().filter(|e| file.to_ascii_lowercase().ends_with(**e)).map(|e| e.len()).max());
     let (stem, ending) = file.split_at_checked(file.len() - ending.unwrap_or(0)).unwrap_or((&file, ""));
     path.with_file_name(format!("{stem}.{word}{ending}"))
 }
@@ -213,7 +213,7 @@ pub struct Outputs {
     format: &'static Format,
     file: Option<RecordFile>,
     /// The same file, if it appears when it is complete.
-    whole: Option<AtomicFile>,
+    at_end: Option<AtomicFile>,
     /// The name of that file; none: standard output.
     path: Option<PathBuf>,
     /// A document has standard output, and the output itself is on standard error.
@@ -227,19 +227,19 @@ pub struct Outputs {
 
 struct OutputFile {
     renderer: Box<dyn Renderer>,
-    to: Destination,
+    destination: Destination,
     format: &'static Format,
     warnings: bool,
     path: Option<PathBuf>,
     /// Its name in messages.
-    place: String,
+    display_name: String,
     written: Instant,
     broken: Option<io::Error>,
 }
 
 /// A file beside the output.
 enum Destination {
-    /// See [`Format::is_whole`].
+    /// See [`Format::appears_at_end`].
     Whole(BufWriter<AtomicFile>),
     /// A stream, or standard output.
     Direct(BufWriter<RecordFile>),
@@ -262,10 +262,10 @@ impl OutputFile {
     }
 
     fn to_file(path: &Path, format: &'static Format, options: &RenderOptions) -> Result<Self, Failure> {
-        if format.is_whole() {
-            return Self::replacing(path, place(path), format, options);
+        if format.appears_at_end() {
+            return Self::replacing(path, display_name(path), format, options);
         }
-        let file = File::create(path).map_err(|e| not_written(&place(path), &e))?;
+        let file = File::create(path).map_err(|e| not_written(&display_name(path), &e))?;
         let to = Destination::Direct(BufWriter::new(RecordFile::new(file, true, format.lines)));
         Ok(Self::new(format, options, to, Some(path)))
     }
@@ -274,18 +274,18 @@ impl OutputFile {
     fn replacing(path: &Path, place: String, format: &'static Format, options: &RenderOptions) -> Result<Self, Failure> {
         let file = AtomicFile::create(path).map_err(|e| not_written(&place, &e))?;
         let to = Destination::Whole(BufWriter::new(file));
-        Ok(Self { place, ..Self::new(format, options, to, Some(path)) })
+        Ok(Self { display_name: place, ..Self::new(format, options, to, Some(path)) })
     }
 
     fn new(format: &'static Format, options: &RenderOptions, to: Destination, path: Option<&Path>) -> Self {
-        let place = path.map_or_else(|| STDOUT.into(), place);
+        let place = path.map_or_else(|| STDOUT.into(), display_name);
         Self {
             renderer: (format.make)(options),
             format,
             warnings: options.warnings,
-            to,
+            destination: to,
             path: path.map(Path::to_path_buf),
-            place,
+            display_name: place,
             written: Instant::now(),
             broken: None,
         }
@@ -301,7 +301,7 @@ impl OutputFile {
         if rendered.out.is_empty() {
             return;
         }
-        let writer = self.to.writer();
+        let writer = self.destination.writer();
         let mut written = writer.write_all(&rendered.out);
         if self.written.elapsed() >= MAX_BUFFER_AGE {
             self.written = Instant::now();
@@ -320,9 +320,9 @@ impl OutputFile {
         if let Some(why) = self.broken {
             return Err(why);
         }
-        self.renderer.finish(self.to.writer())?;
+        self.renderer.finish(self.destination.writer())?;
         let omitted = self.omitted();
-        match self.to {
+        match self.destination {
             Destination::Direct(mut file) => file.flush()?,
             Destination::Whole(file) => file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?,
         }
@@ -337,7 +337,7 @@ impl OutputFile {
                 }
                 break;
             };
-            let path = beside(path, &name, taken);
+            let path = sibling_path(path, &name, taken);
             let mut file = BufWriter::new(AtomicFile::create(&path)?);
             self.renderer.finish(&mut file)?;
             file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
@@ -361,17 +361,17 @@ impl Outputs {
     /// It cannot be written.
     pub fn only(path: &Path, options: &RenderOptions) -> Result<Self, Failure> {
         let text = find(render::TEXT)?;
-        let format = render::of_file(path).unwrap_or(text);
+        let format = render::format_of_file(path).unwrap_or(text);
         if let Some(note) = only_text(path) {
             to_stderr(&note);
         }
-        let options = RenderOptions { beside: true, ..options.clone() };
+        let options = RenderOptions { maps_only: true, ..options.clone() };
         let beside = vec![OutputFile::replacing(path, path.display().to_string(), format, &options)?];
         Ok(Self {
             main: Box::new(NullRenderer),
             format: text,
             file: None,
-            whole: None,
+            at_end: None,
             path: None,
             document: false,
             contents: BTreeSet::new(),
@@ -401,7 +401,7 @@ impl Outputs {
     }
 
     /// Did the run reach its end, so that the output is complete?
-    pub fn ended(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.ended
     }
 
@@ -412,8 +412,8 @@ impl Outputs {
     pub fn finish(self) -> Result<u8, Failure> {
         let progress = Progress::on_stderr();
         let (mut status, mut failed) = (0, None);
-        if let (Some(whole), Some(path)) = (self.whole, &self.path) {
-            failed = whole.commit().err().map(|why| not_written(&place(path), &why));
+        if let (Some(whole), Some(path)) = (self.at_end, &self.path) {
+            failed = whole.commit().err().map(|why| not_written(&display_name(path), &why));
         }
         let mut taken: Vec<PathBuf> = self.path.into_iter().chain(self.beside.iter().filter_map(|file| file.path.clone())).collect();
         if let Some(omitted) = self.main.omitted().filter(|_| self.options.warnings) {
@@ -434,8 +434,8 @@ impl Outputs {
             }
         }
         for file in self.beside {
-            progress.at(&format!("writing {}", file.place));
-            let place = file.place.clone();
+            progress.at(&format!("writing {}", file.display_name));
+            let place = file.display_name.clone();
             match file.finish(&mut taken) {
                 Ok(()) => {}
                 Err(why) if why.kind() == io::ErrorKind::BrokenPipe => status = CLOSED_PIPE,

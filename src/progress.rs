@@ -46,8 +46,8 @@ struct State {
     step: String,
     since: Instant,
     shown: bool,
-    over: bool,
-    to: Box<dyn Write + Send>,
+    finished: bool,
+    out: Box<dyn Write + Send>,
 }
 
 impl Progress {
@@ -56,12 +56,12 @@ impl Progress {
         Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), DELAY)
     }
 
-    fn on(to: Box<dyn Write + Send>, visible: bool, patience: Duration) -> Self {
-        let state = State { step: String::new(), since: Instant::now(), shown: false, over: false, to };
+    fn on(to: Box<dyn Write + Send>, visible: bool, delay: Duration) -> Self {
+        let state = State { step: String::new(), since: Instant::now(), shown: false, finished: false, out: to };
         let line = Arc::new(Line { state: Mutex::new(state), changed: Condvar::new() });
         let shared = line.clone();
         // without a thread, no progress is shown
-        let writer = visible.then(|| std::thread::Builder::new().spawn(move || shared.keep_current(patience)).ok()).flatten();
+        let writer = visible.then(|| std::thread::Builder::new().spawn(move || shared.keep_current(delay)).ok()).flatten();
         Self { line, writer }
     }
 
@@ -91,7 +91,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         {
             let mut state = self.line.lock();
-            state.over = true;
+            state.finished = true;
             state.clear();
         }
         self.line.changed.notify_all();
@@ -106,14 +106,14 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep_current(&self, patience: Duration) {
+    fn keep_current(&self, delay: Duration) {
         let mut state = self.lock();
-        while !state.over {
+        while !state.finished {
             let elapsed = state.since.elapsed();
-            if elapsed >= patience {
+            if elapsed >= delay {
                 state.show(elapsed);
             }
-            let wait = patience.checked_sub(elapsed).filter(|left| !left.is_zero()).unwrap_or(PERIOD);
+            let wait = delay.checked_sub(elapsed).filter(|left| !left.is_zero()).unwrap_or(PERIOD);
             state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -123,14 +123,14 @@ impl State {
     fn show(&mut self, elapsed: Duration) {
         self.shown = true;
         SHOWN.store(true, Ordering::Relaxed);
-        let _ = write!(self.to, "{CLEAR}{} … {} s", self.step, elapsed.as_secs());
-        let _ = self.to.flush();
+        let _ = write!(self.out, "{CLEAR}{} … {} s", self.step, elapsed.as_secs());
+        let _ = self.out.flush();
     }
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            let _ = self.to.write_all(CLEAR.as_bytes());
-            let _ = self.to.flush();
+            let _ = self.out.write_all(CLEAR.as_bytes());
+            let _ = self.out.flush();
             SHOWN.store(false, Ordering::Relaxed);
         }
     }
@@ -154,9 +154,9 @@ mod tests {
         }
     }
 
-    fn written(visible: bool, patience: Duration, work: impl FnOnce(&Progress)) -> String {
+    fn written(visible: bool, delay: Duration, work: impl FnOnce(&Progress)) -> String {
         let screen = Screen::default();
-        let progress = Progress::on(Box::new(screen.clone()), visible, patience);
+        let progress = Progress::on(Box::new(screen.clone()), visible, delay);
         work(&progress);
         drop(progress);
         let bytes = screen.0.lock().unwrap().clone();

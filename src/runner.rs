@@ -23,10 +23,10 @@ use crate::terminal::{self, paint};
 /// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
-    let (result, color) = match asked(args) {
-        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &BundleLocation { path, own }), asked.color),
+    let (result, color) = match parse_command(args) {
+        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &BundleLocation { path, embedded: own }), asked.color),
         Ok((RunnerCommand::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
-        Ok((RunnerCommand::Explain(path), own)) => (explain(&BundleLocation { path, own }), cli::color_by_default()),
+        Ok((RunnerCommand::Explain(path), own)) => (explain(&BundleLocation { path, embedded: own }), cli::color_by_default()),
         Err(failure) => (Err(failure), cli::color_by_default()),
     };
     result.unwrap_or_else(|failure| {
@@ -45,17 +45,17 @@ struct EmbeddedBundle {
 /// The location of a bundle.
 struct BundleLocation {
     path: Option<PathBuf>,
-    own: Option<EmbeddedBundle>,
+    embedded: Option<EmbeddedBundle>,
 }
 
 impl BundleLocation {
     fn name(&self) -> String {
         let file = || self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        self.own.as_ref().map_or_else(file, |bundle| bundle.name.clone())
+        self.embedded.as_ref().map_or_else(file, |bundle| bundle.name.clone())
     }
 
     fn bundle(&self) -> Result<Bundle, Failure> {
-        match (&self.own, &self.path) {
+        match (&self.embedded, &self.path) {
             (Some(own), _) => Bundle::from_bytes(&own.bytes).map_err(|damage| damage.of(&own.name)),
             (None, Some(path)) => Bundle::read(path),
             (None, None) => Err(Failure::new("there is no bundle")),
@@ -63,11 +63,11 @@ impl BundleLocation {
     }
 }
 
-fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Option<EmbeddedBundle>), Failure> {
-    startup::stack::raise()?;
+fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Option<EmbeddedBundle>), Failure> {
+    startup::stack::raise_stack_limit()?;
     let mut args = args.into_iter().peekable();
     let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());
-    let bytes = File::open("/proc/self/exe").and_then(|mut file| Bundle::of_program(&mut file));
+    let bytes = File::open("/proc/self/exe").and_then(|mut file| Bundle::embedded_in(&mut file));
     let name = called.unwrap_or_default();
     // without /proc, the program reports that it needs a bundle
     let own = match bytes {
@@ -82,7 +82,7 @@ fn asked(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerCommand, Opt
 /// The help of a bundle.
 fn explain(place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
-    let name = match place.own {
+    let name = match place.embedded {
         Some(_) => place.name(),
         None => format!("rbt-run {}", place.name()),
     };
@@ -124,21 +124,21 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
 
 /// Checks options of the run for which the code must have been compiled.
 fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
-    let wrong = |message: String, help: &str| Err(Failure::new(message).code("bundle").help(help));
+    let error = |message: String, help: &str| Err(Failure::new(message).code("bundle").help(help));
     if bundle.is_risky() && !run.settings.allow_unsafe {
-        return wrong("the bundle contains functions that change the system or the traced process".into(), "--unsafe allows them");
+        return error("the bundle contains functions that change the system or the traced process".into(), "--unsafe allows them");
     }
     match (bundle.command, run.child.is_some()) {
-        (true, false) => return wrong("the bundle was built to trace a command".into(), "give one: -c COMMAND"),
-        (false, true) => return wrong("the bundle was not built to trace a command".into(), "build it with -c COMMAND"),
+        (true, false) => return error("the bundle was built to trace a command".into(), "give one: -c COMMAND"),
+        (false, true) => return error("the bundle was not built to trace a command".into(), "build it with -c COMMAND"),
         _ => {}
     }
     if let Some(format) = Destinations::of(run)?.formats().find(|format| format.timed).filter(|_| !bundle.settings.has_times()) {
         let name = format.name;
-        return wrong(format!("the bundle was not built for the format {name}, which needs times"), &format!("build it with -f {name}"));
+        return error(format!("the bundle was not built for the format {name}, which needs times"), &format!("build it with -f {name}"));
     }
     if run.otlp.is_some() && !bundle.settings.has_origins() {
-        return wrong("the bundle was not built for --otlp, which needs the origin of records".into(), "build it with --otlp URL");
+        return error("the bundle was not built for --otlp, which needs the origin of records".into(), "build it with --otlp URL");
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ impl RecordFile {
     }
 
     /// Removes the part of a record after a write of which only this many bytes succeeded.
-    fn repair(&mut self, bytes: &[u8], written: usize) {
+    fn truncate_record(&mut self, bytes: &[u8], written: usize) {
         self.failed = true;
         let Some(length) = self.length else { return };
         let part = bytes.get(..written).unwrap_or_default();
@@ -122,13 +122,13 @@ impl Write for RecordFile {
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match self.file.write(rest) {
                 Ok(0) => {
-                    self.repair(bytes, written);
+                    self.truncate_record(bytes, written);
                     return Err(io::ErrorKind::WriteZero.into());
                 }
                 Ok(n) => written += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    self.repair(bytes, written);
+                    self.truncate_record(bytes, written);
                     return Err(e);
                 }
             }
@@ -154,7 +154,7 @@ impl AsFd for RecordFile {
 pub struct AtomicFile {
     file: File,
     path: PathBuf,
-    beside: Option<TempFile>,
+    temporary: Option<TempFile>,
 }
 
 /// The location of the new contents until they are complete.
@@ -197,7 +197,7 @@ impl NamedFile {
     }
 
     /// Keeps the file, which has another name now.
-    fn keep(&self) {
+    fn persist(&self) {
         self.entry.path.store(ptr::null_mut(), Ordering::SeqCst);
     }
 }
@@ -206,7 +206,7 @@ impl Drop for NamedFile {
     fn drop(&mut self) {
         if !self.entry.path.load(Ordering::SeqCst).is_null() {
             let _ = fs::remove_file(&self.path);
-            self.keep();
+            self.persist();
         }
     }
 }
@@ -234,21 +234,21 @@ impl AtomicFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path).ok();
         if metadata.as_ref().is_some_and(|m| !m.is_file()) {
-            return Ok(Self { file: File::create(path)?, path: path.to_path_buf(), beside: None });
+            return Ok(Self { file: File::create(path)?, path: path.to_path_buf(), temporary: None });
         }
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mode = Mode::from_raw_mode(0o666);
-        let (file, beside) = match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
+        let (file, temporary) = match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
             Ok(file) => (File::from(file), TempFile::Unnamed),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
-                let named = NamedFile::new(Self::beside(&path))?;
+                let named = NamedFile::new(Self::temporary_path(&path))?;
                 let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&named.path);
-                (file.inspect_err(|_| named.keep())?, TempFile::Named(named))
+                (file.inspect_err(|_| named.persist())?, TempFile::Named(named))
             }
             Err(e) => return Err(e.into()),
         };
-        let file_at_end = Self { file, path, beside: Some(beside) };
+        let file_at_end = Self { file, path, temporary: Some(temporary) };
         if let Some(metadata) = &metadata {
             let _ = std::os::unix::fs::fchown(&file_at_end.file, Some(metadata.uid()), Some(metadata.gid()));
             file_at_end.file.set_permissions(fs::Permissions::from_mode(metadata.mode()))?;
@@ -257,7 +257,7 @@ impl AtomicFile {
     }
 
     /// The name of the temporary file.
-    fn beside(path: &Path) -> PathBuf {
+    fn temporary_path(path: &Path) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!(".{name}.{}", std::process::id()))
     }
@@ -275,7 +275,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of the file system.
     pub fn make_executable(&self) -> io::Result<()> {
-        let Some(_) = self.beside else { return Ok(()) };
+        let Some(_) = self.temporary else { return Ok(()) };
         self.file.set_permissions(fs::Permissions::from_mode(0o755))
     }
 
@@ -284,19 +284,19 @@ impl AtomicFile {
     /// # Errors
     /// Those of the file system; the old contents then remain.
     pub fn commit(mut self) -> io::Result<()> {
-        let Some(beside) = self.beside.take() else { return Ok(()) };
+        let Some(temporary) = self.temporary.take() else { return Ok(()) };
         self.file.sync_all()?;
-        let named = match beside {
+        let named = match temporary {
             TempFile::Named(named) => named,
             TempFile::Unnamed => {
-                let named = NamedFile::new(Self::beside(&self.path))?;
+                let named = NamedFile::new(Self::temporary_path(&self.path))?;
                 let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                rustix::fs::linkat(CWD, file, CWD, &named.path, AtFlags::SYMLINK_FOLLOW).inspect_err(|_| named.keep())?;
+                rustix::fs::linkat(CWD, file, CWD, &named.path, AtFlags::SYMLINK_FOLLOW).inspect_err(|_| named.persist())?;
                 named
             }
         };
         fs::rename(&named.path, &self.path)?;
-        named.keep();
+        named.persist();
         Ok(())
     }
 }

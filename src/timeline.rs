@@ -132,7 +132,7 @@ pub struct Spans {
 
 impl Spans {
     /// Notes that a thread has been seen running.
-    pub fn saw(&mut self, tid: u32, pid: u32, comm: &[u8]) {
+    pub fn note_thread(&mut self, tid: u32, pid: u32, comm: &[u8]) {
         match self.threads.get_mut(&tid) {
             Some(known) if known.pid == pid && known.comm == comm => {}
             Some(known) => *known = Thread { pid, comm: comm.to_vec() },
@@ -149,7 +149,7 @@ impl Spans {
     }
 
     /// Is this thread's name known?
-    pub fn knows(&self, tid: u32) -> bool {
+    pub fn has_thread(&self, tid: u32) -> bool {
         self.threads.contains_key(&tid)
     }
 
@@ -195,18 +195,18 @@ impl Spans {
             span.phase = Phase::End;
             add(&mut span.values, report.values);
         }
-        self.ended(ended, report.at_ns, &thread)
+        self.complete_spans(ended, report.at_ns, &thread)
     }
 
     /// Ends all open spans of a track, as when its thread ends. Innermost first.
     pub fn end_all(&mut self, track: &Track, at_ns: i128) -> Vec<Span> {
         let thread = self.thread(track);
         let ended = self.tracks.remove(track).unwrap_or_default();
-        self.ended(ended, at_ns, &thread)
+        self.complete_spans(ended, at_ns, &thread)
     }
 
     /// Completes spans that were taken from a track. Those in another phase than [`Phase::End`] are cut.
-    fn ended(&mut self, mut spans: Vec<Span>, at_ns: i128, thread: &Thread) -> Vec<Span> {
+    fn complete_spans(&mut self, mut spans: Vec<Span>, at_ns: i128, thread: &Thread) -> Vec<Span> {
         self.open -= spans.len();
         for span in &mut spans {
             if span.phase != Phase::End {
@@ -309,17 +309,17 @@ mod tests {
         }
         assert!(spans.open == MAX_OPEN && spans.problems()[0].starts_with("3 spans"));
         for tid in 0..MAX_THREADS as u32 + 10 {
-            spans.saw(tid, 1, b"x");
+            spans.note_thread(tid, 1, b"x");
         }
-        assert!(spans.threads.len() == MAX_THREADS && !spans.knows(9) && spans.knows(10));
+        assert!(spans.threads.len() == MAX_THREADS && !spans.has_thread(9) && spans.has_thread(10));
     }
 
     #[test]
     fn threads_keep_their_names() {
         let mut spans = Spans::default();
-        spans.saw(7, 5, b"sh");
+        spans.note_thread(7, 5, b"sh");
         spans.begin(report("a", 1));
-        spans.saw(7, 5, b"ls");
+        spans.note_thread(7, 5, b"ls");
         assert_eq!(spans.end(report("a", 2))[0].thread, Thread { pid: 5, comm: b"sh".to_vec() });
         assert_eq!(spans.begin(report("a", 3)).unwrap().thread.comm, b"ls");
     }

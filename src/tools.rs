@@ -80,7 +80,7 @@ pub struct Header<'a> {
     /// The first line, which the list of tools shows.
     pub purpose: &'a str,
     /// Further lines, unchanged.
-    pub more: Vec<&'a str>,
+    pub rest: Vec<&'a str>,
     /// Names in [`SUBJECTS`]; the list shows the tool under the first one.
     pub subjects: Vec<&'a str>,
     /// Requirements on the kernel and on programs, unchanged lines.
@@ -123,14 +123,14 @@ impl<'a> Header<'a> {
             }
             match part {
                 CommentPart::Purpose if header.purpose.is_empty() => header.purpose = line.trim(),
-                CommentPart::Purpose => header.more.push(line),
+                CommentPart::Purpose => header.rest.push(line),
                 CommentPart::Needs if line.is_empty() => part = CommentPart::Other,
                 CommentPart::Needs => header.needs.push(line.trim()),
                 CommentPart::Example => header.example.push(line),
                 CommentPart::Other => {}
             }
         }
-        for lines in [&mut header.more, &mut header.example] {
+        for lines in [&mut header.rest, &mut header.example] {
             trim(lines);
         }
         header.needs.retain(|l| !l.is_empty());
@@ -208,7 +208,7 @@ pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
             let _ = writeln!(out, "{}", format!("{indent}{line}").trim_end());
         }
     };
-    let about: Vec<&str> = [header.purpose].into_iter().chain(header.more.iter().copied()).collect();
+    let about: Vec<&str> = [header.purpose].into_iter().chain(header.rest.iter().copied()).collect();
     paragraph("", "", if header.purpose.is_empty() { &[] } else { &about });
     let list = options::list(found);
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
@@ -238,7 +238,7 @@ mod tests {
     fn headers_are_read() {
         let h = Header::of(TEXT);
         assert_eq!((h.purpose, h.line()), ("Who opens what.", "Who opens what"));
-        assert_eq!(h.more, ["Failed calls too.", "", "And more."]);
+        assert_eq!(h.rest, ["Failed calls too.", "", "And more."]);
         assert_eq!((h.subject(), h.subjects.len()), ("files", 2));
         assert_eq!(h.needs, ["tracepoints,", "and root."]);
         assert_eq!(h.example, ["  PID  PATH", "", "  1    /etc/passwd"]);

@@ -321,8 +321,8 @@ fn stage(s: &cli::Stage) -> String {
 
 fn verb(v: &Verb) -> String {
     let options: Vec<String> = v.options.iter().map(|o| format!("--{o}")).collect();
-    let about = [sentence(v.doc), sentence(v.more), format!("Options: {}.", options.join(", "))];
-    let mut out = item(&format!("rbt {} {}", v.name, v.takes), &about, "");
+    let about = [sentence(v.doc), sentence(v.long_help), format!("Options: {}.", options.join(", "))];
+    let mut out = item(&format!("rbt {} {}", v.name, v.usage), &about, "");
     out += ".nf\n";
     for (line, purpose) in v.examples {
         out += &format!("\\f(CR{}\\fP\n\\ \\ {}\n", escaped(line), escaped(&sentence(purpose)));
@@ -338,7 +338,7 @@ fn verb_option(o: &VerbOption) -> String {
 
 /// The commands of the prompt.
 fn command(c: &Command) -> String {
-    item(format!(":{} {}", c.name, c.takes).trim_end(), &[sentence(c.doc)], "")
+    item(format!(":{} {}", c.name, c.usage).trim_end(), &[sentence(c.doc)], "")
 }
 
 /// The tools of a subject; empty if there are none.
@@ -356,7 +356,7 @@ fn tool(tool: &Tool) -> String {
     let header = Header::of(tool.text);
     let mut out = format!(".SS \"{}\"\n{}\n", escaped(tool.name), guarded(&escaped(header.purpose)));
     let mut apart = false;
-    for line in &header.more {
+    for line in &header.rest {
         if line.is_empty() {
             apart = true;
             continue;

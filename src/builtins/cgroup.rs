@@ -26,13 +26,13 @@ const fn container_part<const PART: u32>(name: &'static str, doc: &'static str, 
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
-            let at = e.alloc(8);
+            let ptr = e.alloc(8);
             let id = match args.first() {
                 Some(id) => e.scalar(id),
                 None => e.once(CGROUP, |e| e.call(Helper::GetCurrentCgroupId, &[])),
             };
-            e.store(at, 0, 8, id);
-            Operand::mem(u.ty.clone(), at)
+            e.store(ptr, 0, 8, id);
+            Operand::mem(u.ty.clone(), ptr)
         }),
         doc,
         example,
@@ -131,7 +131,7 @@ pub(super) const DECODERS: &[Decoder] = &[
         from_int: false,
         decode: |tag, bytes, _| {
             let part = PARTS.get(tag.params[0] as usize);
-            let found = part.zip(container::of_cgroup(super::word(bytes, 0)));
+            let found = part.zip(container::container_of_cgroup(super::word(bytes, 0)));
             Value::Text(found.map_or_else(String::new, |(part, container)| part(&container).to_owned()))
         },
     },

@@ -108,7 +108,7 @@ fn number(f: &CallInfo) -> Result<Type, Diagnostic> {
             let d = Diagnostic::error("unknown-signal", f.span(0), format!("there is no signal `{name}`"));
             return Err(d.suggest(name.trim_start_matches("SIG"), SIGNALS.iter().map(|(s, _)| *s)));
         };
-        f.keep(&[n]);
+        f.bind_consts(&[n]);
         return Ok(Type::Void);
     }
     match (f.int(0), f.args.first().map(|a| &a.ty)) {

@@ -226,7 +226,7 @@ pub(super) const MAX_RETRIES: u64 = 64;
 fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
     let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));
-    raise(e, ptr, n);
+    update_max(e, ptr, n);
     let set = e.load(ptr, 8, U64);
     let first = e.cmp(Cmp::Eq, set, e.int(0));
     e.if_(first, |e| {
@@ -236,7 +236,7 @@ fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand
 }
 
 /// Raises a word to `n` if that is larger.
-pub(super) fn raise<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntValue<'c>) {
+pub(super) fn update_max<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: IntValue<'c>) {
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);
     e.if_(better, |e| {
@@ -276,12 +276,12 @@ pub(super) fn extreme_cmp(signed: bool, largest: bool) -> Cmp {
 fn pick<'c>(e: &mut Builder<'_, 'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>, largest: bool) -> [Operand<'c>; 2] {
     let ptr = pointer(e, slot);
     let (ranked, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
-    let here = e.xor(ranked, e.int(rank(is_signed(&slot.ty), largest)));
+    let candidate = e.xor(ranked, e.int(rank(is_signed(&slot.ty), largest)));
     let (value, set) = (e.scalar(&value), e.scalar(&set));
-    let better = e.cmp(extreme_cmp(is_signed(&slot.ty), largest), here, value);
+    let better = e.cmp(extreme_cmp(is_signed(&slot.ty), largest), candidate, value);
     let first = e.cmp(Cmp::Eq, set, e.int(0));
     let take = e.and(e.or(better, first), here_set);
-    [Operand::u64(e.select(take, here, value)), Operand::u64(e.or(set, here_set))]
+    [Operand::u64(e.select(take, candidate, value)), Operand::u64(e.or(set, here_set))]
 }
 
 fn add<'c>(e: &Builder<'_, 'c>, to: &Operand<'c>, slot: &Operand<'c>, offset: u32) -> Operand<'c> {
@@ -292,11 +292,11 @@ fn add<'c>(e: &Builder<'_, 'c>, to: &Operand<'c>, slot: &Operand<'c>, offset: u3
 fn quotient<'c>(e: &mut Builder<'_, 'c>, sum: &Operand<'c>, count: &Operand<'c>) -> IntValue<'c> {
     let (sum, marked) = (e.scalar(sum), e.scalar(count));
     let count = e.and(marked, e.int(u64::MAX >> 1));
-    let none = e.cmp(Cmp::Eq, count, e.int(0));
+    let is_zero = e.cmp(Cmp::Eq, count, e.int(0));
     // all ones if the sum is negative
     let below = e.and(e.shr(sum, e.int(63), true), e.shr(marked, e.int(63), true));
     let size = e.sub(e.xor(sum, below), below);
-    let quotient = e.choose(none, |e| e.int(0), |e| e.div(size, count, false, false));
+    let quotient = e.choose(is_zero, |e| e.int(0), |e| e.div(size, count, false, false));
     e.sub(e.xor(quotient, below), below)
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::count::{has_sign, literal, number, pointer, raise, row};
+use super::count::{has_sign, literal, number, pointer, row, update_max};
 use super::hist::{linear, linear_index_code, linear_size, log2_buckets, log2_index_code};
 use super::series::unix_time;
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
@@ -134,7 +134,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     let now = unix_time(e);
     let number = e.div(now, e.int(form.interval), false, false);
     let newest = e.add(number, e.int(1));
-    raise(e, slot, newest);
+    update_max(e, slot, newest);
 
     let bucket = match form.scale {
         Scale::Log2 { k } => log2_index_code(e, v, k.into(), signed),
@@ -146,14 +146,14 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     let index = e.opaque(index);
     let cell = e.offset_by(e.offset(slot, 8), e.shl(index, e.int(3)));
 
-    let lap = e.div(number, e.int(form.count), false, false);
-    let lap = e.shl(lap, e.int(COUNT_BITS.into()));
+    let round = e.div(number, e.int(form.count), false, false);
+    let round = e.shl(round, e.int(COUNT_BITS.into()));
     let old = e.load_volatile(cell, U64);
-    let stale = e.cmp(Cmp::Ugt, e.xor(old, lap), e.int(MAX_COUNT));
+    let stale = e.cmp(Cmp::Ugt, e.xor(old, round), e.int(MAX_COUNT));
     e.if_else(
         stale,
         |e| {
-            let first = e.or(lap, e.int(1));
+            let first = e.or(round, e.int(1));
             if !e.target.atomic_fetch {
                 return e.store(cell, 0, 8, first);
             }
@@ -178,9 +178,9 @@ fn columns(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, BTreeMap<u32, u64>> {
     let mut found: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();
     let end = slots.iter().map(|slot| super::word(slot, 0)).max().unwrap_or(0);
     for number in end.saturating_sub(form.count)..end {
-        let (lap, first) = (number / form.count, (number % form.count) as usize * form.buckets as usize);
+        let (round, first) = (number / form.count, (number % form.count) as usize * form.buckets as usize);
         for bucket in 0..form.buckets {
-            let of_lap = |cell: &u64| (cell ^ lap << COUNT_BITS) <= MAX_COUNT;
+            let of_lap = |cell: &u64| (cell ^ round << COUNT_BITS) <= MAX_COUNT;
             let cells = slots.iter().map(|slot| super::word(slot, 1 + first + bucket as usize)).filter(of_lap);
             let count = cells.fold(0u64, |n, cell| n.saturating_add(cell & MAX_COUNT));
             if count > 0 {
@@ -203,11 +203,11 @@ fn load(agg: &Agg, of: &AggregateState) -> Result<Vec<u64>, String> {
         if newest.is_some_and(|newest| newest - number >= form.count) {
             return Err(format!("interval {number} is not one of the last {}", form.count));
         }
-        let (lap, first) = (number / form.count, (number % form.count) * u64::from(form.buckets));
+        let (round, first) = (number / form.count, (number % form.count) * u64::from(form.buckets));
         for (bucket, count) in buckets {
             let cell = words.get_mut(1 + first as usize + *bucket as usize).filter(|_| *bucket < form.buckets);
             *cell.ok_or_else(|| format!("there is no bucket {bucket}"))? = match count {
-                0..=MAX_COUNT => lap << COUNT_BITS | count,
+                0..=MAX_COUNT => round << COUNT_BITS | count,
                 _ => return Err(format!("{count} does not fit into {COUNT_BITS} bits")),
             };
         }

@@ -176,9 +176,9 @@ fn bump<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, index: IntValue<'c>) {
     let buckets = u64::from(slot.ty.size() / 8);
     let index = e.at_most(index, buckets - 1);
     let index = e.opaque(index);
-    let at = e.offset_by(pointer(e, slot), e.shl(index, e.int(3)));
+    let ptr = e.offset_by(pointer(e, slot), e.shl(index, e.int(3)));
     let one = e.int(1);
-    e.atomic_add(at, one);
+    e.atomic_add(ptr, one);
 }
 
 fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {

@@ -2,7 +2,7 @@
 
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lower, MapAction, MapId, Param, Returns, stacks};
 use crate::diag::Diagnostic;
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Helper, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
@@ -133,17 +133,17 @@ fn delete<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
 fn zero_scalar<'c>(e: &mut Builder<'_, 'c>, id: MapId, map: PointerValue<'c>) {
     let def = e.script_map_def(id);
     let key = e.key(None, None);
-    let wipe = |e: &mut Builder<'_, 'c>, slot: PointerValue<'c>| {
+    let zero_slot = |e: &mut Builder<'_, 'c>, slot: PointerValue<'c>| {
         let found = e.not_null(slot);
         e.if_(found, |e| e.zero(slot, def.value_size, 8));
     };
     if def.kind != MapKind::PercpuArray {
         let slot = e.lookup(map, key);
-        return wipe(e, slot);
+        return zero_slot(e, slot);
     }
-    let cpus = e.start(std::mem::offset_of!(Start, cpus));
+    let cpus = e.start(std::mem::offset_of!(LoadConstants, cpus));
     e.count_to(cpus, |e, cpu| {
         let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[map.into(), key.into(), cpu.into()]);
-        wipe(e, slot);
+        zero_slot(e, slot);
     });
 }

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let arch = f.sys.arch();
             match arch.register(&name) {
                 Some(offset) => {
-                    f.keep(&[i64::from(offset)]);
+                    f.bind_consts(&[i64::from(offset)]);
                     Ok(Type::U64)
                 }
                 None => {
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::REGS,
         risky: false,
-        lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.kept(0) as u32, U64))),
+        lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.const_at(0) as u32, U64))),
         doc: "Returns the value of a register at the probe: on x86_64 r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax; on aarch64 x0 to x30, fp, lr, sp, pc, ip, pstate, orig_x0.",
         example: "profile:hz:99 { @[reg(\"ip\")] = count(); }",
     },
@@ -57,18 +57,18 @@ pub(super) const ROWS: &[Builtin] = &[
             let special = f.site.kind.probetype() != f.site.kind.name();
             let (at, bits) = f.sys.arch().mode;
             let known = f.site.kind.offers().contains(ContextFeatures::REGS);
-            f.keep(&[known.into(), special.into(), at.into(), bits as i64, f.sys.arch().user_is_zero.into()]);
+            f.bind_consts(&[known.into(), special.into(), at.into(), bits as i64, f.sys.arch().user_is_zero.into()]);
             Ok(Type::uint(1))
         }),
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
-            if u.kept(0) == 0 {
-                return Operand::reg(u.ty.clone(), e.int(u.kept(1) as u64));
+            if u.const_at(0) == 0 {
+                return Operand::reg(u.ty.clone(), e.int(u.const_at(1) as u64));
             }
-            let register = e.load_ctx(u.kept(2) as u32, U64);
-            let mode = e.and(register, e.int(u.kept(3) as u64));
-            let user = if u.kept(4) == 1 { Cmp::Eq } else { Cmp::Ne };
+            let register = e.load_ctx(u.const_at(2) as u32, U64);
+            let mode = e.and(register, e.int(u.const_at(3) as u64));
+            let user = if u.const_at(4) == 1 { Cmp::Eq } else { Cmp::Ne };
             Operand::reg(u.ty.clone(), e.cmp(user, mode, e.int(0)))
         }),
         doc: "1 if the CPU was in user mode when the probe fired, 0 otherwise. It is 0 in probes without registers, and 1 in begin and end.",
@@ -128,8 +128,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(cpu) => e.scalar(cpu),
                 None => e.cpu(),
             };
-            let there = e.cmp(Cmp::Ult, cpu, e.int(u.kept(2) as u64));
-            let (table, symbol) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64));
+            let there = e.cmp(Cmp::Ult, cpu, e.int(u.const_at(2) as u64));
+            let (table, symbol) = (e.int(u.const_at(0) as u64), e.int(u.const_at(1) as u64));
             let addr = e.choose(
                 there,
                 |e| {
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Err(Diagnostic::error("out-of-range", f.span(2), message).help("raise it with the setting max_strlen"))
             }
             _ => {
-                f.keep(&[f.settings.max_strlen as i64]);
+                f.bind_consts(&[f.settings.max_strlen as i64]);
                 Ok(Type::Bool)
             }
         }),
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: true,
         lower: Lower::Effect(|e, u, args| {
             let (Some(to), Some(from), Some(n)) = (args.first(), args.get(1), args.get(2)) else { return Operand::void() };
-            let most = u.int(2).unwrap_or(u.kept(0)).max(0) as u64;
+            let most = u.int(2).unwrap_or(u.const_at(0)).max(0) as u64;
             let to = e.scalar(to);
             let n = e.scalar(n);
             let (addr, space) = e.address(from);
@@ -215,16 +215,16 @@ pub(super) const ROWS: &[Builtin] = &[
         // kept: the symbol's address, and how to find the load address of the binary: 0 it does not move, 1 the probe
         // is at its entry (then the entry's address, and the register that holds the current one), 2 at its return
         lower: Lower::Code(|e, u, _| {
-            let symbol = e.int(u.kept(0) as u64);
-            let here = match u.kept(1) {
+            let symbol = e.int(u.const_at(0) as u64);
+            let here = match u.const_at(1) {
                 0 => return Operand::reg(u.ty.clone(), symbol),
-                1 => e.load_ctx(u.kept(3) as u32, U64),
+                1 => e.load_ctx(u.const_at(3) as u32, U64),
                 _ => {
                     let ctx = e.ctx();
                     e.call(Helper::GetFuncIp, &[ctx.into()])
                 }
             };
-            let moved = e.sub(here, e.int(u.kept(2) as u64));
+            let moved = e.sub(here, e.int(u.const_at(2) as u64));
             Operand::reg(u.ty.clone(), e.add(moved, symbol))
         }),
         doc: "Returns the address of a symbol of the probed binary in the current process, as a pointer to an integer of the symbol's size.",
@@ -275,7 +275,7 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("no-kernel-symbol", f.span(0), "this kernel does not provide the addresses of its variables");
         return Err(d.help("it was built without CONFIG_KALLSYMS_ALL, or /proc/kallsyms is not readable"));
     };
-    f.keep(&[table as i64, symbol as i64, f.sys.possible_cpus().into()]);
+    f.bind_consts(&[table as i64, symbol as i64, f.sys.possible_cpus().into()]);
     Ok(Type::U64)
 }
 
@@ -297,8 +297,8 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
         return Err(d.suggest(&name, names));
     };
     match binary.addr_of_offset(offset) {
-        Some(here) if binary.pie => f.keep(&[addr as i64, if ret { 2 } else { 1 }, here as i64, f.sys.arch().ip.into()]),
-        _ => f.keep(&[addr as i64, 0]),
+        Some(here) if binary.pie => f.bind_consts(&[addr as i64, if ret { 2 } else { 1 }, here as i64, f.sys.arch().ip.into()]),
+        _ => f.bind_consts(&[addr as i64, 0]),
     }
     let bytes = match size {
         1 | 2 | 4 => size as u8,

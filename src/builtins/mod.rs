@@ -210,7 +210,7 @@ pub struct ArgInfo {
     /// The map, if it is one or an element of one.
     pub map: Option<MapArg>,
     /// The builtin that produced it, and the bare word in its argument.
-    pub made_by: Option<(&'static str, Option<String>)>,
+    pub origin: Option<(&'static str, Option<String>)>,
     /// An argument of the probe, or a part of what it points to. The verifier knows the types of these, but not of
     /// values that were read from memory or stored.
     pub has_verifier_type: bool,
@@ -243,7 +243,7 @@ impl CallInfo<'_> {
     }
 
     /// Keeps constants for the row's code.
-    pub fn keep(&self, consts: &[i64]) {
+    pub fn bind_consts(&self, consts: &[i64]) {
         self.notes.borrow_mut().consts = consts.to_vec();
     }
 
@@ -312,7 +312,7 @@ pub struct CallSite {
     pub maps: Vec<Option<MapId>>,
     /// For an aggregation: its layout.
     pub agg: Option<std::sync::Arc<Agg>>,
-    /// The constants that [`CallInfo::keep`] stored.
+    /// The constants that [`CallInfo::bind_consts`] stored.
     pub consts: Vec<i64>,
     /// The place of the call.
     pub span: Span,
@@ -344,7 +344,7 @@ impl CallSite {
     }
 
     /// Constant `i` of those kept.
-    pub fn kept(&self, i: usize) -> i64 {
+    pub fn const_at(&self, i: usize) -> i64 {
         self.consts.get(i).copied().unwrap_or(0)
     }
 

@@ -221,7 +221,7 @@ fn look_up<'c>(
         e.text(&table)
     });
     let n = e.at_most(n, last as u64 + 1);
-    let n = e.forget(n);
+    let n = e.hide_range(n);
     let n = e.and(n, e.int(rows as u64 - 1));
     let offset = e.mul(n, e.int(NAME_SIZE as u64));
     Operand::mem(u.ty.clone(), e.offset_by(names, offset))
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_told_once() {
+    fn bits_are_reported_once() {
         let int = Int { bytes: 4, signed: false };
         let variants = [("A", 1), ("B", 2), ("AB", 3), ("C", 0x10), ("AGAIN", 1)].map(|(n, v)| (n.to_string(), v)).to_vec();
         let spelt = spelt(&Enum { name: "e".into(), int, variants });

@@ -190,14 +190,14 @@ fn width(ty: &Type) -> u32 {
 
 fn ntop<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(address) = args.last() else { return Operand::void() };
-    let at = e.alloc(24);
-    e.zero(at, 24, 8);
-    let bytes = e.offset(at, 4);
+    let ptr = e.alloc(24);
+    e.zero(ptr, 24, 8);
+    let bytes = e.offset(ptr, 4);
     let width = width(&address.ty);
     match args {
         [family, _] => {
             let family = e.scalar(family);
-            e.store(at, 0, 4, family);
+            e.store(ptr, 0, 4, family);
             if width == 16 || matches!(address.ty, Type::Ptr(..)) {
                 // the family determines how many bytes can be read
                 let six = e.cmp(Cmp::Eq, family, e.int(V6));
@@ -210,11 +210,11 @@ fn ntop<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
         }
         _ => {
             let family = e.int(if width == 16 { V6 } else { V4 });
-            e.store(at, 0, 4, family);
+            e.store(ptr, 0, 4, family);
             read_bytes(e, address, bytes, width);
         }
     }
-    Operand::mem(u.ty.clone(), at)
+    Operand::mem(u.ty.clone(), ptr)
 }
 
 /// The bytes of an integer, of memory, or of a pointer's target.

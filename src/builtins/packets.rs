@@ -70,16 +70,16 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
         }
     }
     kept.push(f.int(2).unwrap_or(MAX_PACKET_BYTES.into()).clamp(1, MAX_PACKET_BYTES.into()));
-    f.keep(&kept);
+    f.bind_consts(&kept);
     Ok(Type::I64)
 }
 
 /// The bytes, the time of the capture, and the length of the packet.
 fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let (Some(skb), Some(requested)) = (args.get(1), args.get(2)) else { return Vec::new() };
-    let max_bytes = u.kept(3).max(1) as u32;
+    let max_bytes = u.const_at(3).max(1) as u32;
     let (skb, requested) = (e.scalar(skb), e.scalar(requested));
-    let at = |e: &Builder<'_, 'c>, i| e.add(skb, e.int(u.kept(i) as u64));
+    let at = |e: &Builder<'_, 'c>, i| e.add(skb, e.int(u.const_at(i) as u64));
     let (data, len, paged) = (at(e, 0), at(e, 1), at(e, 2));
     let data = e.read_int(Space::Kernel, data, U64);
     let len = e.read_int(Space::Kernel, len, U32);
@@ -99,9 +99,9 @@ fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> V
     let bytes = e.offset(to, 4);
     let from = e.add(data, skip);
     e.read_bounded(Space::Kernel, bytes, n, from);
-    let travels = e.add(n, e.int(4));
+    let sent_size = e.add(n, e.int(4));
     let now = e.call(Helper::KtimeGetBootNs, &[]);
-    vec![Operand { ty: Type::Buf(max_bytes), repr: Repr::Mem(to, Some(travels)) }, Operand::u64(now), Operand::u64(total)]
+    vec![Operand { ty: Type::Buf(max_bytes), repr: Repr::Mem(to, Some(sent_size)) }, Operand::u64(now), Operand::u64(total)]
 }
 
 fn number(value: &Value) -> u64 {

@@ -79,9 +79,9 @@ fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, 
     };
     let index = e.at_most(index, if signed { 2 * BUCKETS } else { BUCKETS } - 1);
     let index = e.opaque(index);
-    let at = e.offset_by(e.offset(slot, 8 * HEAD as u32), e.shl(index, e.int(3)));
+    let ptr = e.offset_by(e.offset(slot, 8 * HEAD as u32), e.shl(index, e.int(3)));
     let one = e.int(1);
-    e.atomic_add(at, one);
+    e.atomic_add(ptr, one);
 }
 
 /// Below 2^K the number itself; above, computed from the power above K and the next K bits.

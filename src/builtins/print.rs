@@ -146,12 +146,12 @@ const MAX_IN_KERNEL: usize = 12;
 
 /// Checks that `bpf_seq_printf` supports the format: numbers and strings.
 fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
-    let wrong = |i: usize, message: String| {
+    let error = |i: usize, message: String| {
         Err(Diagnostic::error("format", f.span(i), message)
             .help("in a pinned iterator, the kernel formats the output: it knows %d, %u, %x, %X, %p and %s, with a width"))
     };
     if f.args.len() > MAX_IN_KERNEL + 1 {
-        return wrong(MAX_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MAX_IN_KERNEL} values", f.name));
+        return error(MAX_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MAX_IN_KERNEL} values", f.name));
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (i, spec) in format::specs(&pieces).enumerate() {
@@ -159,7 +159,7 @@ fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
         let number = sequence_number(spec).is_some() && arg.ty.is_scalar();
         let text = spec.conversion == Conversion::Text && matches!(arg.ty, Type::Str(_));
         if arg.ty != Type::Void && (!(number || text) || spec.alt || spec.precision.is_some()) {
-            return wrong(i + 1, format!("`{}` in a pinned iterator does not print {}", spec.source, arg.ty));
+            return error(i + 1, format!("`{}` in a pinned iterator does not print {}", spec.source, arg.ty));
         }
     }
     Ok(())
@@ -207,7 +207,7 @@ fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &Call
             text.extend_from_slice(b"0x");
         }
         text.push(b'%');
-        for (set, flag) in [(spec.left, b'-'), (spec.plus, b'+'), (spec.space, b' '), (spec.zero, b'0')] {
+        for (set, flag) in [(spec.left_aligned, b'-'), (spec.plus, b'+'), (spec.space, b' '), (spec.zero, b'0')] {
             text.extend(set.then_some(flag));
         }
         if spec.width > 0 {
@@ -215,8 +215,8 @@ fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &Call
         }
         text.extend_from_slice(sequence_number(spec).unwrap_or("s").as_bytes());
         let word = if matches!(value.ty, Type::Str(_)) {
-            let at = e.in_memory(value);
-            e.addr(at)
+            let ptr = e.in_memory(value);
+            e.addr(ptr)
         } else {
             let v = e.scalar(value);
             e.fit(v, Int { bytes: (spec.bits / 8) as u8, signed: spec.conversion == Conversion::Signed })

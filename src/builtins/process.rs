@@ -2,7 +2,7 @@
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
 use crate::probes::{self, ContextFeatures};
 use crate::system::TypeName;
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(Start, child)))),
+        lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(LoadConstants, child)))),
         doc: "Process ID of the command that -c runs, or 0 without -c.",
         example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
     },
@@ -278,7 +278,7 @@ fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         _ => None,
     };
     match name.filter(|_| probes::may_call(f.site, TASK_FROM_PID, &f.env())) {
-        Some(name) => f.keep(&[name.offset.into()]),
+        Some(name) => f.bind_consts(&[name.offset.into()]),
         None => {
             let message = format!("{} of a process is not available here: this kernel does not allow the lookup in such probes", f.name);
             f.warn(Diagnostic::warning("no-kfunc", f.span, message).help("it prints as [unknown]"));
@@ -297,27 +297,27 @@ fn comm_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, pid: IntValue<'c>) -> Oper
         let text = word(e, "[unknown]");
         return Operand::mem(u.ty.clone(), text);
     };
-    let at = e.alloc(NAME_SIZE);
-    e.zero(at, NAME_SIZE, 8);
+    let ptr = e.alloc(NAME_SIZE);
+    e.zero(ptr, NAME_SIZE, 8);
     let task = e.call_kernel_ptr(TASK_FROM_PID, &[KernelType::Struct("task_struct"), KernelType::Number], &[pid.into()]);
     let found = e.not_null(task);
     let branch = e.begin_if(found);
     let name = e.add(e.addr(task), e.int(*offset as u64));
-    e.read_str(Space::Kernel, at, COMM, name);
+    e.read_str(Space::Kernel, ptr, COMM, name);
     e.call_kernel(TASK_RELEASE, &[KernelType::Nothing, KernelType::Struct("task_struct")], &[task.into()]);
     e.else_(&branch);
-    let here = e.rematerialize(at);
+    let here = e.rematerialize(ptr);
     e.store_bytes(here, b"N/A\0");
     e.problem("no process has this ID");
     e.end_if(branch);
-    let at = e.rematerialize(at);
-    Operand::mem(u.ty.clone(), at)
+    let ptr = e.rematerialize(ptr);
+    Operand::mem(u.ty.clone(), ptr)
 }
 
 /// Without `init`, keeps that the numbers are those of rbt's own PID namespace.
 fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.word(0) != Some("init") {
-        f.keep(&[1]);
+        f.bind_consts(&[1]);
     }
     Ok(Type::uint(4))
 }

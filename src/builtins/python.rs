@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     returns: Returns::By(stack_type),
     needs: ContextFeatures::NONE,
     risky: false,
-    lower: Lower::Code(take),
+    lower: Lower::Code(emit_walk),
     doc: "The Python call stack of the current thread (CPython 3.8 to 3.15), printed as `function (file:line)`. It has at most 127 frames, or up to the given limit (at most 1022). It is empty for threads that run no Python code. As map keys, equal Python stacks are equal, even in different threads and processes.",
     example: "tracepoint:syscalls:sys_enter_fsync { @[comm, pystack] = count(); }",
 }];
@@ -34,7 +34,7 @@ fn stack_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         let what = format!("{} needs the kernel's description of its types (BTF)", f.name);
         Diagnostic::error("unsupported", f.span, what)
     })?;
-    f.keep(&[thread.offset.into(), thread.max_below as i64]);
+    f.bind_consts(&[thread.offset.into(), thread.max_below as i64]);
     let word = f.word(0);
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
@@ -61,24 +61,24 @@ pub(super) fn thread_pointer(sys: &dyn TargetInfo) -> Option<ThreadPointer> {
 }
 
 /// A stack does not change while a program runs, so it is recorded once.
-fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
+fn emit_walk<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     let limit = limit_of(&u.ty);
     let known = format!("{STACK}_{limit}");
-    let thread = ThreadPointer { offset: u.kept(0) as u32, max_below: u.kept(1) as u64 };
-    let at = e.once_ptr(&known, |e| {
-        let at = e.alloc_known(&known, 8);
+    let thread = ThreadPointer { offset: u.const_at(0) as u32, max_below: u.const_at(1) as u64 };
+    let ptr = e.once_ptr(&known, |e| {
+        let ptr = e.alloc_known(&known, 8);
         let words = python_words(limit);
         let id = e.python_stack((limit, limit == DEFAULT_MAX_FRAMES), thread, |e, frames| {
             let (map, key) = (stacks::stacks(e, words), e.scalar_home());
             {
-                let none = e.int(0);
-                e.keep_stack(map, key, (frames, words), 2, none)
+                let zero = e.int(0);
+                e.keep_stack(map, key, (frames, words), 2, zero)
             }
         });
-        e.store(at, 0, 8, id);
-        at
+        e.store(ptr, 0, 8, id);
+        ptr
     });
-    Operand::mem(u.ty.clone(), at)
+    Operand::mem(u.ty.clone(), ptr)
 }
 
 fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {

@@ -52,7 +52,7 @@ fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     if let Some(Type::Agg(_) | Type::Void) = f.args.get(2).map(|key| &key.ty) {
         return Err(Diagnostic::error("bad-key", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
     }
-    f.keep(&[n, interval, f.settings.max_map_keys as i64]);
+    f.bind_consts(&[n, interval, f.settings.max_map_keys as i64]);
     Ok(Type::Bool)
 }
 
@@ -66,7 +66,7 @@ fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Ope
             e.lookup(map, key)
         }
         Some(key) => {
-            let max_period = u32::try_from(u.kept(2)).unwrap_or(u32::MAX);
+            let max_period = u32::try_from(u.const_at(2)).unwrap_or(u32::MAX);
             let def = MapDef { kind: MapKind::LruHash, key_size: key.ty.size(), value_size: 8, max_entries: max_period, flags: 0 };
             let map = e.declare_map(&name, def);
             let key = e.key(Some(key), Some(&key.ty));
@@ -77,13 +77,13 @@ fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Ope
     let no = e.int(0);
     e.store(passes, 0, 8, no);
     let found = e.cmp(Cmp::Ne, e.addr(state), e.int(0));
-    e.if_(found, |e| take(e, state, passes, [u.kept(0) as u64, u.kept(1) as u64]));
+    e.if_(found, |e| take_token(e, state, passes, [u.const_at(0) as u64, u.const_at(1) as u64]));
     let passes = e.load(passes, 0, U64);
     Operand::reg(u.ty.clone(), passes)
 }
 
 /// Takes one of the `n` events of this interval, if any is left, and stores whether it did.
-fn take<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerValue<'c>, [n, interval]: [u64; 2]) {
+fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerValue<'c>, [n, interval]: [u64; 2]) {
     let now = e.call(Helper::KtimeGetNs, &[]);
     let number = e.div(now, e.int(interval), false, false);
     let number = e.shl(number, e.int(COUNT_BITS));

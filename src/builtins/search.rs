@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
-            let n = u.kept(0).max(0) as u32;
+            let n = u.const_at(0).max(0) as u32;
             if n == 0 {
                 return Operand::reg(u.ty.clone(), e.int(0));
             }
@@ -82,8 +82,8 @@ fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
 
 /// The number of bytes that a read returned, without the NUL; 0 if it failed.
 fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, max: u32) -> crate::emit::IntValue<'c> {
-    let some = e.cmp(Cmp::Sgt, n, e.int(0));
-    let n = e.select(some, e.sub(n, e.int(1)), e.int(0));
+    let is_positive = e.cmp(Cmp::Sgt, n, e.int(0));
+    let n = e.select(is_positive, e.sub(n, e.int(1)), e.int(0));
     e.at_most(n, max.into())
 }
 
@@ -116,16 +116,16 @@ fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
             | Type::Deferred(_) => least = least.min(a.ty.size().into()),
         }
     }
-    f.keep(&[least]);
+    f.bind_consts(&[least]);
     Ok(Type::int(4))
 }
 
 /// A value's first bytes in memory that the program may read.
 fn bytes<'c>(e: &mut Builder<'_, 'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
     let Type::Ptr(_, space) = op.ty else {
-        let at = e.in_memory(op);
+        let ptr = e.in_memory(op);
         // a buffer's length precedes it
-        return if matches!(op.ty, Type::Buf(_)) { e.offset(at, 4) } else { at };
+        return if matches!(op.ty, Type::Buf(_)) { e.offset(ptr, 4) } else { ptr };
     };
     let addr = e.scalar(op);
     let to = e.alloc(n);

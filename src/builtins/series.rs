@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::count::{extreme_cmp, has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing, StateCodec};
 use crate::diag::Diagnostic;
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
 use crate::state::{self, AggregateState, Interval};
 use crate::types::{Agg, Int};
@@ -93,33 +93,33 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     let index = e.div(number, e.int(count as u64), false, true);
     let index = e.at_most(index, count as u64 - 1);
     let index = e.opaque(index);
-    let at = e.offset_by(slot, e.mul(index, e.int(words(how) as u64 * 8)));
+    let ptr = e.offset_by(slot, e.mul(index, e.int(words(how) as u64 * 8)));
     if how == LAST {
-        e.store(at, 0, 8, now);
-        e.store(at, 8, 8, v);
+        e.store(ptr, 0, 8, now);
+        e.store(ptr, 8, 8, v);
         return;
     }
     let tag = e.add(number, e.int(1));
-    let old = e.load(at, 0, U64);
+    let old = e.load(ptr, 0, U64);
     let fresh = e.cmp(Cmp::Ne, old, tag);
     e.if_(fresh, |e| {
         let neutral = e.int(neutral(how, agg.signed));
-        e.store(at, 8, 8, neutral);
+        e.store(ptr, 8, 8, neutral);
         if how == AVG {
-            let none = e.int(0);
-            e.store(at, 16, 8, none);
+            let zero = e.int(0);
+            e.store(ptr, 16, 8, zero);
         }
-        e.store(at, 0, 8, tag);
+        e.store(ptr, 0, 8, tag);
     });
     if how == MIN || how == MAX {
-        let now = e.load(at, 8, U64);
+        let now = e.load(ptr, 8, U64);
         let better = e.cmp(extreme_cmp(agg.signed, how == MAX), v, now);
-        e.if_(better, |e| e.store(at, 8, 8, v));
+        e.if_(better, |e| e.store(ptr, 8, 8, v));
     } else {
-        e.atomic_add(e.offset(at, 8), v);
+        e.atomic_add(e.offset(ptr, 8), v);
         if how == AVG {
             let one = e.int(1);
-            e.atomic_add(e.offset(at, 16), one);
+            e.atomic_add(e.offset(ptr, 16), one);
         }
     }
 }
@@ -127,7 +127,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
 /// Nanoseconds since 1970: intervals begin at round times of the wall clock.
 pub(super) fn unix_time<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
     let now = e.call(Helper::KtimeGetBootNs, &[]);
-    let ahead = e.start(std::mem::offset_of!(Start, unix_offset));
+    let ahead = e.start(std::mem::offset_of!(LoadConstants, unix_offset));
     e.add(now, ahead)
 }
 
@@ -144,7 +144,7 @@ fn neutral(how: i64, signed: bool) -> u64 {
 /// An interval, merged from the words of all CPUs.
 #[derive(Clone, Copy)]
 struct Bucket {
-    when: u64,
+    start: u64,
     value: u64,
     count: u64,
 }
@@ -166,7 +166,7 @@ fn save(agg: &Agg, slots: &[&[u8]]) -> AggregateState {
     let saved = |b: Bucket| Interval {
         value: if agg.signed { i128::from(b.value as i64) } else { i128::from(b.value) },
         count: (how == AVG).then_some(b.count),
-        at_ns: (how == LAST).then_some(b.when),
+        at_ns: (how == LAST).then_some(b.start),
     };
     let intervals = intervals(agg, slots).into_iter().map(|(n, b)| (n, saved(b))).collect();
     AggregateState { intervals: Some(intervals), ..AggregateState::default() }
@@ -202,9 +202,9 @@ fn intervals(agg: &Agg, slots: &[&[u8]]) -> BTreeMap<u64, Bucket> {
     for slot in slots {
         for i in 0..count as usize {
             let word = |n: usize| super::word(slot, i * words + n);
-            let new = Bucket { when: word(0), value: word(1), count: if how == AVG { word(2) } else { 0 } };
-            if new.when != 0 {
-                let number = if how == LAST { new.when / interval } else { new.when - 1 };
+            let new = Bucket { start: word(0), value: word(1), count: if how == AVG { word(2) } else { 0 } };
+            if new.start != 0 {
+                let number = if how == LAST { new.start / interval } else { new.start - 1 };
                 found.entry(number).and_modify(|b| *b = joined(*b, new, how, agg.signed)).or_insert(new);
             }
         }
@@ -220,10 +220,10 @@ fn joined(a: Bucket, b: Bucket, how: i64, signed: bool) -> Bucket {
     let order = |n: u64| n ^ u64::from(signed) << 63;
     let by = |take: bool| if take { b } else { a };
     match how {
-        LAST => by(b.when > a.when),
+        LAST => by(b.start > a.start),
         MAX => by(order(b.value) > order(a.value)),
         MIN => by(order(b.value) < order(a.value)),
-        _ => Bucket { when: a.when, value: a.value.wrapping_add(b.value), count: a.count.wrapping_add(b.count) },
+        _ => Bucket { start: a.start, value: a.value.wrapping_add(b.value), count: a.count.wrapping_add(b.count) },
     }
 }
 

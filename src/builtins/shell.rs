@@ -178,8 +178,8 @@ fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c
     let length = e.load(used, 0, U64);
     let length = e.at_most(length, cap.into());
     e.store(to, 0, 4, length);
-    let travels = e.add(length, e.int(4));
-    vec![Operand { ty: Type::Buf(cap), repr: Repr::Mem(to, Some(travels)) }]
+    let sent_size = e.add(length, e.int(4));
+    vec![Operand { ty: Type::Buf(cap), repr: Repr::Mem(to, Some(sent_size)) }]
 }
 
 /// Joins strings that each end in NUL, with a separator between them, up to the first empty one.
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn files_are_cut() {
-        let head = |path: &[u8], most| head(path, most, &|| 0);
+        let head = |path: &[u8], max| head(path, max, &|| 0);
         assert_eq!(head(b"/proc/self/comm", 3).unwrap().bytes.len(), 3);
         assert!(head(b"/nonexistent", 3).is_err());
         assert_eq!(head(b"/dev/zero", u64::MAX).unwrap().bytes.len() as u64, input::LIST);

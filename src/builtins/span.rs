@@ -96,8 +96,8 @@ fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
 
 /// Values are kept in memory, because registers are few.
 fn with_values<'c>(e: &mut Builder<'_, 'c>, mut sent: Vec<Operand<'c>>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
-    let travels = args.iter().enumerate().filter(|(i, _)| u.literals.get(*i).is_none_or(Option::is_none));
-    sent.extend(travels.map(|(_, op)| e.spill(op.clone())));
+    let sent_size = args.iter().enumerate().filter(|(i, _)| u.literals.get(*i).is_none_or(Option::is_none));
+    sent.extend(sent_size.map(|(_, op)| e.spill(op.clone())));
     sent
 }
 
@@ -115,7 +115,7 @@ fn prepare(spec: &EventSpec, kind: Kind) -> anyhow::Result<Handler> {
         let (pid, tid) = ((ids >> 32) as u32, ids as u32);
         if kind.begins || kind.tracked {
             let comm = text(&value(), host);
-            host.spans().saw(tid, pid, &comm);
+            host.spans().note_thread(tid, pid, &comm);
         }
         let mut args: Vec<Value> = literals.iter().map(|literal| literal.as_ref().map_or_else(&mut value, constant)).collect();
         let track = if kind.tracked { track(&args.remove(0), host) } else { Track::Thread(tid) };
@@ -158,7 +158,7 @@ fn track(value: &Value, host: &mut dyn Host) -> Track {
     {
         match (thread_id(first), first, second) {
             (Some(tid), _, Value::Str { .. }) => {
-                know(tid, host);
+                set_thread_name(tid, host);
                 return Track::BelowThread(tid, text(second, host));
             }
             (None, Value::Str { .. }, number) if let Some(number) = number.number() => {
@@ -168,7 +168,7 @@ fn track(value: &Value, host: &mut dyn Host) -> Track {
         }
     }
     let Some(tid) = thread_id(value) else { return Track::Named(text(value, host)) };
-    know(tid, host);
+    set_thread_name(tid, host);
     Track::Thread(tid)
 }
 
@@ -177,10 +177,10 @@ fn thread_id(value: &Value) -> Option<u32> {
 }
 
 /// A thread that has not been seen yet has the name that the system gives it.
-fn know(tid: u32, host: &mut dyn Host) {
-    if !host.spans().knows(tid) {
+fn set_thread_name(tid: u32, host: &mut dyn Host) {
+    if !host.spans().has_thread(tid) {
         let read = |name: &str| std::fs::read_to_string(procfs::file(tid, name)).unwrap_or_default();
         let pid = read("status").lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(0);
-        host.spans().saw(tid, pid, read("comm").trim_end().as_bytes());
+        host.spans().note_thread(tid, pid, read("comm").trim_end().as_bytes());
     }
 }

@@ -3,7 +3,7 @@
 use super::python_frames::{self, Incomplete, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::{Diagnostic, plural};
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::unwind::{self, CUT, UserStack};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Builtin] = &[
         lower: Lower::Code(|e, u, _| {
             // BPF_F_SKIP_FIELD_MASK: the low byte of the flags
             let skip = e.own_frames();
-            take(e, u, KERNEL, skip)
+            emit_stack_id(e, u, KERNEL, skip)
         }),
         doc: "The kernel call stack. It has at most 127 frames, or up to the given limit (at most 1024). The mode (bpftrace, perf, raw) selects how the stack is printed.",
         example: "profile:hz:99 { @[kstack(perf, 20)] = count(); }",
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, USER, 16)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
+        lower: Lower::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
         doc: "The user-space call stack, unwound by call frame information (.eh_frame), and by frame pointers through code that has none. Python frames replace those of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are those of kstack; build_id is an additional mode.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, USER, 16)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
+        lower: Lower::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
         doc: "An alias of ustack, for compatibility with bpftrace.",
         example: "config = { unstable_dw_ustack = enable } profile:hz:99 { @[dw_ustack, comm] = count(); }",
     },
@@ -131,11 +131,11 @@ fn mode_of(ty: &Type) -> StackMode {
 
 /// The map of stacks with this many frames; not 0.
 pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
-    let most = match cx.options.max_stacks {
+    let max_stacks = match cx.options.max_stacks {
         0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MAX_STACKS),
         set => set,
     };
-    let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
+    let max_entries = u32::try_from(max_stacks).unwrap_or(u32::MAX);
     // one more word for the reason why a stack was cut
     let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: (limit + 1) * 8, max_entries, flags: 0 };
     cx.declare_stacks(limit, def)
@@ -180,29 +180,29 @@ fn each_tag(ty: &Type, each: &mut dyn FnMut(&Type, &Deferred)) {
 }
 
 /// A stack does not change while a program runs, so it is recorded once.
-fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
+fn emit_stack_id<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
     // stacks of bare addresses contain only addresses
     let interpreted = matches!(mode_of(&u.ty), StackMode::Bpftrace | StackMode::Perf);
     let known = format!("{name}_{limit}_{interpreted}");
-    let at = e.once_ptr(&known, |e| {
-        let at = e.alloc_known(&known, size);
+    let ptr = e.once_ptr(&known, |e| {
+        let ptr = e.alloc_known(&known, size);
         let id = if limit == 0 { e.int(0) } else { e.stack_id(limit, flags, interpreted) };
-        e.store(at, 0, 8, id);
+        e.store(ptr, 0, 8, id);
         if size > 8 {
             let both = e.ns_pid_tgid();
             let pid = e.shr(both, e.int(32), false);
-            e.store(at, 8, 8, pid);
+            e.store(ptr, 8, 8, pid);
         }
-        at
+        ptr
     });
-    Operand::mem(u.ty.clone(), at)
+    Operand::mem(u.ty.clone(), ptr)
 }
 
 impl<'c> Builder<'_, 'c> {
     /// At a function's first instruction the frame pointer still belongs to the caller, and a walk along frame pointers
     /// skips the caller (Linux 6.11 and later detect this for functions that start by pushing it). The return address
-    /// is in its register or on top of the stack; this inserts it as the second frame if it is missing. `room` is one
+    /// is in its register or on top of the stack; this inserts it as the second frame if it is missing. `buffer` is one
     /// frame, then the stack's.
     fn with_caller(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         let arch = self.target.arch;
@@ -216,9 +216,9 @@ impl<'c> Builder<'_, 'c> {
         let (first, second) = (self.load(buffer, 8, U64), self.load(buffer, 16, U64));
         let found = self.cmp(Cmp::Eq, second, caller);
         let nothing = self.or(self.cmp(Cmp::Eq, first, self.int(0)), self.cmp(Cmp::Eq, caller, self.int(0)));
-        let fine = self.or(found, nothing);
+        let keep = self.or(found, nothing);
         let start = self.choose(
-            fine,
+            keep,
             |e| e.int(8),
             |e| {
                 e.store(buffer, 0, 8, first);
@@ -231,16 +231,16 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// If a trampoline calls both ends of a function, the kernel may have jumped to it (since Linux 6.19), so that the
-    /// function is missing from the stack; this inserts it as the first frame if it is missing. `room` as above.
+    /// function is missing from the stack; this inserts it as the first frame if it is missing. `buffer` as above.
     fn with_function(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         const ENTRY: u64 = 64;
         let ctx = self.ctx();
         let function = self.once("func", |e| e.call(Helper::GetFuncIp, &[ctx.into()]));
         let first = self.load(buffer, 8, U64);
         let found = self.cmp(Cmp::Ult, self.sub(first, function), self.int(ENTRY));
-        let fine = self.or(found, self.cmp(Cmp::Eq, first, self.int(0)));
+        let keep = self.or(found, self.cmp(Cmp::Eq, first, self.int(0)));
         let start = self.choose(
-            fine,
+            keep,
             |e| e.int(8),
             |e| {
                 e.store(buffer, 0, 8, function);
@@ -253,7 +253,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Between a raw tracepoint and `bpf_trace_run…()`, which calls the program, there is a function `__bpf_trace_…`, unless
     /// the compiler turned its only call into a jump (include/trace/bpf_probe.h). If it exists, it is not a frame of the
-    /// event: then the first return address follows a call of the function that contains the previous one. `room` has two
+    /// event: then the first return address follows a call of the function that contains the previous one. `buffer` has two
     /// frames, of which the first is that of `bpf_trace_run…()`, and then the stack.
     fn without_template(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
         /// Maximum distance in bytes from the start of `bpf_trace_run…()`, or a thunk before it, to its call of the
@@ -263,8 +263,8 @@ impl<'c> Builder<'_, 'c> {
         let usual = self.int(8);
         self.store(start, 0, 8, usual);
         let (run, first) = (self.load(buffer, 0, U64), self.load(buffer, 8, U64));
-        let some = self.cmp(Cmp::Ne, first, self.int(0));
-        self.if_(some, |e| {
+        let nonzero = self.cmp(Cmp::Ne, first, self.int(0));
+        self.if_(nonzero, |e| {
             let code = e.read_int(Space::Kernel, e.sub(first, e.int(8)), U64);
             let call = &e.target.arch.call;
             let ((shift, operation), (left, right, low)) = (call.operation, call.distance);
@@ -319,31 +319,31 @@ impl<'c> Builder<'_, 'c> {
         let id = match self.target.atomic_fetch && !self.scope.at_max_call_depth {
             true => {
                 let name = format!("stack_id_{words}_{each}");
-                self.of_memory(&name, [(frames, words * 8), (key, 8)], |e, frames, key| e.hashed_id((frames, words), each, key))
+                self.call_on_memory(&name, [(frames, words * 8), (key, 8)], |e, frames, key| e.hashed_id((frames, words), each, key))
             }
             false => self.hashed_id((frames, words), each, key),
         };
         self.store(key, 0, 8, id);
-        let some = self.cmp(Cmp::Ne, id, self.int(0));
-        self.if_(some, |e| e.keep_frames(map, key, (frames, words)));
+        let nonzero = self.cmp(Cmp::Ne, id, self.int(0));
+        self.if_(nonzero, |e| e.keep_frames(map, key, (frames, words)));
         self.load(key, 0, U64)
     }
 
     /// The ID of a stack by its hash, or 0 if it is empty: see [`Self::keep_stack`]. `no_frames` is the number of words
     /// that are not frames.
     fn hashed_id(&mut self, (frames, words): (PointerValue<'c>, u32), each: u64, no_frames: PointerValue<'c>) -> IntValue<'c> {
-        let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
+        let (seed, zero) = (self.start(std::mem::offset_of!(LoadConstants, seed)), self.int(0));
         // both are hidden from the verifier, which would track the computation otherwise, and the following code for each
         // number of words
-        let seed = self.forget(seed);
+        let seed = self.hide_range(seed);
         let [hash, depth] = self.hash_words(frames, words, seed);
-        let depth = self.forget(depth);
+        let depth = self.hide_range(depth);
         let depth = self.sub(depth, self.load(no_frames, 0, U64));
-        let some = self.cmp(Cmp::Ne, depth, self.int(0));
+        let nonzero = self.cmp(Cmp::Ne, depth, self.int(0));
         let id = self.and(hash, self.int(!DEPTH));
         let depth = if each == 1 { depth } else { self.div(depth, self.int(each), false, false) };
         let id = self.or(id, self.and(depth, self.int(DEPTH)));
-        self.select(some, id, zero)
+        self.select(nonzero, id, zero)
     }
 
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if they are
@@ -441,8 +441,8 @@ pub(super) fn is_tag(tag: &Deferred) -> bool {
 
 /// The number of frames, which is part of the ID.
 pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValue<'c> {
-    let at = e.in_memory(stack);
-    let id = e.load(at, 0, U64);
+    let ptr = e.in_memory(stack);
+    let id = e.load(ptr, 0, U64);
     e.and(id, e.int(DEPTH))
 }
 

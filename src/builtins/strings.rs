@@ -43,8 +43,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 let message = format!("strlen takes a string, but this is {}", a.ty);
                 return Err(Diagnostic::error("type-mismatch", a.span, message).help("for an address, use strlen(str(…))"));
             }
-            if !keep_place(f) {
-                f.keep(&[f.settings.max_strlen as i64]);
+            if !bind_text_location(f) {
+                f.bind_consts(&[f.settings.max_strlen as i64]);
             }
             Ok(Type::U64)
         }),
@@ -114,10 +114,10 @@ fn literal_length(f: &CallInfo, max: u32) -> Result<Option<u32>, Diagnostic> {
 }
 
 /// Keeps the location of the first argument's text, if it is a string struct or points to one.
-fn keep_place(f: &CallInfo) -> bool {
-    let place = f.args.first().and_then(|a| string_layouts::place(f.sys, string_layouts::structure(&a.ty)?));
+fn bind_text_location(f: &CallInfo) -> bool {
+    let place = f.args.first().and_then(|a| string_layouts::string_layout(f.sys, string_layouts::structure(&a.ty)?));
     if let Some(place) = place {
-        f.keep(&place.numbers());
+        f.bind_consts(&place.numbers());
     }
     place.is_some()
 }
@@ -129,8 +129,8 @@ fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Opt
         (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, place.data, U64), e.load(ptr, place.length, U64)),
         _ => {
             let (base, _) = e.address(data);
-            let word = |e: &mut Builder<'_, 'c>, at: u32| {
-                let addr = e.add(base, e.int(at.into()));
+            let word = |e: &mut Builder<'_, 'c>, offset: u32| {
+                let addr = e.add(base, e.int(offset.into()));
                 e.read_int(Space::User, addr, U64)
             };
             let (addr, length) = (word(e, place.data), word(e, place.length));
@@ -151,7 +151,7 @@ fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Opt
     Some((addr, length))
 }
 
-/// The text of such a struct, at most `asked` bytes.
+/// The text of such a struct, at most `requested` bytes.
 fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), requested: Option<IntValue<'c>>) -> Operand<'c> {
     let cap = u.ty.size();
     let (addr, length) = text;
@@ -163,8 +163,8 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
         None => length,
     };
     let max = cap.saturating_sub(1).into();
-    let over = e.cmp(Cmp::Ugt, length, e.int(max));
-    e.cut(over);
+    let exceeds = e.cmp(Cmp::Ugt, length, e.int(max));
+    e.cut(exceeds);
     let length = e.at_most(length, max);
     let to = e.alloc(cap + 1);
     if e.scope.pads_strings {
@@ -174,9 +174,9 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
         e.store(to, 0, 1, nul);
     }
     // the address of an empty text may be invalid
-    let some = e.cmp(Cmp::Ne, length, e.int(0));
+    let nonzero = e.cmp(Cmp::Ne, length, e.int(0));
     let read = e.choose(
-        some,
+        nonzero,
         |e| {
             let size = e.add(length, e.int(1));
             e.read_str_bounded(Space::User, to, size, addr)
@@ -188,7 +188,7 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
 
 fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let max = size_limit(f);
-    if keep_place(f) {
+    if bind_text_location(f) {
         // one more byte than requested, for the NUL
         return Ok(Type::Str(literal_length(f, max)?.map_or(max, |n| n.saturating_add(1).min(max)).max(1)));
     }
@@ -242,8 +242,8 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     let Some(requested) = requested else {
         let text = e.read_string(space, addr, cap);
         if let Repr::Mem(_, Some(read)) = text.repr {
-            let over = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
-            e.cut(over);
+            let exceeds = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
+            e.cut(exceeds);
         }
         return text;
     };
@@ -261,8 +261,8 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     if u.int(1).is_none() {
         let more = e.cmp(Cmp::Ugt, requested, e.int(cap.into()));
         let full = e.cmp(Cmp::Sge, len, e.int(cap.into()));
-        let over = e.and(more, full);
-        e.cut(over);
+        let exceeds = e.and(more, full);
+        e.cut(exceeds);
     }
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(len)) }
 }
@@ -270,7 +270,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
 fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     // as in bpftrace, the length takes four bytes of the limit
     let max = size_limit(f).saturating_sub(4).max(1);
-    let text = keep_place(f);
+    let text = bind_text_location(f);
     if let Some(n) = literal_length(f, max)? {
         return Ok(Type::Buf(n.max(1)));
     }
@@ -296,15 +296,15 @@ fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
                 let less = e.cmp(Cmp::Ult, requested, length);
                 e.select(less, requested, length)
             });
-            let over = e.cmp(Cmp::Ugt, length, e.int(cap.into()));
-            e.cut(over);
+            let exceeds = e.cmp(Cmp::Ugt, length, e.int(cap.into()));
+            e.cut(exceeds);
             e.at_most(length, cap.into())
         }
         (None, Some(n)) => {
             let n = e.scalar(n);
             if !matches!(data.ty, Type::Array(..)) {
-                let over = e.cmp(Cmp::Ugt, n, e.int(cap.into()));
-                e.cut(over);
+                let exceeds = e.cmp(Cmp::Ugt, n, e.int(cap.into()));
+                e.cut(exceeds);
             }
             e.at_most(n, cap.into())
         }
@@ -320,8 +320,8 @@ fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
     e.store(to, 0, 4, len);
     let bytes = e.offset(to, 4);
     e.read_bounded(space, bytes, len, addr);
-    let travels = e.add(len, e.int(4));
-    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(travels)) }
+    let sent_size = e.add(len, e.int(4));
+    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(sent_size)) }
 }
 
 fn strlen<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
@@ -332,7 +332,7 @@ fn strlen<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
     let text = match (&text.ty, text.repr) {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
-            let max = (u.kept(0) as u32).max(1);
+            let max = (u.const_at(0) as u32).max(1);
             let (addr, space) = e.address(text);
             if matches!(ty, Type::Str(_) | Type::Array(..)) && ty.size() > 0 {
                 e.array_text(space, addr, ty.size().min(max), None)
@@ -343,9 +343,9 @@ fn strlen<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
     };
     let Repr::Mem(ptr, read) = text.repr else { return Operand::u64(e.int(0)) };
     if let Some(read) = read {
-        let some = e.cmp(Cmp::Sgt, read, e.int(0));
+        let is_positive = e.cmp(Cmp::Sgt, read, e.int(0));
         let before = e.sub(read, e.int(1));
-        return Operand::u64(e.select(some, before, e.int(0)));
+        return Operand::u64(e.select(is_positive, before, e.int(0)));
     }
     Operand::u64(e.text_len(ptr, text.ty.size()))
 }

@@ -88,14 +88,14 @@ pub(super) fn is_of_user(tag: &Deferred) -> bool {
 
 /// An address in the form that `ty` requires.
 pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
-    let at = e.alloc(ty.size());
-    e.store(at, 0, 8, addr);
+    let ptr = e.alloc(ty.size());
+    e.store(ptr, 0, 8, addr);
     if ty.size() > 8 {
         let both = e.ns_pid_tgid();
         let pid = e.shr(both, e.int(32), false);
-        e.store(at, 8, 8, pid);
+        e.store(ptr, 8, 8, pid);
     }
-    Operand::mem(ty.clone(), at)
+    Operand::mem(ty.clone(), ptr)
 }
 
 fn shown(addr: u64, frame: Option<Frame>) -> Value {

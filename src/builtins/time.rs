@@ -6,7 +6,7 @@ use super::{Accepts, Arg, Builtin, Decoder, Event, Lower, Param, Returns};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 use crate::diag::Diagnostic;
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Helper, Operand};
 use crate::output::Output;
 use crate::probes::ContextFeatures;
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(MONOTONIC) => Helper::KtimeGetNs,
                 Some("sw_tai") => {
                     let now = e.call(Helper::KtimeGetNs, &[]);
-                    let ahead = e.start(std::mem::offset_of!(Start, tai_offset));
+                    let ahead = e.start(std::mem::offset_of!(LoadConstants, tai_offset));
                     return Operand::u64(e.add(now, ahead));
                 }
                 Some("tai") => Helper::KtimeGetTaiNs,
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Code(|e, _, _| {
             let now = e.call(Helper::KtimeGetBootNs, &[]);
-            let start = e.start(std::mem::offset_of!(Start, boot_ns));
+            let start = e.start(std::mem::offset_of!(LoadConstants, boot_ns));
             Operand::u64(e.sub(now, start))
         }),
         doc: "Nanoseconds since the start of the run.",
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Builtin] = &[
             if f.int(1).is_some_and(|n| n < 0) {
                 return Err(Diagnostic::error("out-of-range", f.span(1), "a time cannot be negative"));
             }
-            let clock = f.args.get(1).and_then(|a| a.made_by.as_ref()).filter(|(name, _)| *name == NSECS);
+            let clock = f.args.get(1).and_then(|a| a.origin.as_ref()).filter(|(name, _)| *name == NSECS);
             if clock.is_some_and(|(_, clock)| clock.as_deref() == Some(MONOTONIC)) {
                 let d = Diagnostic::error(
                     "type-mismatch",

@@ -11,7 +11,7 @@ impl Preprocessor<'_> {
     fn line(&mut self) -> Vec<Token> {
         let mut line = Vec::new();
         if let Some(open) = self.open.last_mut() {
-            while let Some(token) = open.lexer.next_in_line(&mut self.names) {
+            while let Some(token) = open.lexer.next_on_line(&mut self.names) {
                 line.push(token);
             }
         }
@@ -22,8 +22,8 @@ impl Preprocessor<'_> {
     pub(super) fn directive(&mut self) {
         let Some(open) = self.open.last_mut() else { return };
         let Some(hash) = open.lexer.next(&mut self.names) else { return };
-        let place = hash.place;
-        let Some(word) = open.lexer.next_in_line(&mut self.names) else { return };
+        let place = hash.pos;
+        let Some(word) = open.lexer.next_on_line(&mut self.names) else { return };
         let name = self.names.text(word.sym).to_owned();
         let first = open.guard;
         if matches!(open.guard, Guard::Unknown | Guard::Closed(_)) {
@@ -132,7 +132,7 @@ impl Preprocessor<'_> {
     /// Processes `#pragma once`: a guard with a unique name.
     fn once(&mut self, place: LexPosition) {
         let sym = self.names.sym(&format!("#once {}", place.file));
-        let define = Define { params: None, variadic: false, body: Vec::new(), place: None };
+        let define = Define { params: None, variadic: false, body: Vec::new(), pos: None };
         self.set_macro(sym, Some(Rc::new(define)));
         if let Some(known) = self.files.get(place.file as usize).and_then(|f| self.files_by_path.get_mut(&f.path)) {
             known.1 = Some(sym);
@@ -162,20 +162,20 @@ impl Preprocessor<'_> {
 
     /// Processes `#define`, starting at the name.
     pub(super) fn define(&mut self, lexer: &mut Lexer, placed: bool) {
-        let place = lexer.place();
-        let name = lexer.next_in_line(&mut self.names);
+        let place = lexer.pos();
+        let name = lexer.next_on_line(&mut self.names);
         let Some(name) = name.filter(|n| n.kind == Kind::Word) else {
             lexer.rest_of_line();
             return self.fault(place, "`#define` needs a name");
         };
         let mut body = Vec::new();
-        while let Some(token) = lexer.next_in_line(&mut self.names) {
+        while let Some(token) = lexer.next_on_line(&mut self.names) {
             body.push(token);
         }
         let (mut params, mut variadic) = (None, false);
         if body.first().is_some_and(|t| !t.spaced && self.names.text(t.sym) == "(") {
             let Some(end) = body.iter().position(|t| self.names.text(t.sym) == ")") else {
-                return self.fault(name.place, format!("the parameter list of `{}` does not end", self.names.text(name.sym)));
+                return self.fault(name.pos, format!("the parameter list of `{}` does not end", self.names.text(name.sym)));
             };
             let mut list = Vec::new();
             for t in body.get(1..end).unwrap_or_default() {
@@ -196,13 +196,13 @@ impl Preprocessor<'_> {
             params = Some(list);
             body.drain(..=end);
         }
-        let place = placed.then_some(name.place);
-        self.set_macro(name.sym, Some(Rc::new(Define { params, variadic, body, place })));
+        let place = placed.then_some(name.pos);
+        self.set_macro(name.sym, Some(Rc::new(Define { params, variadic, body, pos: place })));
     }
 
     fn begin_if(&mut self, holds: bool, place: LexPosition) {
         if let Some(open) = self.open.last_mut() {
-            open.ifs.push(If { taken: holds, has_else: false, place });
+            open.ifs.push(If { taken: holds, has_else: false, pos: place });
         }
         if !holds {
             self.skip(false);
@@ -225,8 +225,8 @@ impl Preprocessor<'_> {
                 return;
             }
             let Some(hash) = open.lexer.next(&mut self.names) else { return };
-            let place = hash.place;
-            let Some(word) = open.lexer.next_in_line(&mut self.names) else { continue };
+            let place = hash.pos;
+            let Some(word) = open.lexer.next_on_line(&mut self.names) else { continue };
             let name = self.names.text(word.sym).to_owned();
             match name.as_str() {
                 "if" | "ifdef" | "ifndef" => {

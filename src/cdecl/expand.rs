@@ -199,7 +199,7 @@ impl Preprocessor<'_> {
             let mut lexer = Lexer::new(text.as_str().into(), 0);
             let mut pasted = false;
             while let Some(t) = lexer.next(&mut self.names) {
-                out.push(Token { first: false, spaced: left.spaced && !pasted, place: usage.place, ..t });
+                out.push(Token { first: false, spaced: left.spaced && !pasted, pos: usage.pos, ..t });
                 pasted = true;
             }
             if !pasted {
@@ -231,5 +231,5 @@ impl Preprocessor<'_> {
 
 /// The same tokens with the place of the macro's use.
 fn placed(tokens: &[Token], usage: Token) -> Vec<Token> {
-    tokens.iter().map(|t| Token { place: usage.place, first: false, ..*t }).collect()
+    tokens.iter().map(|t| Token { pos: usage.pos, first: false, ..*t }).collect()
 }

@@ -35,7 +35,7 @@ impl Attrs {
     }
 }
 
-/// The size, alignment and member offsets of a struct or union. `most`: the limit of `#pragma pack`, in bytes.
+/// The size, alignment and member offsets of a struct or union. `max_align`: the limit of `#pragma pack`, in bytes.
 ///
 /// # Errors
 /// The fault in a member.
@@ -58,9 +58,9 @@ pub fn lay_out(
         }
         let packed = attrs.packed || d.attrs.packed;
         let Some((size, natural)) = types.shape(&d.ty) else { return Err("a member has an incomplete type".into()) };
-        let mut own = bound(natural, packed);
+        let mut member_align = bound(natural, packed);
         if let Some(aligned) = d.attrs.aligned {
-            own = own.max(aligned);
+            member_align = member_align.max(aligned);
         }
         if let Some(width) = d.width {
             let unit = size * 8;
@@ -70,19 +70,19 @@ pub fn lay_out(
                 continue;
             }
             if d.attrs.aligned.is_some() {
-                bit = bit.next_multiple_of(u64::from(own) * 8);
+                bit = bit.next_multiple_of(u64::from(member_align) * 8);
             } else if !packed && max_align.is_none() && bit / unit != (bit + width - 1) / unit {
                 bit = bit.next_multiple_of(unit);
             }
             // On x86-64 an unnamed bit-field does not affect the alignment.
             if d.name.is_some() {
-                align = align.max(own);
+                align = align.max(member_align);
                 members.push(Member { name: d.name, bit, width: Some(width as u8), ty: d.ty });
             }
             bit += width;
         } else {
-            bit = bit.next_multiple_of(u64::from(own) * 8);
-            align = align.max(own);
+            bit = bit.next_multiple_of(u64::from(member_align) * 8);
+            align = align.max(member_align);
             members.push(Member { name: d.name, bit, width: None, ty: d.ty });
             bit += size * 8;
         }

@@ -79,7 +79,7 @@ pub struct Token {
     /// Its text.
     pub sym: Sym,
     /// Its place in the text; for the result of a macro, the place where the macro was used.
-    pub place: LexPosition,
+    pub pos: LexPosition,
 }
 
 /// A file that is being read.
@@ -103,7 +103,7 @@ impl Lexer {
     }
 
     /// The place after the last token.
-    pub fn place(&self) -> LexPosition {
+    pub fn pos(&self) -> LexPosition {
         LexPosition { file: self.file, at: self.at as u32 }
     }
 
@@ -157,7 +157,7 @@ impl Lexer {
     }
 
     /// The next token of this line; none at its end.
-    pub fn next_in_line(&mut self, names: &mut Interner) -> Option<Token> {
+    pub fn next_on_line(&mut self, names: &mut Interner) -> Option<Token> {
         let spaced = self.blanks(true);
         if self.at >= self.text.len() || self.byte(0) == b'\n' {
             return None;
@@ -211,10 +211,10 @@ impl Lexer {
             _ => (Kind::Punct, rest.chars().next().map_or(1, char::len_utf8)),
         };
         let sym = names.sym(rest.get(..len)?);
-        let place = self.place();
+        let place = self.pos();
         self.at += len;
         let first = std::mem::replace(&mut self.first, false);
-        Some(Token { kind, first, spaced, painted: false, sym, place })
+        Some(Token { kind, first, spaced, painted: false, sym, pos: place })
     }
 
     /// Skips to the next directive. Returns false at the end of the text.
@@ -272,15 +272,15 @@ fn quoted(bytes: &[u8], prefix: usize) -> (Kind, usize) {
 }
 
 fn number(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(b) = bytes.get(at) {
-        let sign = matches!(b, b'+' | b'-') && at > 0 && matches!(bytes.get(at - 1), Some(b'e' | b'E' | b'p' | b'P'));
+    let mut pos = 0;
+    while let Some(b) = bytes.get(pos) {
+        let sign = matches!(b, b'+' | b'-') && pos > 0 && matches!(bytes.get(pos - 1), Some(b'e' | b'E' | b'p' | b'P'));
         let hex = bytes.starts_with(b"0x") || bytes.starts_with(b"0X");
-        let exponent = sign && (!hex || matches!(bytes.get(at - 1), Some(b'p' | b'P')));
+        let exponent = sign && (!hex || matches!(bytes.get(pos - 1), Some(b'p' | b'P')));
         if !(is_word(*b) || *b == b'.' || exponent) {
             break;
         }
-        at += 1;
+        pos += 1;
     }
-    at
+    pos
 }

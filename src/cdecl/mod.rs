@@ -56,9 +56,9 @@ pub const DIFFERENCES: &[(&str, &str)] = &[(
 
 /// An error at its place.
 #[derive(Clone, Debug)]
-pub struct Fault {
+pub struct CError {
     /// Its place.
-    pub place: LexPosition,
+    pub pos: LexPosition,
     /// The message.
     pub message: String,
     /// The remedy.
@@ -70,11 +70,11 @@ struct Unit<'a> {
     pre: Preprocessor<'a>,
     types: Types,
     /// Declarations that the parser did not understand.
-    faults: Vec<Fault>,
+    errors: Vec<CError>,
     /// The ID of its first struct.
     first: u32,
     /// The offsets of the script's items in the parsed text, and their places in the script.
-    places: Vec<(u32, Span)>,
+    spans: Vec<(u32, Span)>,
 }
 
 /// A target that also has the declarations of a script.
@@ -86,7 +86,7 @@ pub struct Declarations<'a> {
     text: String,
     folders: Vec<Folder>,
     includes: Vec<String>,
-    beside: std::path::PathBuf,
+    directory: std::path::PathBuf,
 }
 
 /// Parses a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings;
@@ -108,14 +108,14 @@ pub fn read<'a>(script: &Script, env: &Env<'a>) -> (Declarations<'a>, Vec<Diagno
         // An `#if` may depend on them.
         unit = Unit::read(&text, &includes, &beside, &folders, sys, false, FIRST_ID);
     }
-    unit.places.clone_from(&places);
+    unit.spans.clone_from(&places);
     let diagnostics = unit.diagnostics(defer);
-    let declared = Declarations { sys, unit: RefCell::new(unit), late: OnceCell::new(), text, folders, includes, beside };
+    let declared = Declarations { sys, unit: RefCell::new(unit), late: OnceCell::new(), text, folders, includes, directory: beside };
     (declared, diagnostics)
 }
 
 /// Does the script have a C part, or the settings headers?
-pub fn wanted(script: &Script, settings: &Settings) -> bool {
+pub fn has_c_part(script: &Script, settings: &Settings) -> bool {
     !script.c_part.is_empty() || !settings.includes.is_empty()
 }
 
@@ -147,19 +147,19 @@ impl<'a> Unit<'a> {
         let mut types = Types::default();
         let mut parser = Parser::new(&tokens, &pre.names, &mut types, Some(sys));
         parser.all();
-        let faults = parser.faults;
-        Unit { pre, types, faults, first, places: Vec::new() }
+        let errors = parser.errors;
+        Unit { pre, types, errors, first, spans: Vec::new() }
     }
 
     /// The errors in the script itself, or those that prevent its headers from being read.
     fn diagnostics(&self, btf: bool) -> Vec<Diagnostic> {
         let mut all = Vec::new();
-        for absent in self.pre.missing_headers.iter().filter(|a| a.place.file == 0) {
+        for absent in self.pre.missing_headers.iter().filter(|a| a.pos.file == 0) {
             // BTF has the declarations of the kernel's own headers.
             if btf && absent.angled && is_kernels(&absent.name) {
                 continue;
             }
-            let error = |message: String| Diagnostic::error("c-include", self.span(absent.place), message);
+            let error = |message: String| Diagnostic::error("c-include", self.span(absent.pos), message);
             let beside = self.pre.files.first().and_then(|script| script.path.parent()).filter(|_| !absent.angled);
             if let Some(why) = beside.and_then(|beside| self.pre.search.unread(&absent.name, beside)) {
                 all.push(error(format!("cannot read the header `{}`: {why}", absent.name)).help("name a file of C declarations"));
@@ -171,21 +171,21 @@ impl<'a> Unit<'a> {
                 "name its directory with -I; a path is relative to the script's directory"
             }));
         }
-        for fault in &self.pre.faults {
+        for error in &self.pre.errors {
             // Headers are written for every compiler, so an `#error` in one does not matter for this parser.
-            if fault.place.file == 0 {
-                all.push(self.diagnostic("c-preprocessor", fault));
+            if error.pos.file == 0 {
+                all.push(self.diagnostic("c-preprocessor", error));
             }
         }
-        for fault in self.faults.iter().filter(|f| f.place.file == 0) {
-            all.push(self.diagnostic("c-declaration", fault));
+        for error in self.errors.iter().filter(|f| f.pos.file == 0) {
+            all.push(self.diagnostic("c-declaration", error));
         }
         all
     }
 
-    fn diagnostic(&self, code: &'static str, fault: &Fault) -> Diagnostic {
-        let d = Diagnostic::error(code, self.span(fault.place), fault.message.clone());
-        match &fault.help {
+    fn diagnostic(&self, code: &'static str, error: &CError) -> Diagnostic {
+        let d = Diagnostic::error(code, self.span(error.pos), error.message.clone());
+        match &error.help {
             Some(help) => d.help(help.clone()),
             None => d,
         }
@@ -205,12 +205,12 @@ impl<'a> Unit<'a> {
             Some(line) => line.lines().next().map_or(1, |l| l.trim_end().len() + 1),
             None => rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len()),
         };
-        let item = self.places.partition_point(|(at, _)| *at <= place.at).checked_sub(1).and_then(|i| self.places.get(i));
+        let item = self.spans.partition_point(|(at, _)| *at <= place.at).checked_sub(1).and_then(|i| self.spans.get(i));
         let Some((from, span)) = item else { return Span::default() };
         // An `import` is converted to the equivalent `#include`.
         let start = (span.start + (place.at - from)).min(span.end);
-        let least = rest.chars().next().map_or(1, char::len_utf8);
-        Span { start, end: (start + word.max(least) as u32).min(span.end), ..*span }
+        let first_len = rest.chars().next().map_or(1, char::len_utf8);
+        Span { start, end: (start + word.max(first_len) as u32).min(span.end), ..*span }
     }
 
     /// `net/sock.h:12` for a place in a header.
@@ -233,7 +233,7 @@ impl<'a> Unit<'a> {
         let tokens = self.pre.expand_name(name)?;
         let mut parser = Parser::new(&tokens, &self.pre.names, &mut self.types, Some(sys));
         if let Ok(n) = parser.constant()
-            && parser.ended()
+            && parser.is_at_end()
         {
             return Some(CMacro::Int(n.bits(), n.int));
         }
@@ -301,7 +301,7 @@ impl<'a> Declarations<'a> {
     /// Is this the active `#define` of `name` where the body begins? `at` is the item's span.
     pub fn is_active(&self, name: &str, at: Span) -> bool {
         let unit = self.unit.borrow();
-        let place = unit.pre.defined(name).and_then(|d| d.place).filter(|p| p.file == 0);
+        let place = unit.pre.defined(name).and_then(|d| d.pos).filter(|p| p.file == 0);
         place.map(|p| unit.span(p)).is_some_and(|s| s.source == at.source && (at.start..at.end).contains(&s.start))
     }
 
@@ -310,11 +310,11 @@ impl<'a> Declarations<'a> {
         let unit = self.unit.borrow();
         let absent = unit.pre.missing_headers.iter();
         let mut all: Vec<(Span, String)> =
-            absent.map(|a| (unit.span(a.place), format!("<{}> is missing: the kernel's BTF replaces it", a.name))).collect();
+            absent.map(|a| (unit.span(a.pos), format!("<{}> is missing: the kernel's BTF replaces it", a.name))).collect();
         let deferred = unit.pre.deferred.iter();
         all.extend(deferred.map(|(n, place)| (unit.span(*place), format!("<{n}> is read only if BTF lacks a name"))));
-        let faults = unit.pre.faults.iter().chain(&unit.faults).filter(|f| f.place.file != 0);
-        all.extend(faults.map(|f| (unit.span(f.place), format!("{}: {}", unit.shown(f.place), f.message))));
+        let errors = unit.pre.errors.iter().chain(&unit.errors).filter(|f| f.pos.file != 0);
+        all.extend(errors.map(|f| (unit.span(f.pos), format!("{}: {}", unit.shown(f.pos), f.message))));
         all
     }
 
@@ -324,7 +324,7 @@ impl<'a> Declarations<'a> {
             if self.unit.borrow().pre.deferred.is_empty() {
                 return None;
             }
-            Some(RefCell::new(Unit::read(&self.text, &self.includes, &self.beside, &self.folders, self.sys, false, LATE_IDS)))
+            Some(RefCell::new(Unit::read(&self.text, &self.includes, &self.directory, &self.folders, self.sys, false, LATE_IDS)))
         });
         unit.as_ref()
     }

@@ -46,7 +46,7 @@ pub fn condition(tokens: &[Token], names: &Interner) -> Result<bool, String> {
     let mut parser = Parser::new(tokens, names, &mut types, None);
     parser.preprocessing = true;
     let n = parser.constant()?;
-    if parser.ended() { Ok(n.value != 0) } else { Err(format!("`{}` is too large", parser.text())) }
+    if parser.is_at_end() { Ok(n.value != 0) } else { Err(format!("`{}` is too large", parser.text())) }
 }
 
 /// The precedence of operators.
@@ -82,11 +82,11 @@ impl Parser<'_> {
         })
     }
 
-    fn operators(&mut self, least: u8) -> Result<Number, String> {
+    fn operators(&mut self, min_precedence: u8) -> Result<Number, String> {
         let mut left = self.unary()?;
         loop {
             let (op, level) = (self.text(), level(self.text()));
-            if level < least || level == 0 || !self.is_punct() {
+            if level < min_precedence || level == 0 || !self.is_punct() {
                 return Ok(left);
             }
             self.at += 1;

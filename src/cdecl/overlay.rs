@@ -25,7 +25,7 @@ enum Definition {
 }
 
 /// Is it of this kind, and complete?
-fn is(tag: &Tag, kind: TypeName) -> bool {
+fn matches_kind(tag: &Tag, kind: TypeName) -> bool {
     let same = match kind {
         TypeName::Struct => tag.kind == TagKind::Struct,
         TypeName::Union => tag.kind == TagKind::Union,
@@ -45,17 +45,17 @@ impl Unit<'_> {
         }
         let index = *self.types.by_name.get(&sym)?;
         let tag = self.types.tags.get(index)?;
-        if !is(tag, kind) {
+        if !matches_kind(tag, kind) {
             return None;
         }
         let ty = view.tag(index);
-        Some(if self.pre.is_kernels(tag.place) { Definition::Kernels(ty) } else { Definition::Own(ty) })
+        Some(if self.pre.is_kernels(tag.pos) { Definition::Kernels(ty) } else { Definition::Own(ty) })
     }
 
     /// Visits the names of declarations, except for those of kernel headers.
     fn each_named(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
         for index in self.types.by_name.values() {
-            if let Some(tag) = self.types.tags.get(*index).filter(|tag| is(tag, kind) && !self.pre.is_kernels(tag.place)) {
+            if let Some(tag) = self.types.tags.get(*index).filter(|tag| matches_kind(tag, kind) && !self.pre.is_kernels(tag.pos)) {
                 each(&tag.name);
             }
         }
@@ -150,15 +150,15 @@ impl TargetInfo for Declarations<'_> {
     /// Missing headers, or a declaration that was not understood.
     fn why_unknown(&self, name: &str) -> Option<String> {
         let unit = self.unit.borrow();
-        let broken = unit.faults.iter().filter(|f| f.place.file != 0).find(|f| {
-            let text = unit.pre.files.get(f.place.file as usize).map_or("", |f| &f.text);
-            let near = text.get(f.place.at.saturating_sub(2000) as usize..f.place.at as usize).unwrap_or_default();
+        let broken = unit.errors.iter().filter(|f| f.pos.file != 0).find(|f| {
+            let text = unit.pre.files.get(f.pos.file as usize).map_or("", |f| &f.text);
+            let near = text.get(f.pos.at.saturating_sub(2000) as usize..f.pos.at as usize).unwrap_or_default();
             near.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|w| w == name)
         });
         if let Some(fault) = broken {
-            return Some(format!("{}: {}", unit.shown(fault.place), fault.message));
+            return Some(format!("{}: {}", unit.shown(fault.pos), fault.message));
         }
-        let mut absent: Vec<&str> = unit.pre.missing_headers.iter().filter(|a| a.place.file == 0).map(|a| a.name.as_str()).collect();
+        let mut absent: Vec<&str> = unit.pre.missing_headers.iter().filter(|a| a.pos.file == 0).map(|a| a.name.as_str()).collect();
         absent.dedup();
         if absent.is_empty() {
             return self.sys.why_unknown(name);

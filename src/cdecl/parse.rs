@@ -3,7 +3,7 @@
 //! It keeps types and the constants of enums, and skips functions and variables. If it does not understand a declaration, it
 //! notes that and continues after it.
 
-use super::Fault;
+use super::CError;
 use super::layout::Attrs;
 use super::lex::{Interner, Kind, LexPosition, Sym, Token};
 use super::types::{TagKind, Ty, Types, kernel_align};
@@ -33,9 +33,9 @@ pub struct Parser<'a> {
     /// This is an `#if`: names are zero, and there are no types.
     pub preprocessing: bool,
     /// Declarations that the parser did not understand.
-    pub faults: Vec<Fault>,
+    pub errors: Vec<CError>,
     /// The token at fault, unless it is the next one.
-    blamed: Option<usize>,
+    error_token: Option<usize>,
     depth: u32,
     pub(super) pack: Vec<Option<u32>>,
 }
@@ -110,28 +110,28 @@ const TAG_WORDS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", T
 impl<'a> Parser<'a> {
     /// Starts at the first token.
     pub fn new(tokens: &'a [Token], names: &'a Interner, types: &'a mut Types, sys: Option<&'a dyn TargetInfo>) -> Self {
-        Self { tokens, at: 0, names, types, sys, preprocessing: false, faults: Vec::new(), blamed: None, depth: 0, pack: Vec::new() }
+        Self { tokens, at: 0, names, types, sys, preprocessing: false, errors: Vec::new(), error_token: None, depth: 0, pack: Vec::new() }
     }
 
     /// Parses all declarations.
     pub fn all(&mut self) {
-        while !self.ended() {
+        while !self.is_at_end() {
             let from = self.at;
             if let Err(why) = self.declaration() {
-                let at = self.blamed.take().unwrap_or(self.at);
-                let place = self.tokens.get(at).or(self.tokens.last()).map_or(LexPosition::default(), |t| t.place);
-                if self.faults.len() < FAULTS {
-                    self.faults.push(Fault { place, message: why, help: None });
+                let at = self.error_token.take().unwrap_or(self.at);
+                let place = self.tokens.get(at).or(self.tokens.last()).map_or(LexPosition::default(), |t| t.pos);
+                if self.errors.len() < FAULTS {
+                    self.errors.push(CError { pos: place, message: why, help: None });
                 }
                 self.depth = 0;
                 let stuck = self.at;
                 self.at = from;
-                self.recover();
+                self.skip_declaration();
                 // Unbalanced brackets: continue after the fault at least.
                 self.at = self.at.max(from + 1);
-                if self.ended() {
+                if self.is_at_end() {
                     self.at = stuck.max(from + 1);
-                    self.recover();
+                    self.skip_declaration();
                 }
             }
         }
@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
     // ── tokens
 
     /// Are there no tokens left?
-    pub fn ended(&self) -> bool {
+    pub fn is_at_end(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
@@ -181,12 +181,16 @@ impl<'a> Parser<'a> {
         if self.accept(text) {
             return Ok(());
         }
-        Err(if self.ended() { format!("`{text}` is missing at the end") } else { format!("`{text}` is expected before `{}`", self.text()) })
+        Err(if self.is_at_end() {
+            format!("`{text}` is missing at the end")
+        } else {
+            format!("`{text}` is expected before `{}`", self.text())
+        })
     }
 
     /// Reports a fault at the token `back` before the next one.
     pub fn fail_at<T>(&mut self, back: usize, message: String) -> Result<T, String> {
-        self.blamed = self.at.checked_sub(back);
+        self.error_token = self.at.checked_sub(back);
         Err(message)
     }
 
@@ -223,8 +227,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Skips past the `;` or the block that ends a declaration.
-    fn recover(&mut self) {
-        while !self.ended() {
+    fn skip_declaration(&mut self) {
+        while !self.is_at_end() {
             match self.text() {
                 "{" => {
                     let function = self.at > 0 && self.tokens.get(self.at - 1).is_some_and(|t| self.names.text(t.sym) == ")");
@@ -265,11 +269,11 @@ impl<'a> Parser<'a> {
             _ => {}
         }
         let spec = self.specifiers()?;
-        if self.accept(";") || self.ended() {
+        if self.accept(";") || self.is_at_end() {
             return Ok(());
         }
         // In a script, a definition need not end in `;`.
-        if spec.tag.is_some() && self.peek().is_some_and(|t| t.place.file == 0) && self.begins_item() {
+        if spec.tag.is_some() && self.peek().is_some_and(|t| t.pos.file == 0) && self.begins_item() {
             return Ok(());
         }
         if !spec.typedef {
@@ -305,7 +309,7 @@ impl<'a> Parser<'a> {
     /// Skips functions and variables.
     fn pass_over(&mut self) {
         let mut value = false;
-        while !self.ended() {
+        while !self.is_at_end() {
             match self.text() {
                 ";" => {
                     self.at += 1;
@@ -332,7 +336,7 @@ impl<'a> Parser<'a> {
         self.at += 1;
         self.accept("(");
         let mut words = Vec::new();
-        while !self.ended() && !self.is(")") && words.len() < 8 {
+        while !self.is_at_end() && !self.is(")") && words.len() < 8 {
             words.push(self.text());
             self.at += 1;
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::Fault;
+use super::CError;
 use super::lex::{Interner, Kind, LexPosition, Lexer, Sym, Token};
 use super::search::{HeaderLookup, Search};
 
@@ -17,7 +17,7 @@ const DEPTH: usize = 100;
 const FILES: usize = 10_000;
 /// Maximum total size of these files in bytes.
 const BYTES: usize = 64 << 20;
-/// Maximum number of reported faults.
+/// Maximum number of reported errors.
 const FAULTS: usize = 200;
 /// Maximum number of tokens.
 pub const TOKENS: usize = 3_000_000;
@@ -34,7 +34,7 @@ pub struct Define {
     /// Its replacement.
     pub body: Vec<Token>,
     /// The place of its name; none for a built-in macro.
-    pub place: Option<LexPosition>,
+    pub pos: Option<LexPosition>,
 }
 
 /// A file that has been read.
@@ -64,7 +64,7 @@ pub struct If {
     /// `#else` was seen.
     pub has_else: bool,
     /// The place of the `#if`.
-    pub place: LexPosition,
+    pub pos: LexPosition,
 }
 
 /// Is the entire file within `#ifndef NAME`?
@@ -84,7 +84,7 @@ pub struct MissingHeader {
     /// In `<…>` rather than quotes.
     pub angled: bool,
     /// The place of the `#include`.
-    pub place: LexPosition,
+    pub pos: LexPosition,
 }
 
 /// The preprocessor's state.
@@ -94,7 +94,7 @@ pub struct Preprocessor<'a> {
     /// All files, the script first.
     pub files: Vec<File>,
     /// Errors so far.
-    pub faults: Vec<Fault>,
+    pub errors: Vec<CError>,
     /// Headers that do not exist.
     pub missing_headers: Vec<MissingHeader>,
     /// Kernel headers that were skipped.
@@ -127,7 +127,7 @@ impl<'a> Preprocessor<'a> {
         let mut new = Self {
             names: Interner::default(),
             files: Vec::new(),
-            faults: Vec::new(),
+            errors: Vec::new(),
             missing_headers: Vec::new(),
             deferred: Vec::new(),
             search,
@@ -160,7 +160,7 @@ impl<'a> Preprocessor<'a> {
                 }
                 HeaderLookup::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
                 HeaderLookup::NotFound => {
-                    self.missing_headers.push(MissingHeader { name: name.clone(), angled: false, place: LexPosition::default() })
+                    self.missing_headers.push(MissingHeader { name: name.clone(), angled: false, pos: LexPosition::default() })
                 }
             }
         }
@@ -224,8 +224,8 @@ impl<'a> Preprocessor<'a> {
     }
 
     pub(super) fn fault(&mut self, place: LexPosition, message: impl Into<String>) {
-        if self.faults.len() < FAULTS {
-            self.faults.push(Fault { place, message: message.into(), help: None });
+        if self.errors.len() < FAULTS {
+            self.errors.push(CError { pos: place, message: message.into(), help: None });
         }
     }
 
@@ -271,7 +271,7 @@ impl<'a> Preprocessor<'a> {
                 }
             }
             HeaderLookup::Deferred => self.deferred.push((name.to_owned(), place)),
-            HeaderLookup::NotFound => self.missing_headers.push(MissingHeader { name: name.to_owned(), angled, place }),
+            HeaderLookup::NotFound => self.missing_headers.push(MissingHeader { name: name.to_owned(), angled, pos: place }),
         }
     }
 
@@ -279,7 +279,7 @@ impl<'a> Preprocessor<'a> {
     fn leave(&mut self) -> bool {
         let Some(open) = self.open.pop() else { return false };
         if let Some(last) = open.ifs.last() {
-            self.fault(last.place, "this `#if` has no `#endif`");
+            self.fault(last.pos, "this `#if` has no `#endif`");
         }
         if let Guard::Closed(name) = open.guard
             && let Some(known) = self.files.get(open.file as usize).and_then(|f| self.files_by_path.get_mut(&f.path))

@@ -34,7 +34,7 @@ pub struct Search<'a> {
     folders: Vec<Folder>,
     /// Kernel headers are skipped.
     defer: bool,
-    texts: BTreeMap<PathBuf, Option<Rc<str>>>,
+    files: BTreeMap<PathBuf, Option<Rc<str>>>,
 }
 
 /// The result of a search.
@@ -56,7 +56,7 @@ pub enum HeaderLookup {
 impl<'a> Search<'a> {
     /// Searches these directories; with `defer`, kernel headers are found, but not read.
     pub fn new(sys: &'a dyn TargetInfo, folders: Vec<Folder>, defer: bool) -> Self {
-        Self { sys, folders, defer, texts: BTreeMap::new() }
+        Self { sys, folders, defer, files: BTreeMap::new() }
     }
 
     /// Searches for a header: first in `beside` (the including file's directory, for names in quotes), then in the
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
 
     /// Reads a file's text.
     pub fn read(&mut self, path: &Path) -> Option<Rc<str>> {
-        if let Some(known) = self.texts.get(path) {
+        if let Some(known) = self.files.get(path) {
             return known.clone();
         }
         let built_in = path.strip_prefix(builtin::FOLDER).ok().and_then(Path::to_str).and_then(builtin::header);
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
             Some(text) => Some(Rc::from(text)),
             None => self.sys.file(path).filter(|t| t.len() <= MAX_HEADER_SIZE).map(Rc::from),
         };
-        self.texts.insert(path.to_owned(), text.clone());
+        self.files.insert(path.to_owned(), text.clone());
         text
     }
 }

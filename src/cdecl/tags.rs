@@ -17,7 +17,7 @@ impl Parser<'_> {
         }
         let underlying = if kind == TagKind::Enum && self.accept(":") { self.specifiers().map(|s| self.types.int(&s.ty))? } else { None };
         if !self.is("{") {
-            let name = name.ok_or_else(|| format!("`{}` needs a name or braces", kind.word()))?;
+            let name = name.ok_or_else(|| format!("`{}` needs a name or braces", kind.keyword()))?;
             return Ok(self.named_tag(kind, name));
         }
         let index = match name {
@@ -26,11 +26,11 @@ impl Parser<'_> {
                 let known = self.types.tags.get(index).filter(|t| t.complete);
                 if let Some(known) = known {
                     // Two headers may repeat a definition; a script may not.
-                    let in_script = name.place.file == 0 && known.place.file == 0;
+                    let in_script = name.pos.file == 0 && known.pos.file == 0;
                     if in_script {
-                        return Err(format!("`{} {}` is declared already", kind.word(), known.name));
+                        return Err(format!("`{} {}` is declared already", kind.keyword(), known.name));
                     }
-                    if name.place.file != 0 {
+                    if name.pos.file != 0 {
                         self.skip_brackets();
                         self.attributes()?;
                         return Ok(index);
@@ -38,7 +38,7 @@ impl Parser<'_> {
                 }
                 index
             }
-            None => self.new_tag(kind, String::new(), self.peek().map_or(LexPosition::default(), |t| t.place)),
+            None => self.new_tag(kind, String::new(), self.peek().map_or(LexPosition::default(), |t| t.pos)),
         };
         self.at += 1;
         if kind == TagKind::Enum {
@@ -54,14 +54,24 @@ impl Parser<'_> {
         if let Some(known) = known.filter(|k| self.types.tags.get(*k).is_some_and(|t| t.kind == kind)) {
             return known;
         }
-        let index = self.new_tag(kind, self.names.text(name.sym).to_owned(), name.place);
+        let index = self.new_tag(kind, self.names.text(name.sym).to_owned(), name.pos);
         self.types.by_name.insert(name.sym, index);
         index
     }
 
     fn new_tag(&mut self, kind: TagKind, name: String, place: LexPosition) -> usize {
         let int = Int { bytes: 4, signed: false };
-        self.types.tags.push(Tag { kind, name, complete: false, size: 0, align: 1, members: Vec::new(), variants: Vec::new(), int, place });
+        self.types.tags.push(Tag {
+            kind,
+            name,
+            complete: false,
+            size: 0,
+            align: 1,
+            members: Vec::new(),
+            variants: Vec::new(),
+            int,
+            pos: place,
+        });
         self.types.tags.len() - 1
     }
 
@@ -217,7 +227,7 @@ impl Parser<'_> {
                     self.at += 1;
                     self.require("(")?;
                     self.require("(")?;
-                    while !self.ended() && !self.is(")") {
+                    while !self.is_at_end() && !self.is(")") {
                         let name = self.text();
                         self.at += 1;
                         match name {

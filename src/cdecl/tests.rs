@@ -22,7 +22,7 @@ fn preprocessed(text: &str) -> String {
     let sys = fake();
     let mut pre = Preprocessor::new(Search::new(&sys, Vec::new(), true), "");
     let tokens = pre.run(Path::new("script"), text, &[]);
-    assert!(pre.faults.is_empty(), "{text}: {:?}", pre.faults);
+    assert!(pre.errors.is_empty(), "{text}: {:?}", pre.errors);
     tokens.iter().map(|t| pre.names.text(t.sym)).collect::<Vec<_>>().join(" ")
 }
 
@@ -105,8 +105,8 @@ fn types_lie_as_the_abi_says() {
                 #pragma pack(push, 1)\nstruct i { char c; int n; };\n#pragma pack(pop)\nstruct j { char c; int n; };\n";
     let script = script(text);
     let settings = Settings::default();
-    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
-    assert!(faults.is_empty(), "{faults:?}");
+    let (declared, errors) = read(&script, &Env::new(&sys, &settings));
+    assert!(errors.is_empty(), "{errors:?}");
     let size = |kind, name| declared.type_named(kind, name).map(|t| t.size());
     let sizes = ["a", "b", "c", "e", "f", "g", "i", "j"].map(|n| size(TypeName::Struct, n).unwrap_or(0));
     assert_eq!(sizes, [12, 9, 8, 24, 32, 64, 5, 8]);
@@ -135,8 +135,8 @@ fn headers_are_sought_in_order() {
     let text = "#include <a.h>\n#include <a.h>\n#include <linux/list.h>\n#include <linux/none.h>\n";
     let script = script(text);
     let settings = Settings::default();
-    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
-    assert!(faults.is_empty(), "{faults:?}");
+    let (declared, errors) = read(&script, &Env::new(&sys, &settings));
+    assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(declared.c_macro("FROM_A"), Some(CMacro::Int(4, Int { bytes: 8, signed: false })));
     assert_eq!(declared.c_macro("TEXT"), Some(CMacro::Text(b"one two".into())));
     assert_eq!(declared.c_macro("OTHER"), Some(CMacro::Name("pid".into())));
@@ -158,8 +158,8 @@ fn bad_text_costs_one_declaration() {
     );
     let script = script("#include <bad.h>\n");
     let settings = Settings::default();
-    let (declared, faults) = read(&script, &Env::new(&sys, &settings));
-    assert!(faults.is_empty(), "{faults:?}");
+    let (declared, errors) = read(&script, &Env::new(&sys, &settings));
+    assert!(errors.is_empty(), "{errors:?}");
     assert!(declared.type_named(TypeName::Struct, "one").is_some());
     assert_eq!(declared.enumerator("FOUR").map(|(_, v)| v), Some(4));
     assert!(declared.type_named(TypeName::Struct, "two").is_none());

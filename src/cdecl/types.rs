@@ -69,7 +69,7 @@ pub enum TagKind {
 
 impl TagKind {
     /// The keyword.
-    pub fn word(self) -> &'static str {
+    pub fn keyword(self) -> &'static str {
         match self {
             TagKind::Struct => "struct",
             TagKind::Union => "union",
@@ -107,7 +107,7 @@ pub struct Tag {
     /// The underlying type of an enum.
     pub int: Int,
     /// The place of its first declaration.
-    pub place: LexPosition,
+    pub pos: LexPosition,
 }
 
 /// A member of a struct or union.
@@ -153,8 +153,8 @@ impl Types {
             Ty::Tag(tag) => self.tags.get(*tag).filter(|t| t.complete).map(|t| (t.size.into(), t.align)),
             Ty::Kernel(ty, align) => Some((ty.size().into(), *align)),
             Ty::Aligned(inner, align) => {
-                let (size, own) = self.shape(inner)?;
-                Some((size, own.max(*align)))
+                let (size, inner_align) = self.shape(inner)?;
+                Some((size, inner_align.max(*align)))
             }
         }
     }

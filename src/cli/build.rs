@@ -14,7 +14,7 @@ pub struct Build {
     /// The script and the options by which it is compiled.
     pub run: Box<Run>,
     /// `-o`, or a name derived from the script's.
-    pub to: PathBuf,
+    pub output: PathBuf,
     /// `--exe`: with the runner in front.
     pub exe: bool,
     /// `--this-kernel`: for kernels with the features of this one.
@@ -114,7 +114,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes only one file; -o {} is a second one", other.display()))),
     };
-    Ok(Command::Subcommand(Box::new(Build { run, to, exe, this_kernel: here, against })))
+    Ok(Command::Subcommand(Box::new(Build { run, output: to, exe, this_kernel: here, against })))
 }
 
 /// Takes an option with its values out of the arguments.
@@ -198,10 +198,10 @@ pub fn compiled(name: &str) -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Print help. After BUNDLE, print the help of the script."),
         )
-        .args(flags::of_bundles())
+        .args(flags::bundle_flags())
 }
 
-/// Parses the arguments of `rbt-run`, which begin with its name; or those of the program `own`, which contains a
+/// Parses the arguments of `rbt-run`, which begin with its name; or those of the program `bundle_name`, which contains a
 /// bundle.
 ///
 /// # Errors

@@ -134,13 +134,13 @@ Exit status:
 
 /// Parses the arguments after `rbt check`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
-    let wrong = |f: Failure| f.status(USAGE);
+    let error = |f: Failure| f.status(USAGE);
     let words = [OsString::from("rbt check")].into_iter().chain(args.iter().cloned());
     let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
         Ok(raw) => raw,
         Err(e) if e.use_stderr() => {
             let words: Vec<String> = ["check".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
-            return Err(wrong(super::usage::usage_error(&e, &words)).help("`rbt check --help` explains the options"));
+            return Err(error(super::usage::usage_error(&e, &words)).help("`rbt check --help` explains the options"));
         }
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
@@ -149,10 +149,10 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
     let names: Vec<&'static str> = FORMATS.iter().map(|f| f.name).collect();
     if !names.contains(&raw.format.as_str()) {
-        return Err(wrong(Failure::new(format!("rbt check: there is no format `{}`", raw.format)).suggest(&raw.format, &names)));
+        return Err(error(Failure::new(format!("rbt check: there is no format `{}`", raw.format)).suggest(&raw.format, &names)));
     }
     if let Some(what) = raw.deny.as_deref().filter(|w| *w != "warnings") {
-        return Err(wrong(Failure::new(format!("rbt check: --deny {what}: only `warnings` is possible")).help("--deny warnings")));
+        return Err(error(Failure::new(format!("rbt check: --deny {what}: only `warnings` is possible")).help("--deny warnings")));
     }
     let (mut scripts, mut against) = (raw.files, Vec::new());
     for word in raw.against {
@@ -166,9 +166,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
     if scripts.is_empty() {
         let help = "name files, directories or tools: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
-        return Err(wrong(Failure::new("rbt check needs scripts").help(help)));
+        return Err(error(Failure::new("rbt check needs scripts").help(help)));
     }
-    let color = super::values::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
+    let color = super::values::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(error)?;
     Ok(Command::Subcommand(Box::new(Check {
         scripts,
         against,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_from_scripts() {
+    fn kernels_are_reported_from_scripts() {
         let c = check(&["a.bt", "--against", "x.rbts", "y.rbts", "--against", "here", "b.bt"]);
         assert_eq!(c.scripts, ["a.bt", "b.bt"]);
         assert_eq!(c.against, [PathBuf::from("x.rbts"), "y.rbts".into(), "here".into()]);

@@ -40,7 +40,7 @@ fn with_scripts(text: &str) -> String {
 /// The parser's definition, adapted for shells: without hidden options, with the words that options accept, and with
 /// subcommands, which the parser treats as words in place of a script.
 fn definition(subcommands: impl Iterator<Item = Command>) -> Command {
-    let common: Vec<Arg> = flags::of_tools().collect();
+    let common: Vec<Arg> = flags::tool_flags().collect();
     let tools = TOOLS.iter().map(|s| tool(s, &common).args(common.clone()));
     let all = Command::new("rbt").version(crate::VERSION).args(flags::offered());
     // if a word is both, the verb runs

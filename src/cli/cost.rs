@@ -35,7 +35,7 @@ pub struct Quantity {
     /// Parses a bound, as a number.
     parse: fn(&str) -> Result<Amount, String>,
     /// The measured number.
-    pub of: fn(&Costs) -> f64,
+    pub read: fn(&Costs) -> f64,
     /// The number with its unit.
     pub show: fn(f64) -> String,
 }
@@ -53,16 +53,16 @@ pub const QUANTITIES: &[Quantity] = &[
         name: "cost",
         doc: "processor time of all probes, as a share of one CPU (1%) or of all (1%machine)",
         parse: share,
-        of: Costs::share,
+        read: Costs::share,
         show: percent,
     },
-    Quantity { name: "peak", doc: "the greatest such share in a tenth of a second", parse: share, of: Costs::peak, show: percent },
-    Quantity { name: "events", doc: "runs of all probes per second", parse: number, of: Costs::events, show: |n| format!("{n:.1}") },
+    Quantity { name: "peak", doc: "the greatest such share in a tenth of a second", parse: share, read: Costs::peak, show: percent },
+    Quantity { name: "events", doc: "runs of all probes per second", parse: number, read: Costs::events, show: |n| format!("{n:.1}") },
     Quantity {
         name: "memory",
         doc: "kernel memory of all maps, in bytes (64K, 1M)",
         parse: number,
-        of: |costs| costs.bytes as f64,
+        read: |costs| costs.bytes as f64,
         show: |n| format!("{n:.0}"),
     },
 ];
@@ -98,21 +98,21 @@ const OPERATORS: &[Operator] = &[("<=", |a, b| a <= b), (">=", |a, b| a >= b), (
 
 impl Bound {
     fn parse(text: &str) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::new(format!("--expect '{text}': {why}")).status(verdict::USAGE);
+        let error = |why: String| Failure::new(format!("--expect '{text}': {why}")).status(verdict::USAGE);
         let found = OPERATORS.iter().find_map(|(operator, _)| Some((*operator, text.split_once(operator)?)));
         let Some((operator, (name, amount))) = found else {
-            return Err(wrong("there is no comparison".into()).help("write one: cost < 1%"));
+            return Err(error("there is no comparison".into()).help("write one: cost < 1%"));
         };
         let name = name.trim();
         let Some(quantity) = QUANTITIES.iter().find(|quantity| quantity.name == name) else {
-            let failure = wrong(format!("nothing is called `{name}`"));
+            let failure = error(format!("nothing is called `{name}`"));
             let names = || QUANTITIES.iter().map(|quantity| quantity.name);
             return Err(match nearest(name, names()) {
                 Some(near) => failure.help(format!("did you mean `{near}`?")),
                 None => failure.help(format!("one of {}", names().collect::<Vec<_>>().join(", "))),
             });
         };
-        let amount = (quantity.parse)(amount.trim()).map_err(wrong)?;
+        let amount = (quantity.parse)(amount.trim()).map_err(error)?;
         Ok(Self { text: text.trim().into(), quantity, operator, amount })
     }
 
@@ -122,7 +122,7 @@ impl Bound {
             Amount::Number(n) => n,
             Amount::Share(share) => budget(share, costs.cpus),
         };
-        OPERATORS.iter().any(|(name, holds)| *name == self.operator && holds((self.quantity.of)(costs), bound))
+        OPERATORS.iter().any(|(name, holds)| *name == self.operator && holds((self.quantity.read)(costs), bound))
     }
 }
 
@@ -173,7 +173,7 @@ Exit status:
         .disable_version_flag(true)
         .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
         .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Measure this program"))
-        .args(flags::of_subcommand(RUN_FLAGS))
+        .args(flags::subcommand_flags(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt cost`.

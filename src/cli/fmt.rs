@@ -18,7 +18,7 @@ pub struct Fmt {
     /// At least one script; several only with `InPlace` and `Check`, and for a diff.
     pub inputs: Vec<Program>,
     /// The destination of the result.
-    pub to: To,
+    pub destination: FmtDestination,
     /// Print the changes as a unified diff to standard output.
     pub diff: bool,
     /// Color on standard error.
@@ -29,7 +29,7 @@ pub struct Fmt {
 
 /// The destination of the canonical text.
 #[derive(Clone, Debug, PartialEq)]
-pub enum To {
+pub enum FmtDestination {
     /// Standard output.
     Stdout,
     /// `-o`
@@ -92,41 +92,41 @@ Exit status:
 
 /// Parses the arguments after `rbt fmt`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
-    let wrong = |f: Failure| f.status(WRONG);
+    let error = |f: Failure| f.status(WRONG);
     let words = [OsString::from("rbt fmt")].into_iter().chain(args.iter().cloned());
     let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
         Ok(raw) => raw,
         Err(e) if e.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
-            return Err(wrong(Failure::new("rbt fmt needs a script").help("name files, or `-` for standard input; see `rbt fmt --help`")));
+            return Err(error(Failure::new("rbt fmt needs a script").help("name files, or `-` for standard input; see `rbt fmt --help`")));
         }
         Err(e) if e.use_stderr() => {
             let words: Vec<String> = ["fmt".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
-            return Err(wrong(super::usage::usage_error(&e, &words)).help("`rbt fmt --help` explains the options"));
+            return Err(error(super::usage::usage_error(&e, &words)).help("`rbt fmt --help` explains the options"));
         }
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
     let inputs: Vec<Program> = raw.files.into_iter().map(Program::of).collect();
     let to = match raw.output {
-        Some(file) => To::File(file),
-        None if raw.in_place => To::InPlace,
-        None if raw.check => To::Check,
-        None if raw.diff => To::Nowhere,
-        None => To::Stdout,
+        Some(file) => FmtDestination::File(file),
+        None if raw.in_place => FmtDestination::InPlace,
+        None if raw.check => FmtDestination::Check,
+        None if raw.diff => FmtDestination::Nowhere,
+        None => FmtDestination::Stdout,
     };
-    if inputs.len() > 1 && matches!(to, To::Stdout | To::File(_)) {
+    if inputs.len() > 1 && matches!(to, FmtDestination::Stdout | FmtDestination::File(_)) {
         let help = "-i rewrites each file, and --check and --diff compare all of them";
-        return Err(wrong(Failure::new("rbt fmt: cannot write several scripts to one output").help(help)));
+        return Err(error(Failure::new("rbt fmt: cannot write several scripts to one output").help(help)));
     }
-    if to == To::InPlace && inputs.contains(&Program::Stdin) {
-        return Err(wrong(Failure::new("rbt fmt -i cannot rewrite standard input").help("remove -i: `rbt fmt -` is a filter")));
+    if to == FmtDestination::InPlace && inputs.contains(&Program::Stdin) {
+        return Err(error(Failure::new("rbt fmt -i cannot rewrite standard input").help("remove -i: `rbt fmt -` is a filter")));
     }
-    if let (To::InPlace, Some(Program::Tool(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Tool(_)))) {
+    if let (FmtDestination::InPlace, Some(Program::Tool(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Tool(_)))) {
         let name = script.name;
         let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the tool with this name is part of rbt"));
-        return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` writes the tool to a file"))));
+        return Err(error(failure.help(format!("`rbt one-liners {name} > {name}.bt` writes the tool to a file"))));
     }
-    let color = super::color(raw.color.as_deref()).map_err(wrong)?;
-    Ok(Command::Subcommand(Box::new(Fmt { inputs, to, diff: raw.diff, color, wrong: WRONG })))
+    let color = super::color(raw.color.as_deref()).map_err(error)?;
+    Ok(Command::Subcommand(Box::new(Fmt { inputs, destination: to, diff: raw.diff, color, wrong: WRONG })))
 }
 
 /// Resolves `--fmt`.
@@ -136,8 +136,8 @@ pub(super) fn compatible(mut draft: ArgsBuilder, file: Option<OsString>) -> Resu
         (None, Some(file)) => Program::of(file),
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
-    let to = draft.run.outputs.pop().filter(|file| file.as_os_str() != "-").map_or(To::Stdout, To::File);
-    Ok(Command::Subcommand(Box::new(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 })))
+    let to = draft.run.outputs.pop().filter(|file| file.as_os_str() != "-").map_or(FmtDestination::Stdout, FmtDestination::File);
+    Ok(Command::Subcommand(Box::new(Fmt { inputs: vec![input], destination: to, diff: false, color: draft.run.color, wrong: 1 })))
 }
 
 #[cfg(test)]
@@ -159,11 +159,14 @@ mod tests {
 
     #[test]
     fn options_say_where_the_text_goes() {
-        assert_eq!(fmt(&["fmt", "a.bt"]).to, To::Stdout);
-        assert_eq!(fmt(&["fmt", "a.bt", "-o", "b"]).to, To::File("b".into()));
+        assert_eq!(fmt(&["fmt", "a.bt"]).destination, FmtDestination::Stdout);
+        assert_eq!(fmt(&["fmt", "a.bt", "-o", "b"]).destination, FmtDestination::File("b".into()));
         assert_eq!(fmt(&["fmt", "-i", "a.bt", "b.bt"]).inputs.len(), 2);
-        assert_eq!(fmt(&["fmt", "--check", "a.bt", "b.bt"]).to, To::Check);
-        assert_eq!((fmt(&["fmt", "--diff", "a"]).to, fmt(&["fmt", "--check", "--diff", "a"]).to), (To::Nowhere, To::Check));
+        assert_eq!(fmt(&["fmt", "--check", "a.bt", "b.bt"]).destination, FmtDestination::Check);
+        assert_eq!(
+            (fmt(&["fmt", "--diff", "a"]).destination, fmt(&["fmt", "--check", "--diff", "a"]).destination),
+            (FmtDestination::Nowhere, FmtDestination::Check)
+        );
         assert_eq!(fmt(&["fmt", "-"]).inputs, [Program::Stdin]);
         assert_eq!(fmt(&["--fmt", "a.bt", "-o", "b"]), Fmt { wrong: 1, ..fmt(&["fmt", "a.bt", "-o", "b"]) });
         assert_eq!(fmt(&["-e", "begin{}", "--mode", "format"]).inputs, [Program::Text("begin{}".into())]);

@@ -91,7 +91,7 @@ pub(super) fn command() -> clap::Command {
                 .value_delimiter(',')
                 .help("Report each of these hosts that sent no state, and exit with status 1"),
         )
-        .args(flags::of_subcommand(RUN_FLAGS))
+        .args(flags::subcommand_flags(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt merge`.

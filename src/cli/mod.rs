@@ -362,7 +362,7 @@ pub fn command() -> clap::Command {
 
 fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Failure> {
     let mut rest = rest.into_iter().peekable();
-    let program_or_list = flags::given(found, "e") || flags::given(found, "list");
+    let program_or_list = flags::is_present(found, "e") || flags::is_present(found, "list");
     let word = rest.peek().and_then(|word| word.to_str()).filter(|_| !program_or_list);
     if word == Some("info") {
         return Ok(Command::Subcommand(Box::new(subcommands::Info)));
@@ -392,7 +392,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
             }
             (Some(text), None) => Listed::Script(Program::Text(text)),
             (None, None) => Listed::All,
-            (None, Some(arg)) => listed(arg),
+            (None, Some(arg)) => list_kind(arg),
         };
         if let Some(extra) = rest.next() {
             return Err(Failure::new(format!("-l takes one pattern; `{}` is a second one", extra.to_string_lossy()))
@@ -430,7 +430,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
     Ok(Command::Run(run))
 }
 
-fn listed(arg: OsString) -> Listed {
+fn list_kind(arg: OsString) -> Listed {
     if arg == OsStr::new("-") {
         return Listed::Script(Program::Stdin);
     }
@@ -466,7 +466,7 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
 fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
     let run = &draft.run;
     if let Some(base) = &run.diff {
-        let formats = run.outputs.iter().filter_map(|path| crate::render::of_file(path));
+        let formats = run.outputs.iter().filter_map(|path| crate::render::format_of_file(path));
         let mut formats = run.format.as_deref().and_then(crate::render::find).into_iter().chain(formats);
         if !formats.any(|format| format.compares) {
             let what = format!("--diff {base} needs a flame graph");
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_use_is_told() {
+    fn wrong_use_is_reported() {
         for (args, part) in [
             (&["-p", "0", "x"][..], "process IDs"),
             (&["-p", "4194305", "x"], "process IDs"),

@@ -8,7 +8,7 @@ use clap::{Arg, value_parser};
 
 use super::{Command, Run, flags};
 use crate::failure::Failure;
-use crate::render::{self, Shared};
+use crate::render::{self, RunLabel};
 
 /// A request to serve the scripts of a directory.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Require the token in FILE as a bearer token from clients"),
         )
-        .args(flags::of_subcommand(RUN_FLAGS))
+        .args(flags::subcommand_flags(RUN_FLAGS))
 }
 
 /// Parses the arguments after `rbt serve`.
@@ -95,7 +95,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Err(help) => return Ok(Command::Say(help)),
     };
     let run = flags::read(&found)?.run;
-    if let Some(format) = run.format.as_deref().and_then(render::find).filter(|format| format.shared == Shared::No) {
+    if let Some(format) = run.format.as_deref().and_then(render::find).filter(|format| format.shared == RunLabel::No) {
         let message = format!("rbt serve writes no output in the format {}, which cannot tell scripts apart", format.name);
         return Err(Failure::new(message).help("`-f json` writes one line for each output, with the name of the script"));
     }

@@ -120,12 +120,12 @@ pub enum Origin {
 
 /// Parses the arguments after `rbt snapshot`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
-    let wrong = |f: Failure| f.status(WRONG);
-    let found = match super::usage::matches("snapshot", Raw::command(), args).map_err(wrong)? {
+    let error = |f: Failure| f.status(WRONG);
+    let found = match super::usage::matches("snapshot", Raw::command(), args).map_err(error)? {
         Ok(found) => found,
         Err(help) => return Ok(Command::Say(help)),
     };
-    let raw = Raw::from_arg_matches(&found).map_err(|e| wrong(Failure::new(e.to_string())))?;
+    let raw = Raw::from_arg_matches(&found).map_err(|e| error(Failure::new(e.to_string())))?;
     let task = if raw.show.is_empty() {
         let from = match (raw.from, raw.from_package, raw.from_vmlinux) {
             (Some(file), _, _) => Origin::Snapshot(file),
@@ -133,11 +133,11 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
             (_, _, Some(file)) => Origin::Vmlinux(file),
             (None, None, None) => Origin::Machine,
         };
-        Task::Make { from, scripts: scripts(raw.scripts).map_err(wrong)?, to: raw.output, quiet: raw.quiet }
+        Task::Make { from, scripts: scripts(raw.scripts).map_err(error)?, to: raw.output, quiet: raw.quiet }
     } else {
         Task::Show(raw.show)
     };
-    let color = super::color(raw.color.as_deref()).map_err(wrong)?;
+    let color = super::color(raw.color.as_deref()).map_err(error)?;
     Ok(Command::Subcommand(Box::new(Snapshot { task, color })))
 }
 

@@ -67,14 +67,14 @@ pub(super) fn with_numbers(args: impl Iterator<Item = OsString>, long: fn(&str) 
 /// The position of the first word that is neither an option nor the value of one: a script's name or a verb. None if
 /// there is already a program, or for a list.
 pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(arg) = args.get(at) {
+    let mut pos = 0;
+    while let Some(arg) = args.get(pos) {
         let text = arg.to_string_lossy();
         match option(&text) {
             Some(found) if found.program || text == "--list" || (text.starts_with("-l") && !text.starts_with("--")) => return None,
-            Some(found) => at += if found.wants_value { 2 } else { 1 },
+            Some(found) => pos += if found.wants_value { 2 } else { 1 },
             None if text.starts_with('-') => return None,
-            None => return Some(at),
+            None => return Some(pos),
         }
     }
     None

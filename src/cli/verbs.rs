@@ -26,18 +26,18 @@ pub fn command(verb: &'static Verb) -> clap::Command {
     });
     // -d is the duration; the run ends after that time as well
     let is_own = |arg: &Arg| verb.own_options().any(|o| o.name == arg.get_id());
-    let passed = flags::of_verbs().filter(|(arg, _)| !is_own(arg)).map(|(arg, shown)| {
+    let passed = flags::verb_flags().filter(|(arg, _)| !is_own(arg)).map(|(arg, shown)| {
         let arg = if verb.own_options().any(|o| o.short == arg.get_short()) { arg.short(None) } else { arg };
         arg.help_heading(OURS).hide(!shown)
     });
     clap::Command::new(verb.name)
         .bin_name(format!("rbt {}", verb.name))
-        .about(format!("{}.\n\n{}", verb.doc, verb.more))
+        .about(format!("{}.\n\n{}", verb.doc, verb.long_help))
         .override_usage(verb.usage())
         .disable_version_flag(true)
         .disable_help_flag(true)
         .args_override_self(true)
-        .arg(Arg::new(WORDS).value_name(verb.takes).num_args(0..).hide(true))
+        .arg(Arg::new(WORDS).value_name(verb.usage).num_args(0..).hide(true))
         .args(options)
         // both forms print the same help, which clap does not support
         .arg(Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print help"))
@@ -64,7 +64,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
         }
         Err(_) => return Ok(Command::Say(help(verb))),
     };
-    let composed = verb.script(asked(verb, &found))?;
+    let composed = verb.script(verb_args(verb, &found))?;
     if found.get_flag("print-script") {
         return Ok(Command::Say(composed.text));
     }
@@ -78,7 +78,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     Ok(Command::Run(run))
 }
 
-fn asked(verb: &Verb, found: &ArgMatches) -> VerbArgs {
+fn verb_args(verb: &Verb, found: &ArgMatches) -> VerbArgs {
     let value = |o: &VerbOption| match o.value {
         Some(_) => found.get_one::<String>(o.name).cloned(),
         None => found.get_flag(o.name).then(String::new),

@@ -146,8 +146,8 @@ pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
     CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures, GATES_SECTION, Gate,
-    HITS_SECTION, IN_NAMESPACE, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING, SCRATCH,
-    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, stacks_name,
+    HITS_SECTION, IN_NAMESPACE, LoadConstants, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING,
+    SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};

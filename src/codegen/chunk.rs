@@ -116,11 +116,11 @@ impl<'c> Gen<'_, 'c> {
             chunks.within -= 1;
         }
         let how = self.e.end_chunk(chunk, 0);
-        self.act(stmts, how);
+        self.dispatch_jump(stmts, how);
     }
 
     /// Performs the jump that a chunk's result requests.
-    fn act(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
+    fn dispatch_jump(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
         let ways = flow_exits(stmts);
         if !ways.any() {
             return;
@@ -140,8 +140,8 @@ impl<'c> Gen<'_, 'c> {
         if let (true, Some(offset)) = (ways.returns, value) {
             let is = self.e.cmp(Cmp::Eq, how, self.e.int(RETURNED_VALUE));
             let branch = self.e.begin_if(is);
-            let at = self.e.scratch_at(offset);
-            let value = self.e.load(at, 0, U64);
+            let ptr = self.e.scratch_at(offset);
+            let value = self.e.load(ptr, 0, U64);
             self.leave(Some(value));
             self.e.else_(&branch);
             self.e.end_if(branch);
@@ -171,8 +171,8 @@ impl<'c> Gen<'_, 'c> {
                 if let Some(c) = &mut self.body.chunks {
                     c.value = Some(offset);
                 }
-                let at = self.e.scratch_at(offset);
-                self.e.store(at, 0, 8, value);
+                let ptr = self.e.scratch_at(offset);
+                self.e.store(ptr, 0, 8, value);
                 RETURNED_VALUE
             }
             None => RETURNED,

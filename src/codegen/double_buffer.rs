@@ -74,19 +74,19 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
 }
 
 /// Each list of statements, from the outside in.
-fn lists(stmts: &[Stmt], see: &mut dyn FnMut(&[Stmt])) {
-    see(stmts);
+fn lists(stmts: &[Stmt], visit: &mut dyn FnMut(&[Stmt])) {
+    visit(stmts);
     for s in stmts {
         match &s.kind {
-            StmtKind::If { then, otherwise, .. } => {
-                lists(then, see);
-                lists(otherwise, see);
+            StmtKind::If { then, else_: otherwise, .. } => {
+                lists(then, visit);
+                lists(otherwise, visit);
             }
             StmtKind::Repeat { body, .. }
             | StmtKind::While { body, .. }
             | StmtKind::ForRange { body, .. }
             | StmtKind::ForMap { body, .. } => {
-                lists(body, see);
+                lists(body, visit);
             }
             StmtKind::Expr(_)
             | StmtKind::SetVar(..)

@@ -20,7 +20,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         if let Some(how) = builtins::in_kernel(call.row).filter(|_| self.site.attach.pinned()) {
             let args = self.args(call);
             if let Some(sequence) = crate::probes::iter::sequence(&mut self.e, self.cx.env.sys) {
-                (how.emit)(&mut self.e, sequence, &call.to_use(None), &args);
+                (how.emit)(&mut self.e, sequence, &call.call_site(None), &args);
             }
             return;
         }
@@ -28,7 +28,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         match event.capture {
             Some(capture) => {
                 let ops = self.args(call);
-                for op in capture(&mut self.e, &call.to_use(None), &ops) {
+                for op in capture(&mut self.e, &call.call_site(None), &ops) {
                     layout.send(op.ty.clone(), op);
                 }
             }
@@ -60,7 +60,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                         CallArg::Element(m, key) => {
                             let ty = self.cx.script.maps[*m].key.clone().unwrap_or(Type::Void);
                             let op = self.expr(key);
-                            let offset = layout.place(&ty);
+                            let offset = layout.allocate(&ty);
                             layout.fields.push(RecordField { offset, value: op, ty, var: false, length: None });
                             layout.args.push(EventArg::Element { map: *m, offset });
                         }
@@ -135,7 +135,7 @@ struct Layout<'c> {
 }
 
 impl<'c> Layout<'c> {
-    fn place(&mut self, ty: &Type) -> u32 {
+    fn allocate(&mut self, ty: &Type) -> u32 {
         let offset = self.size.next_multiple_of(ty.align().max(1));
         self.size = offset + ty.size();
         offset
@@ -148,7 +148,7 @@ impl<'c> Layout<'c> {
             self.args.push(EventArg::Var { ty: ty.clone(), offset });
             self.fields.push(RecordField { offset, value, ty, var: true, length: None });
         } else {
-            let offset = self.place(&ty);
+            let offset = self.allocate(&ty);
             self.args.push(EventArg::Field { ty: ty.clone(), offset });
             self.fields.push(RecordField { offset, value, ty, var: false, length: None });
         }

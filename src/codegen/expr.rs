@@ -72,7 +72,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                     let slot = self.e.lookup(handle, at);
                     self.e.addr(slot)
                 } else {
-                    self.place(x)
+                    self.address_of(x)
                 };
                 let addr = self.e.forget_pointer_type(addr);
                 Operand::reg(e.ty.clone(), addr)
@@ -101,17 +101,17 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// The address of a memory location, without reading a scalar in it.
-    fn place(&mut self, e: &Expr) -> IntValue<'c> {
+    fn address_of(&mut self, e: &Expr) -> IntValue<'c> {
         if let ExprKind::Deref(ptr, _) = &e.kind {
             let op = self.expr(ptr);
             return self.e.scalar(&op);
         }
         if let ExprKind::Field(base, field) = &e.kind {
-            let at = self.place(base);
+            let at = self.address_of(base);
             return self.e.add(at, self.e.int(field.offset.into()));
         }
         if let ExprKind::Index(base, index) = &e.kind {
-            let at = self.place(base);
+            let at = self.address_of(base);
             let i = self.expr(index);
             let i = self.e.scalar(&i);
             let offset = self.e.mul(i, self.e.int(e.ty.size().into()));
@@ -254,7 +254,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             return Operand::reg(ty.clone(), v);
         }
         if matches!(op, BinOp::Eq | BinOp::Ne) && !(a.ty.is_scalar() && b.ty.is_scalar()) {
-            let same = self.same(a, b);
+            let same = self.equal_in_memory(a, b);
             let v = if op == BinOp::Eq { same } else { self.e.xor(same, self.e.int(1)) };
             return Operand::reg(ty.clone(), v);
         }
@@ -275,10 +275,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             BinOp::Mul => self.e.mul(x, y),
             BinOp::Div | BinOp::Mod if divisor_known => self.e.div(x, y, signed, op == BinOp::Mod),
             BinOp::Div | BinOp::Mod => {
-                let none = self.e.cmp(Cmp::Eq, y, self.e.int(0));
+                let is_zero = self.e.cmp(Cmp::Eq, y, self.e.int(0));
                 self.located(expr.span, |g| {
                     g.e.choose(
-                        none,
+                        is_zero,
                         |e| {
                             e.problem(
                                 "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.",
@@ -312,7 +312,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// Are two values in memory equal? 0 or 1.
-    fn same(&mut self, a: &Expr, b: &Expr) -> IntValue<'c> {
+    fn equal_in_memory(&mut self, a: &Expr, b: &Expr) -> IntValue<'c> {
         // a literal is compared word by word with the memory
         for (literal, other) in [(a, b), (b, a)] {
             if let (ExprKind::Str(s), Type::Str(cap)) = (&literal.kind, &other.ty)
@@ -375,19 +375,19 @@ impl<'a, 'c> Gen<'a, 'c> {
             let y = self.e.scalar(&y);
             return Operand::reg(ty.clone(), self.e.end_choose(branch, y));
         }
-        let at = self.e.alloc(ty.size() + 1);
+        let ptr = self.e.alloc(ty.size() + 1);
         self.if_else(
             c,
             |g| {
                 let x = g.expr(a);
-                g.e.put(at, 8, &x, ty);
+                g.e.store_value(ptr, 8, &x, ty);
             },
             |g| {
                 let y = g.expr(b);
-                g.e.put(at, 8, &y, ty);
+                g.e.store_value(ptr, 8, &y, ty);
             },
         );
-        Operand::mem(ty.clone(), at)
+        Operand::mem(ty.clone(), ptr)
     }
 
     fn cast(&mut self, x: &Expr, ty: &Type) -> Operand<'c> {
@@ -425,7 +425,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             (Type::Str(_) | Type::Tuple(_) | Type::Array(..) | Type::Deferred(_) | Type::Record(_) | Type::Buf(_), _) => {
                 let at = self.e.alloc(ty.size() + 1);
-                self.e.put(at, 8, &op, ty);
+                self.e.store_value(at, 8, &op, ty);
                 Operand::mem(ty.clone(), at)
             }
             (_, repr) => Operand { ty: ty.clone(), repr },
@@ -441,26 +441,26 @@ impl<'a, 'c> Gen<'a, 'c> {
             crate::bug!("a tuple's type is a tuple or a record")
         };
         let ops: Vec<Operand<'c>> = elems.iter().map(|e| self.expr(e)).collect();
-        let at = self.e.alloc(ty.size());
+        let ptr = self.e.alloc(ty.size());
         let used: u32 = types.iter().map(Type::size).sum();
         if used != ty.size() || !ty.size().is_multiple_of(8) {
-            self.e.zero(at, ty.size().next_multiple_of(8), 8);
+            self.e.zero(ptr, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {
-            let to = self.e.rematerialize(at);
+            let to = self.e.rematerialize(ptr);
             let to = self.e.offset(to, offset);
-            self.e.put(to, crate::emit::align_at(offset), op, t);
+            self.e.store_value(to, crate::emit::align_at(offset), op, t);
         }
-        Operand::mem(ty.clone(), at)
+        Operand::mem(ty.clone(), ptr)
     }
 
     // --- maps ---------------------------------------------------------------------------------------------------
 
     fn read_map(&mut self, map: MapId, key: Option<&Expr>, place: Span) -> Operand<'c> {
         let ty = self.cx.script.maps[map].value.clone();
-        let at = self.map_key(map, key);
+        let ptr = self.map_key(map, key);
         let handle = self.e.script_map(map);
-        let slot = self.e.lookup(handle, at);
+        let slot = self.e.lookup(handle, ptr);
         if let Some(int) = ty.as_int() {
             let missing = self.e.warning_level() >= 2;
             let v = self.located(place, |g| {
@@ -485,12 +485,12 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn read_aggregate(&mut self, map: MapId, key: Option<&Expr>, ty: &Type) -> Operand<'c> {
-        let at = self.map_key(map, key);
-        self.read_aggregate_at(map, at, ty)
+        let ptr = self.map_key(map, key);
+        self.read_aggregate_at(map, ptr, ty)
     }
 
     /// The same with the key in memory.
-    pub(super) fn read_aggregate_at(&mut self, map: MapId, at: PointerValue<'c>, ty: &Type) -> Operand<'c> {
+    pub(super) fn read_aggregate_at(&mut self, map: MapId, ptr: PointerValue<'c>, ty: &Type) -> Operand<'c> {
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
         let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
         let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
@@ -512,7 +512,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         };
         match self.e.slots(map) {
             Some(slots) => {
-                let element = self.e.lookup(handle, at);
+                let element = self.e.lookup(handle, ptr);
                 let found = self.e.not_null(element);
                 self.e.if_(found, |e| {
                     let first = e.offset(element, slots.first);
@@ -525,7 +525,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             None => {
                 let cpus = self.cx.env.sys.possible_cpus();
                 self.e.count(cpus.into(), |e, cpu| {
-                    let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
+                    let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), ptr.into(), cpu.into()]);
                     let found = e.not_null(slot);
                     e.if_(found, |e| step(e, slot));
                 });
@@ -534,11 +534,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
         if let (Type::Tuple(parts), Some(quotient)) = (ty, read.quotient) {
             let pair = (quotient)(&mut self.e, all);
-            let at = self.e.alloc(ty.size());
+            let ptr = self.e.alloc(ty.size());
             for ((part, of), offset) in pair.iter().zip(parts).zip([0, 8]) {
-                self.e.put(self.e.offset(at, offset), 8, part, of);
+                self.e.store_value(self.e.offset(ptr, offset), 8, part, of);
             }
-            return Operand::mem(ty.clone(), at);
+            return Operand::mem(ty.clone(), ptr);
         }
         let v = (read.finish)(&mut self.e, all);
         Operand { ty: ty.clone(), repr: v.repr }
@@ -547,9 +547,9 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn step_map(&mut self, map: MapId, key: Option<&Expr>, by: i64, post: bool, ty: &Type) -> Operand<'c> {
         let stored = self.cx.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
-        let at = self.map_key(map, key);
+        let ptr = self.map_key(map, key);
         let v = self.e.change(map, |e, handle| {
-            let slot = e.lookup(handle, at);
+            let slot = e.lookup(handle, ptr);
             let found = e.not_null(slot);
             let step = e.int(by as u64);
             e.choose(
@@ -563,7 +563,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 },
                 |e| {
                     if key.is_some() {
-                        insert(e, handle, at, &Operand::reg(stored.clone(), step), &stored);
+                        insert(e, handle, ptr, &Operand::reg(stored.clone(), step), &stored);
                     }
                     if post { e.int(0) } else { step }
                 },
@@ -583,7 +583,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                     |g| g.args(call),
                 );
                 let deep = self.frames() + 2 > MAX_FRAMES;
-                self.e.scoped(|s| s.at_max_call_depth = deep, |e| emit(e, &call.to_use(None), &args))
+                self.e.scoped(|s| s.at_max_call_depth = deep, |e| emit(e, &call.call_site(None), &args))
             }
             Lower::Event(event) => {
                 self.event(call, event);

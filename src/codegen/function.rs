@@ -63,21 +63,21 @@ impl<'a, 'c> Gen<'a, 'c> {
         for ((op, place), e) in ops.iter().zip(&compiled.params).zip(args) {
             match (place, frame) {
                 (Some(offset), Some(frame)) => {
-                    let at = self.e.place(frame + offset);
+                    let ptr = self.e.scratch_address(frame + offset);
                     if e.ty.is_scalar() {
                         let v = self.e.scalar(op);
-                        self.e.store(at, 0, 8, v);
+                        self.e.store(ptr, 0, 8, v);
                     } else {
-                        self.e.put(at, 8, op, &e.ty);
+                        self.e.store_value(ptr, 8, op, &e.ty);
                     }
                 }
                 _ => numbers.push(self.e.scalar(op)),
             }
         }
         if let (true, Some(frame)) = (stops, frame) {
-            let at = self.e.scratch_at(frame);
+            let ptr = self.e.scratch_at(frame);
             let zero = self.e.int(0);
-            self.e.store(at, 0, 8, zero);
+            self.e.store(ptr, 0, 8, zero);
         }
         let loop_state = compiled.loop_state.zip(frame).map(|(offset, frame)| frame + offset);
         if let Some(loop_state) = loop_state {
@@ -88,8 +88,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.copy_loop_state(Some(loop_state), self.body.loop_state);
         }
         if let (true, Some(frame)) = (stops, frame) {
-            let at = self.e.scratch_at(frame);
-            let stopped = self.e.load(at, 0, U64);
+            let ptr = self.e.scratch_at(frame);
+            let stopped = self.e.load(ptr, 0, U64);
             let branch = self.e.begin_if(stopped);
             self.stop();
             self.e.else_(&branch);
@@ -136,8 +136,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.home_vars(&f.vars, &f.body, &params);
             let homes: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
             for (i, v) in homes.into_iter().zip(numbers) {
-                let at = g.home(i);
-                g.e.store(at, 0, 8, v);
+                let ptr = g.home(i);
+                g.e.store(ptr, 0, 8, v);
             }
             g.block(&f.body);
         });
@@ -150,8 +150,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.body.function.clone() else {
             return Some(self.e.scalar(op));
         };
-        let at = self.e.place(offset);
-        self.e.put(at, 8, op, &returns);
+        let ptr = self.e.scratch_address(offset);
+        self.e.store_value(ptr, 8, op, &returns);
         None
     }
 
@@ -163,9 +163,9 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Ends the program, including from within functions.
     pub(super) fn stop(&mut self) {
         if self.body.function.is_some() {
-            let at = self.e.scratch_at(0);
+            let ptr = self.e.scratch_at(0);
             let one = self.e.int(1);
-            self.e.store(at, 0, 8, one);
+            self.e.store(ptr, 0, 8, one);
         }
         self.leave(None);
     }

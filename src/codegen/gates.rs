@@ -69,7 +69,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
 
 /// The calls whose returns (or entries) are the sites of a probe.
 fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
-    let of = |site: &ProbeSite| match syscall::of_site(site) {
+    let of = |site: &ProbeSite| match syscall::syscall_of_site(site) {
         Some(call) => Some((!call.enter, format!("syscall {}", call.name))),
         None => site.attach.of_call(),
     };
@@ -83,7 +83,7 @@ fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
 /// Maps used by a probe whose values are not aggregated: a value that another probe reads there must be the latest.
 fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
-    let mut see = |node: hir::Node| match node {
+    let mut visit = |node: hir::Node| match node {
         hir::Node::Stmt(s) => {
             if let StmtKind::SetMap { map, .. } = &s.kind {
                 found.insert(*map);
@@ -100,8 +100,8 @@ fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
             _ => {}
         },
     };
-    hir::visit(&probe.body, &mut see);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     found.retain(|map| script.maps.get(*map).is_some_and(|m| !matches!(m.value, Type::Agg(_))));
     found
 }

@@ -44,12 +44,12 @@ pub(super) fn exits(script: &hir::Script, invocation: &Invocation) -> BTreeSet<u
 
 /// The system calls of a probe, if all its sites are entries, or exits, of some.
 fn calls(probe: &hir::Probe, enter: bool) -> Option<BTreeSet<&str>> {
-    probe.sites.iter().map(|s| syscall::of_site(s).filter(|call| call.enter == enter).map(|call| call.name)).collect()
+    probe.sites.iter().map(|s| syscall::syscall_of_site(s).filter(|call| call.enter == enter).map(|call| call.name)).collect()
 }
 
 fn writes(probe: &hir::Probe, map: MapId) -> bool {
     let mut found = false;
-    let mut see = |node: hir::Node| {
+    let mut visit = |node: hir::Node| {
         found |= match node {
             hir::Node::Stmt(s) => {
                 matches!(&s.kind, StmtKind::SetMap { map: m, .. } | StmtKind::Aggregate { map: m, .. } if *m == map)
@@ -57,14 +57,14 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
             hir::Node::Expr(e) => matches!(&e.kind, ExprKind::StepMap { map: m, .. } if *m == map),
         }
     };
-    hir::visit(&probe.body, &mut see);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     found
 }
 
 /// Maps whose elements for this thread are all that the predicate tests, and that the body always deletes.
 fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
-    let [hir::Stmt { kind: StmtKind::If { cond, then, otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
+    let [hir::Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
     let mut returns = false;
     hir::visit(then, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
     if !otherwise.is_empty() || returns {

@@ -101,12 +101,12 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
     for probe in &script.probes {
         let mut maps = BTreeSet::new();
         let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
-        let mut see = |node: Node| {
+        let mut visit = |node: Node| {
             if let Node::Stmt(Stmt { kind: StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. }, .. }) = node {
                 maps.insert(*map);
             }
         };
-        bodies.for_each(|body| hir::visit(body, &mut see));
+        bodies.for_each(|body| hir::visit(body, &mut visit));
         if maps.len() > MAX_MAPS {
             diagnostics.push(maps_in_excess(probe.span, maps.len(), MAX_MAPS - OWN_MAPS));
         }

@@ -36,7 +36,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
         return script;
     }
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
-    let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
+    let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| attach_location(&s.attach))).collect();
     // a trampoline at either end still calls the function
     for probe in script.probes.iter().filter(|p| needs(p).features.contains(ContextFeatures::OVERRIDE)) {
         let functions = probe.sites.iter().filter_map(|s| match &s.attach {
@@ -47,7 +47,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     }
     let mut lowered = Vec::with_capacity(script.probes.len());
     for (mut probe, choice) in script.probes.drain(..).zip(choices) {
-        let in_company = probe.sites.iter().any(|s| place(&s.attach).is_some_and(|place| kept.contains(&place)));
+        let in_company = probe.sites.iter().any(|s| attach_location(&s.attach).is_some_and(|place| kept.contains(&place)));
         if in_company && choice.lowered.is_some() {
             probe.why = "another probe on the same target needs it".into();
             lowered.push(probe);
@@ -92,7 +92,7 @@ fn keep_kprobes_near_locks(script: &hir::Script, choices: &mut [Lowering]) {
 /// Reconsiders probes that share an event with one served by a raw program, because that one may have no alternative.
 fn share_raw_tracepoints(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lowering], env: &Env) {
     let is_raw = |choice: &Lowering| choice.lowered == Some(Mechanism::RawSyscalls);
-    let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| place(&s.attach)).collect::<Vec<_>>();
+    let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| attach_location(&s.attach)).collect::<Vec<_>>();
     if choices.iter().all(|c| is_raw(c) == choices.first().is_some_and(is_raw)) {
         return;
     }
@@ -125,7 +125,7 @@ fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
 /// The parts of the context that a probe's body and its functions use.
 fn needs(probe: &hir::Probe) -> BodyNeeds {
     let mut needs = BodyNeeds::default();
-    let mut see = |node: hir::Node| {
+    let mut visit = |node: hir::Node| {
         if let hir::Node::Expr(e) = node {
             match &e.kind {
                 hir::ExprKind::Call(call) => {
@@ -140,8 +140,8 @@ fn needs(probe: &hir::Probe) -> BodyNeeds {
             needs.features = needs.features.union(call.row.needs);
         }
     };
-    hir::visit(&probe.body, &mut see);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     needs
 }
 
@@ -150,7 +150,7 @@ fn at_end(function: &str, ret: bool) -> String {
 }
 
 /// The place where probes of different mechanisms may meet.
-fn place(attach: &Attach) -> Option<String> {
+fn attach_location(attach: &Attach) -> Option<String> {
     match attach {
         Attach::Kprobe { function, offset: 0, ret, .. } => Some(at_end(function, *ret)),
         Attach::Tracepoint { event, .. } => Some(event.clone()),

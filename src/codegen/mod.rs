@@ -253,7 +253,7 @@ fn compile_within(
     let hits = session::number_hits(&script.probes, env.settings.verbose);
     let sampling = gates::sampling(script, env);
     let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, uses_followed: probe::uses_followed(script) };
-    let made = script_cx.programs();
+    let compiled_programs = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();
     let ScriptCx { cx, lines, sampling, .. } = script_cx;
@@ -273,10 +273,10 @@ fn compile_within(
     };
     let problems = built.problems.into_iter().map(problem).collect();
     let (mut programs, mut events, mut hits) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, made) in made.into_iter().enumerate() {
-        programs.push(made.program);
-        events.extend(made.events);
-        hits.extend(made.hits.into_iter().map(|h| Hits { program: index, ..h }));
+    for (index, compiled_programs) in compiled_programs.into_iter().enumerate() {
+        programs.push(compiled_programs.program);
+        events.extend(compiled_programs.events);
+        hits.extend(compiled_programs.hits.into_iter().map(|h| Hits { program: index, ..h }));
     }
     events.sort_by_key(|(i, _)| *i);
     let events = events.into_iter().map(|(_, e)| e).collect();
@@ -354,7 +354,7 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
 }
 
 /// The position of a span for messages, and the text of its line.
-fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
+fn source_position(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
     let index = usize::from(span.source);
     match (sources.get(index), lines.get(index)) {
         (Some(s), Some(lines)) => {
@@ -370,10 +370,10 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
 fn place_with_uses(sources: &[Source], lines: &[Lines], script: &hir::Script, span: Span) -> (Pos, String) {
     let used = |span: &Span| script.macro_uses.get(usize::from(span.expansion).checked_sub(1)?).copied();
     let uses = std::iter::successors(used(&span), used).map(|at| {
-        let (pos, line) = place(sources, lines, at);
+        let (pos, line) = source_position(sources, lines, at);
         MacroUse { pos, line }
     });
-    let (pos, line) = place(sources, lines, span);
+    let (pos, line) = source_position(sources, lines, span);
     (Pos { expanded_from: uses.collect(), ..pos }, line)
 }
 

@@ -1,9 +1,9 @@
 //! A program: determines which site fired, applies filters, and runs the body.
 
 use super::artifact::{AttachSite, Hits, Program};
-use super::{Body, CompiledProgram, Gen, ScriptCx, place};
+use super::{Body, CompiledProgram, Gen, ScriptCx, source_position};
 use crate::builtins;
-use crate::emit::shared::Start;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir;
@@ -55,7 +55,7 @@ impl ScriptCx<'_, '_> {
         let sites = probe.sites.iter().map(|s| AttachSite {
             name: s.name.clone(),
             attach: s.attach.clone(),
-            pos: place(self.sources, &self.lines, s.span).0,
+            pos: source_position(self.sources, &self.lines, s.span).0,
         });
         let sites = sites.collect();
         let (lowered, why) = (probe.lowered, probe.why.clone().into_owned());
@@ -96,12 +96,12 @@ impl ScriptCx<'_, '_> {
 /// Does a probe of the script, or a function that it calls, ask whether the current process is followed?
 pub(super) fn uses_followed(script: &hir::Script) -> bool {
     let mut found = false;
-    let mut see = |node: hir::Node| {
+    let mut visit = |node: hir::Node| {
         found |= matches!(node, hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) if builtins::is_followed(call.row));
     };
     for probe in &script.probes {
-        hir::visit(&probe.body, &mut see);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     }
     found
 }
@@ -124,7 +124,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn body(&mut self, probe: &'a hir::Probe) {
         self.cut(probe);
         match probe.body.as_slice() {
-            [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
+            [hir::Stmt { kind: hir::StmtKind::If { cond, then, else_: otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
                 let c = self.temporarily(|g| g.condition(cond));
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
@@ -152,8 +152,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.load_ctx(8, U64)
         } else {
             let regs = self.e.load_ctx(0, U64);
-            let at = self.e.add(regs, self.e.int(self.e.target.arch.syscall_number.into()));
-            self.e.read_int(Space::Kernel, at, U32)
+            let addr = self.e.add(regs, self.e.int(self.e.target.arch.syscall_number.into()));
+            self.e.read_int(Space::Kernel, addr, U32)
         };
         match numbers.as_slice() {
             [one] => {
@@ -174,8 +174,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let twice = self.e.add(number, number);
                 let cell = self.e.offset_by(table, twice);
                 let found = self.e.load(cell, 0, Int { bytes: 2, signed: false });
-                let none = self.e.cmp(Cmp::Eq, found, self.e.int(0));
-                self.e.if_(none, |e| e.ret(None));
+                let is_zero = self.e.cmp(Cmp::Eq, found, self.e.int(0));
+                self.e.if_(is_zero, |e| e.ret(None));
                 let site = self.e.sub(found, self.e.int(1));
                 self.e.set_site(site);
             }
@@ -197,7 +197,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let pid = match self.cx.env.settings.only_pid() {
             Some(pid) => self.e.int(pid.into()),
-            None if of_command => self.e.start(std::mem::offset_of!(Start, child)),
+            None if of_command => self.e.start(std::mem::offset_of!(LoadConstants, child)),
             None => return,
         };
         let both = self.e.ns_pid_tgid();

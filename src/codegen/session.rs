@@ -46,10 +46,10 @@ impl ScriptCx<'_, '_> {
             }
             programs.push(match pairs.get(i).copied().flatten().and_then(|j| Some((j, probes.get(j)?))) {
                 None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Test { bench: true })) => {
-                    let mut made = self.program(i, probe, true);
-                    let part = std::mem::replace(&mut made.program.function, format!("bench_of_{i}"));
-                    self.cx.bench(&made.program.function, SectionDef::of(ProgramType::RawTracepoint), &part);
-                    made
+                    let mut program = self.program(i, probe, true);
+                    let part = std::mem::replace(&mut program.program.function, format!("bench_of_{i}"));
+                    self.cx.bench(&program.program.function, SectionDef::of(ProgramType::RawTracepoint), &part);
+                    program
                 }
                 None => self.program(i, probe, false),
                 Some((j, ret)) => {

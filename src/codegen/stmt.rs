@@ -23,7 +23,7 @@ pub(super) enum VarLocation<'c> {
 /// The data that the body of a loop needs from the enclosing program, on that program's stack: what
 /// [`crate::emit::Builder::save_program_state`] writes, then these.
 pub(super) struct Loops<'c> {
-    at: PointerValue<'c>,
+    ptr: PointerValue<'c>,
     /// Number of loops so far: their functions need names.
     count: u32,
 }
@@ -78,8 +78,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             };
             self.body.vars.push(home);
             if v.ty.is_scalar() || size <= self.e.options.on_stack_limit {
-                let at = self.home(i);
-                self.e.zero(at, size.next_multiple_of(8), 8);
+                let ptr = self.home(i);
+                self.e.zero(ptr, size.next_multiple_of(8), 8);
             }
         }
     }
@@ -87,10 +87,10 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Reserves the memory for this number of loops.
     fn expect_loops(&mut self, loops: u32) {
         if loops > 0 {
-            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(MAX_LOOP_NESTING));
+            let ptr = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(MAX_LOOP_NESTING));
             let zero = self.e.int(0);
-            self.e.store(at, RETURNED, 8, zero);
-            self.body.loops = Some(Loops { at, count: 0 });
+            self.e.store(ptr, RETURNED, 8, zero);
+            self.body.loops = Some(Loops { ptr, count: 0 });
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.body.vars[var] {
             VarLocation::At(at) => self.e.rematerialize(at),
-            VarLocation::Scratch(offset) => self.e.place(offset),
+            VarLocation::Scratch(offset) => self.e.scratch_address(offset),
         }
     }
 
@@ -152,22 +152,22 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             StmtKind::SetVar(var, value) => {
                 let op = self.expr(value);
-                let at = self.home(*var);
+                let ptr = self.home(*var);
                 if value.ty.is_scalar() {
                     let v = self.e.scalar(&op);
-                    self.e.store(at, 0, 8, v);
+                    self.e.store(ptr, 0, 8, v);
                 } else {
-                    self.e.put(at, 8, &op, &value.ty);
+                    self.e.store_value(ptr, 8, &op, &value.ty);
                 }
             }
             StmtKind::ZeroVar(var) => {
-                let at = self.home(*var);
+                let ptr = self.home(*var);
                 let size = self.var_type(*var).size().next_multiple_of(8);
-                self.e.zero(at, size, 8);
+                self.e.zero(ptr, size, 8);
             }
             StmtKind::SetMap { map, key, value } => self.set_map(*map, key.as_ref(), value),
             StmtKind::Aggregate { map, key, call } => self.aggregate(*map, key.as_ref(), call),
-            StmtKind::If { cond, then, otherwise } => {
+            StmtKind::If { cond, then, else_: otherwise } => {
                 let c = self.condition(cond);
                 self.if_else(c, |g| g.block(then), |g| g.block(otherwise));
             }
@@ -220,7 +220,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let value = value.filter(|_| !ignored);
         match (&self.body.loops, self.body.depth) {
             (Some(l), 1..) => {
-                let at = l.at;
+                let at = l.ptr;
                 let one = self.e.int(1);
                 self.e.store(at, RETURNED, 8, one);
                 let default = if self.body.function.is_none() { self.default_return } else { 0 };
@@ -238,8 +238,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
         let number = FIRST_NUMBERS + 8 * self.body.depth.min(MAX_LOOP_NESTING - 1);
         let name = self.loop_name();
-        let at = self.loop_context();
-        self.e.store(at, number, 8, first);
+        let ptr = self.loop_context();
+        self.e.store(ptr, number, 8, first);
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
         let times = self.e.select(some, times, self.e.int(0));
@@ -248,8 +248,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let times = self.e.select(beyond, max, times);
         let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
-                let at = g.loop_context();
-                let first = g.e.load(at, number, I64);
+                let ptr = g.loop_context();
+                let first = g.e.load(ptr, number, I64);
                 let i = g.e.add(first, *i);
                 let home = g.home(var);
                 g.e.store(home, 0, 8, i);
@@ -268,7 +268,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             false => times,
         };
-        let r = self.e.bpf_loop(times, callback, at);
+        let r = self.e.bpf_loop(times, callback, ptr);
         self.at(span);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
@@ -286,7 +286,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// [`MAX_ITERATIONS`], at any nesting depth, which is reported.
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
-        let at = self.loop_context();
+        let ptr = self.loop_context();
         let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, _| {
             let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
             let counter = g.e.scratch_at(iterations);
@@ -301,8 +301,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 e.ret(Some(stop));
             });
             let go_on = g.condition(cond);
-            let over = g.e.cmp(Cmp::Eq, go_on, g.e.int(0));
-            g.e.if_(over, |e| {
+            let done = g.e.cmp(Cmp::Eq, go_on, g.e.int(0));
+            g.e.if_(done, |e| {
                 let stop = e.int(1);
                 e.ret(Some(stop));
             });
@@ -310,7 +310,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         });
         // one more than allowed, so that exceeding the limit is noticed
         let max = self.e.int(MAX_ITERATIONS + 1);
-        let r = self.e.bpf_loop(max, callback, at);
+        let r = self.e.bpf_loop(max, callback, ptr);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
         } else {
@@ -335,14 +335,14 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `for $kv : @map`
     fn each(&mut self, var: hir::VarId, map: MapId, body: &[Stmt]) {
         let name = self.loop_name();
-        let at = self.loop_context();
+        let ptr = self.loop_context();
         let callback = self.loop_function(&name, &[false; 4], true, |g, params| {
             g.home_element(var, map, params);
             g.block(body);
         });
         let r = self.e.over_script_map(map, |e, handle| {
-            let none = e.int(0);
-            e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()])
+            let zero = e.int(0);
+            e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), ptr.into(), zero.into()])
         });
         self.e.check(Helper::ForEachMapElem, r, 1);
         self.after_loop();
@@ -359,7 +359,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             let offsets = Type::tuple_offsets(&types);
             let home = self.home(var);
             let from = self.e.element(*k, 0, &key);
-            self.e.put(home, 8, &from, key_ty);
+            self.e.store_value(home, 8, &from, key_ty);
             let ty = self.cx.script.maps[map].value.clone();
             // the helper passes only this CPU's part
             let aggregate = matches!(ty, Type::Agg(_));
@@ -367,7 +367,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             let home = self.home(var);
             let offset = offsets.get(1).copied().unwrap_or(0);
             let to = self.e.offset(home, offset);
-            self.e.put(to, crate::emit::align_at(offset), &value, value_ty);
+            self.e.store_value(to, crate::emit::align_at(offset), &value, value_ty);
         }
     }
 
@@ -386,7 +386,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The data lent to the loops, as addressed from here.
     fn loop_context(&self) -> PointerValue<'c> {
         match &self.body.loops {
-            Some(l) => l.at,
+            Some(l) => l.ptr,
             None => crate::bug!("loops were counted"),
         }
     }
@@ -405,11 +405,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.save_program_state(outside);
         let (builder, params) = self.e.begin_callback(name, numbers);
         let builder = self.emit_into(builder, |g, around| {
-            if let (Some(BasicValue::PointerValue(at)), Some(l)) = (params.last(), &mut g.body.loops) {
-                l.at = *at;
+            if let (Some(BasicValue::PointerValue(ptr)), Some(l)) = (params.last(), &mut g.body.loops) {
+                l.ptr = *ptr;
             }
-            let at = g.loop_context();
-            g.e.restore_program_state(around, at);
+            let ptr = g.loop_context();
+            g.e.restore_program_state(around, ptr);
             g.body.depth += 1;
             if checks {
                 g.break_if_over();
@@ -418,7 +418,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             g.body.depth -= 1;
         });
         if let Some(l) = &mut self.body.loops {
-            l.at = outside;
+            l.ptr = outside;
         }
         let go_on = self.e.int(0);
         self.e.end_callback(builder, go_on)
@@ -432,9 +432,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         let attach = &self.site.attach;
         let ours = attach.properties().may_run_after_end || attach.objects().is_some();
         let limit = if ours { LoopLimit::Signals(super::follow::signal_offsets(self.cx.env.sys)) } else { LoopLimit::Clock };
-        let over = self.e.loop_limit_reached(offset, limit);
+        let done = self.e.loop_limit_reached(offset, limit);
         self.if_else(
-            over,
+            done,
             |g| {
                 if matches!(limit, LoopLimit::Clock) {
                     g.e.problem("loops stopped, because a probe may take no more than a second");
@@ -447,9 +447,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A `return` in the loop's body also leaves the enclosing code.
     fn after_loop(&mut self) {
-        let at = self.loop_context();
-        let returned = self.e.load(at, RETURNED, I64);
-        let value = self.e.load(at, RETURN_VALUE, I64);
+        let ptr = self.loop_context();
+        let returned = self.e.load(ptr, RETURNED, I64);
+        let value = self.e.load(ptr, RETURN_VALUE, I64);
         let branch = self.e.begin_if(returned);
         if self.body.depth > 0 {
             let one = self.e.int(1);
@@ -470,22 +470,22 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn set_map(&mut self, map: MapId, key: Option<&Expr>, value: &Expr) {
         let ty = self.cx.script.maps[map].value.clone();
         let op = self.expr(value);
-        let at = self.map_key(map, key);
+        let ptr = self.map_key(map, key);
         self.e.change(map, |e, handle| {
             if !ty.is_scalar() && key.is_some() {
-                return insert(e, handle, at, &op, &ty);
+                return insert(e, handle, ptr, &op, &ty);
             }
-            let slot = e.lookup(handle, at);
+            let slot = e.lookup(handle, ptr);
             let found = e.not_null(slot);
             e.if_else(
                 found,
                 |e| {
-                    e.put(slot, 8, &op, &ty);
+                    e.store_value(slot, 8, &op, &ty);
                     e.mark_set(map, slot);
                 },
                 |e| {
                     if key.is_some() {
-                        insert(e, handle, at, &op, &ty);
+                        insert(e, handle, ptr, &op, &ty);
                     }
                 },
             );
@@ -496,14 +496,14 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Lower::Aggregate(row) = &call.row.lower else { crate::bug!("{} is an aggregation", call.row.name) };
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
-        let at = self.map_key(map, key);
+        let ptr = self.map_key(map, key);
         // a full map is reported at the call
         self.e.scope.span = call.span;
-        let facts = call.to_use(Some(agg.clone()));
+        let facts = call.call_site(Some(agg.clone()));
         self.e.change(map, |e, handle| {
             // a map without keys always has its element
             let size = e.script_map_def(map).value_size;
-            let element = if key.is_some() { e.element_of(handle, at, size) } else { e.lookup(handle, at) };
+            let element = if key.is_some() { e.element_of(handle, ptr, size) } else { e.lookup(handle, ptr) };
             let found = e.not_null(element);
             e.if_(found, |e| {
                 let slot = e.own_slot(map, element);
@@ -551,7 +551,7 @@ pub(super) fn insert<'c>(e: &mut Builder<'_, 'c>, map: PointerValue<'c>, key: Po
         if !size.is_multiple_of(8) {
             e.zero(tmp, size.next_multiple_of(8), 8);
         }
-        e.put(tmp, 8, op, ty);
+        e.store_value(tmp, 8, op, ty);
         tmp
     };
     let r = e.update(map, key, value);

@@ -76,10 +76,10 @@ pub fn wants_tables(script: &hir::Script, settings: &Settings) -> bool {
 
 fn takes_user_stacks(script: &hir::Script) -> bool {
     let mut takes = false;
-    let mut see = |node: hir::Node<'_>| takes |= matches!(node, hir::Node::Expr(e) if builtins::holds_user_stack(&e.ty));
+    let mut visit = |node: hir::Node<'_>| takes |= matches!(node, hir::Node::Expr(e) if builtins::holds_user_stack(&e.ty));
     for probe in &script.probes {
-        hir::visit(&probe.body, &mut see);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     }
     takes
 }

@@ -40,7 +40,7 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
     }
     let mut found = Vec::new();
     for was in &earlier.uses {
-        let now = seen.uses.iter().find(|u| u.place == was.place && u.what.same(&was.what));
+        let now = seen.uses.iter().find(|u| u.location == was.location && u.what.is_same(&was.what));
         if let Some(now) = now {
             found.extend(changed(was, now, name));
         }
@@ -51,13 +51,14 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
 /// Explains what a missing item is on the other kernel.
 fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
-    let Some(place) = &finding.place else { return };
+    let Some(place) = &finding.location else { return };
     // it was also wrong there
-    if earlier.findings.iter().any(|f| f.rule == finding.rule && f.place == finding.place) {
+    if earlier.findings.iter().any(|f| f.rule == finding.rule && f.location == finding.location) {
         return;
     }
     finding.rule = rule;
-    let ends = |u: &&TypeUse| (u.place.end_line, u.place.end_column) == (place.end_line, place.end_column) && u.place.file == place.file;
+    let ends =
+        |u: &&TypeUse| (u.location.end_line, u.location.end_column) == (place.end_line, place.end_column) && u.location.file == place.file;
     match earlier.uses.iter().filter(ends).find(|u| matches!(u.what, KernelItem::Member { .. } | KernelItem::Field { .. })) {
         Some(was) if *rule == "field-gone" => {
             let ty = was.ty.as_ref().map_or(String::new(), |t| format!(" (`{t}`)"));
@@ -72,7 +73,7 @@ fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sy
 
 /// The likely new place of a member: under a name with other underscores, or in a nested struct.
 fn moved(what: &KernelItem, sys: &dyn TargetInfo) -> Option<String> {
-    let KernelItem::Member { of, union, name } = what else { return None };
+    let KernelItem::Member { parent: of, union, name } = what else { return None };
     let kind = if *union { TypeName::Union } else { TypeName::Struct };
     let Some(Type::Struct(found)) = sys.type_named(kind, of) else { return None };
     let fields = sys.expand(&found)?.fields;
@@ -114,10 +115,10 @@ fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
 /// `argN` depends on the position.
 fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
     let (old, ty) = before.get(index)?;
-    let said = was.what.describe();
+    let was_described = was.what.describe();
     let Some((new, new_ty)) = after.get(index) else {
         let message = format!(
-            "{said} does not exist: the function has {} arguments, but {} on {name}, where it is `{old}`",
+            "{was_described} does not exist: the function has {} arguments, but {} on {name}, where it is `{old}`",
             after.len(),
             before.len()
         );
@@ -125,24 +126,24 @@ fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(Str
     };
     let elsewhere = after.iter().position(|(n, _)| n == old && !old.is_empty());
     if let (Some(at), true) = (elsewhere.filter(|at| *at != index), old != new) {
-        let message = format!("{said} is `{new}`, but `{old}` on {name}");
+        let message = format!("{was_described} is `{new}`, but `{old}` on {name}");
         let help = format!("`{old}` is `arg{at}` there; `args.{old}` works on both");
         return Some(finding("argument-moved", Level::Warning, now, message, Some(help)));
     }
     if let Some((rule, level)) = change(ty, new_ty) {
-        let message = format!("{said} is `{} {new}`, but `{} {old}` on {name}", full(new_ty), full(ty));
+        let message = format!("{was_described} is `{} {new}`, but `{} {old}` on {name}", full(new_ty), full(ty));
         return Some(finding(rule, level, now, message, None));
     }
     if old == new || old.is_empty() || new.is_empty() {
         return None;
     }
-    let message = format!("{said} has the name `{new}`, but `{old}` on {name}; its type is the same");
+    let message = format!("{was_described} has the name `{new}`, but `{old}` on {name}; its type is the same");
     Some(finding("argument-renamed", Level::Note, now, message, None))
 }
 
 fn finding(rule: &'static str, level: Level, ty: &TypeUse, message: String, help: Option<String>) -> Finding {
     let general = (level > Level::Note).then(|| remedy(rule)).flatten().map(str::to_owned);
-    Finding { rule, level, message, place: Some(ty.place.clone()), related: Vec::new(), help: help.or(general) }
+    Finding { rule, level, message, location: Some(ty.location.clone()), related: Vec::new(), help: help.or(general) }
 }
 
 /// The difference of a type, as far as a script can observe it; none if there is none.

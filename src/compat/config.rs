@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn what_is_wrong_is_reported_with_its_line() {
         for (text, part, help) in [
             ("aginst = []", "toml:1: unknown key `aginst`", "did you mean `against`?"),
             ("\n[[script]]\nfiles = \"a\"\nkernel = \"5\"\n", "toml:4: unknown key `kernel`", "did you mean `kernels`?"),

@@ -24,7 +24,7 @@ use crate::verdict::{self, Finding, Level, SourceLocation, State};
 
 use super::config::Config;
 use super::exceptions::Exceptions;
-use super::location::place;
+use super::location::source_location;
 use super::script_check::ScriptCheck;
 use super::subjects::Subject;
 use super::uses;
@@ -48,7 +48,7 @@ pub struct KernelContext<'a> {
 const DEFAULT_MAX_SAMPLES: u64 = 100_000;
 
 /// Takes a script through all stages.
-pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> ScriptCheck {
+pub fn examine(subject: &Subject, kernel: &KernelContext, config: &Config) -> ScriptCheck {
     let began = Instant::now();
     let mut seen = ScriptCheck { exceptions: config.exceptions(subject), ..ScriptCheck::new() };
     let cannot = |why: &str| State::Unknown(why.into());
@@ -57,10 +57,10 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
         Ok(program) => match read::read(&program) {
             Ok(source) => {
                 let exceptions = seen.exceptions.clone();
-                let mut work = Examiner { kernel: ground, program, sources: vec![source.clone()], result: seen, reports_missing: false };
+                let mut work = Examiner { kernel: kernel, program, sources: vec![source.clone()], result: seen, reports_missing: false };
                 work.all();
                 // what seems wrong may follow from an ignored probe that the description lacks
-                if !work.is_described() && work.seems_wrong() {
+                if !work.is_described() && work.has_findings() {
                     work.result = ScriptCheck { exceptions, ..ScriptCheck::new() };
                     work.sources = vec![source];
                     work.reports_missing = true;
@@ -74,7 +74,7 @@ pub fn examine(subject: &Subject, ground: &KernelContext, config: &Config) -> Sc
                 rule: failure.code,
                 level: Level::Error,
                 message: failure.message.strip_prefix(&format!("{}, ", subject.name)).unwrap_or(&failure.message).to_owned(),
-                place: None,
+                location: None,
                 related: Vec::new(),
                 help: failure.help,
             }),
@@ -97,7 +97,7 @@ struct Examiner<'a> {
 impl Examiner<'_> {
     fn all(&mut self) {
         let Some(source) = self.sources.first().cloned() else { return };
-        let (exceptions, wrong) = Exceptions::of_comments(&source);
+        let (exceptions, wrong) = Exceptions::parse_comments(&source);
         self.result.exceptions.add(exceptions);
         for (span, (message, help)) in wrong {
             self.find(Diagnostic::error("bad-comment", span, message).help(help));
@@ -160,7 +160,7 @@ impl Examiner<'_> {
         };
         let message = format!("the script has only {what}");
         let help = Some(format!("`{flag}` runs them"));
-        self.result.findings.push(Finding { rule: "only-tests", level: Level::Note, message, place: None, related: Vec::new(), help });
+        self.result.findings.push(Finding { rule: "only-tests", level: Level::Note, message, location: None, related: Vec::new(), help });
     }
 
     /// Does the description of the kernel contain everything that this script needs?
@@ -169,7 +169,7 @@ impl Examiner<'_> {
     }
 
     /// Are there findings other than notes?
-    fn seems_wrong(&self) -> bool {
+    fn has_findings(&self) -> bool {
         self.result.findings.iter().any(|f| f.level > Level::Note)
     }
 
@@ -180,19 +180,19 @@ impl Examiner<'_> {
         }
         // a function of the script has the same code as a missing function of the kernel
         let of_script = |f: &Finding| match f.rule {
-            "unknown-function" => !f.place.as_ref().is_some_and(at_point),
+            "unknown-function" => !f.location.as_ref().is_some_and(at_point),
             // a script without any probe is reported at its end
-            "no-probes" => f.place.is_some(),
+            "no-probes" => f.location.is_some(),
             _ => false,
         };
         // a note reports a probe that may be missing; without it, the rest of the script may seem wrong
-        let least = if self.seems_wrong() { Level::Note } else { Level::Warning };
-        let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
+        let level = if self.has_findings() { Level::Note } else { Level::Warning };
+        let absent = |f: &Finding| f.level >= level && compare::is_absence(f.rule) && !of_script(f);
         let (open, reported) = std::mem::take(&mut self.result.findings).into_iter().partition(absent);
         self.result.findings = reported;
         let open: Vec<Finding> = open;
         if let (Some(first), State::Checked) = (open.first(), &self.result.state) {
-            let at = first.place.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
+            let at = first.location.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
             self.result.state = State::Unknown(format!(
                 "the snapshot was made for other scripts or an older version of this one, and lacks something: {at}{}; \
                  create it again for this script: `rbt snapshot --for SCRIPTS`",
@@ -266,8 +266,15 @@ impl Examiner<'_> {
         }
         if let Some(span) = first {
             let message = format!("on this kernel, a loop stops after {MAX_WALKED_ITERATIONS} iterations, or is too complex to load");
-            let (place, help) = (place(span, &self.sources), remedy("loop-limit").map(str::to_owned));
-            self.result.findings.push(Finding { rule: "loop-limit", level: Level::Note, message, place, related: Vec::new(), help });
+            let (place, help) = (source_location(span, &self.sources), remedy("loop-limit").map(str::to_owned));
+            self.result.findings.push(Finding {
+                rule: "loop-limit",
+                level: Level::Note,
+                message,
+                location: place,
+                related: Vec::new(),
+                help,
+            });
         }
     }
 
@@ -283,7 +290,7 @@ impl Examiner<'_> {
                 rule,
                 level,
                 message,
-                place: place(site.span, &self.sources),
+                location: source_location(site.span, &self.sources),
                 related: Vec::new(),
                 help,
             };
@@ -311,7 +318,7 @@ impl Examiner<'_> {
             } else {
                 continue;
             };
-            if !self.result.findings.iter().any(|f| (f.rule, &f.place) == (finding.rule, &finding.place)) {
+            if !self.result.findings.iter().any(|f| (f.rule, &f.location) == (finding.rule, &finding.location)) {
                 self.result.findings.push(finding);
             }
         }
@@ -351,7 +358,7 @@ impl Examiner<'_> {
         for d in std::mem::take(&mut diags.0) {
             let point = points.iter().find(|(span, _)| is_inside(d.span, *span));
             let optional = |text: &str| self.result.exceptions.may_lack(text);
-            match point.filter(|(_, text)| optional(text) || of_parameters(text)) {
+            match point.filter(|(_, text)| optional(text) || has_parameter(text)) {
                 // an attach point that depends on the arguments of a run
                 Some((span, text)) if !optional(text) => {
                     if d.severity == Severity::Error {
@@ -430,9 +437,9 @@ impl Examiner<'_> {
             }
             return;
         };
-        let span = pos.map(|pos| explain::place(&pos, &self.sources));
-        let place = span.and_then(|span| place(span, &self.sources));
-        self.result.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
+        let span = pos.map(|pos| explain::line_span(&pos, &self.sources));
+        let place = span.and_then(|span| source_location(span, &self.sources));
+        self.result.findings.push(Finding { rule, level: Level::Error, message, location: place, related: Vec::new(), help: Some(help) });
     }
 
     /// Compares the needs of the object with the kernel.
@@ -442,10 +449,10 @@ impl Examiner<'_> {
             let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
             let sites = || script.probes.iter().flat_map(|p| &p.sites);
             let site = lack.site.and_then(|name| sites().find(|s| s.name == name));
-            let place = site.and_then(|s| place(s.span, &self.sources));
+            let place = site.and_then(|s| source_location(s.span, &self.sources));
             let help = lack.help.or_else(|| remedy(lack.rule).map(str::to_owned));
             let message = lack.message;
-            self.result.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
+            self.result.findings.push(Finding { rule: lack.rule, level, message, location: place, related: Vec::new(), help });
         }
         self.result.facts.extend(facts);
     }
@@ -483,8 +490,8 @@ impl Examiner<'_> {
             rule: d.code,
             level,
             message: d.message,
-            place: place(d.span, &self.sources),
-            related: d.related.into_iter().filter_map(|(span, text)| Some((place(span, &self.sources)?, text))).collect(),
+            location: source_location(d.span, &self.sources),
+            related: d.related.into_iter().filter_map(|(span, text)| Some((source_location(span, &self.sources)?, text))).collect(),
             help: d.help.or(general),
         }
     }
@@ -568,7 +575,7 @@ fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static 
 }
 
 /// Is there a positional parameter in an attach point?
-fn of_parameters(point: &str) -> bool {
+fn has_parameter(point: &str) -> bool {
     let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     point.split('$').skip(1).any(digit)
 }
@@ -592,7 +599,7 @@ fn iterations(stmt: &hir::Stmt) -> Option<u64> {
         if let hir::Node::Stmt(stmt) = node
             && is_loop(stmt)
         {
-            within = within.zip(iterations(stmt)).map(|(most, n)| most.max(n));
+            within = within.zip(iterations(stmt)).map(|(bound, n)| bound.max(n));
         }
     });
     times.checked_mul(within?)

@@ -57,7 +57,7 @@ impl Exceptions {
     }
 
     /// Parses the comments of a script, each on a separate line. The second result has malformed ones with their places.
-    pub fn of_comments(source: &Source) -> (Self, Vec<(Span, ExceptionError)>) {
+    pub fn parse_comments(source: &Source) -> (Self, Vec<(Span, ExceptionError)>) {
         let (mut all, mut wrong, mut at) = (Self::default(), Vec::new(), 0usize);
         for line in source.text.split_inclusive('\n') {
             let start = at;
@@ -207,7 +207,7 @@ mod tests {
 
     fn of(text: &str) -> (Exceptions, Vec<(String, String)>) {
         let source = Source { name: "a.bt".into(), text: text.into() };
-        let (all, wrong) = Exceptions::of_comments(&source);
+        let (all, wrong) = Exceptions::parse_comments(&source);
         let placed = wrong.into_iter().map(|(s, why)| (text[s.start as usize..s.end as usize].to_string(), why.0 + "; " + &why.1));
         (all, placed.collect())
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told() {
+    fn what_is_not_understood_is_reported() {
         let text = "// check: kernel >= 5\n// check: kernels new\n// check:\n// check: optional probe kprob:x\n// check: allow sgin-changed\n\
                     // check: allow 7\n// check: allow anything\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
         let (_, wrong) = of(text);

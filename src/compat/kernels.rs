@@ -27,7 +27,7 @@ pub struct Kernel {
     /// Its name in reports.
     pub name: String,
     /// The source of its description.
-    pub place: KernelSource,
+    pub source: KernelSource,
     /// `uname -r`; empty if unknown.
     pub release: String,
     /// The scripts for which it was described, by their digests; none if the description is complete.
@@ -52,7 +52,7 @@ pub fn kernels(args: &Check, config: &Config) -> Result<Kernels, Failure> {
     let given = if args.against.is_empty() { &config.against } else { &args.against };
     let mut places = Vec::new();
     for path in given {
-        let place = place(path);
+        let place = kernel_source(path);
         if let KernelSource::File(dir) = &place
             && dir.is_dir()
             && let Ok(listed) = std::fs::read_dir(dir)
@@ -64,7 +64,7 @@ pub fn kernels(args: &Check, config: &Config) -> Result<Kernels, Failure> {
     }
     let mut all: Vec<Kernel> = Vec::new();
     for place in places {
-        if !all.iter().any(|k| k.place == place) {
+        if !all.iter().any(|k| k.source == place) {
             all.push(kernel(place));
         }
     }
@@ -75,21 +75,21 @@ pub fn kernels(args: &Check, config: &Config) -> Result<Kernels, Failure> {
     // files in different directories may have the same name
     let names: Vec<String> = all.iter().map(|k| k.name.clone()).collect();
     for (i, k) in all.iter_mut().enumerate() {
-        if let (true, KernelSource::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.place) {
+        if let (true, KernelSource::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.source) {
             k.name = path.display().to_string();
         }
     }
     let baseline = match &args.baseline {
         Some(path) => {
-            let place = place(path);
-            Some(all.iter().find(|k| k.place == place).cloned().unwrap_or_else(|| kernel(place)))
+            let place = kernel_source(path);
+            Some(all.iter().find(|k| k.source == place).cloned().unwrap_or_else(|| kernel(place)))
         }
         None => all.first().filter(|_| all.len() > 1).cloned(),
     };
     Ok(Kernels { all, baseline, named })
 }
 
-fn place(path: &Path) -> KernelSource {
+fn kernel_source(path: &Path) -> KernelSource {
     if path == Path::new(HERE) && !path.exists() { KernelSource::Here } else { KernelSource::File(path.to_owned()) }
 }
 
@@ -97,14 +97,14 @@ fn kernel(place: KernelSource) -> Kernel {
     match place {
         KernelSource::Here => {
             let release = line("/proc/sys/kernel/osrelease").unwrap_or_default();
-            Kernel { name: HERE.into(), place: KernelSource::Here, release, scripts: None, knows_callable: true }
+            Kernel { name: HERE.into(), source: KernelSource::Here, release, scripts: None, knows_callable: true }
         }
         KernelSource::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // its faults are reported when it is queried
-            let describe = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
+            let describe = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.lists_callable_functions());
             let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), describe);
-            Kernel { name, release, scripts, knows_callable: tells_callable, place: KernelSource::File(path) }
+            Kernel { name, release, scripts, knows_callable: tells_callable, source: KernelSource::File(path) }
         }
     }
 }
@@ -124,7 +124,7 @@ impl Kernel {
     /// The target that answers queries about it.
     pub fn open(&self, args: &Check) -> Result<Box<dyn TargetInfo>, Missing> {
         let live = Live::new().with_files(args.root.clone(), args.binaries.clone());
-        Ok(match &self.place {
+        Ok(match &self.source {
             KernelSource::Here => Box::new(live.attaching_nothing()),
             KernelSource::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
         })

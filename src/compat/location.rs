@@ -4,7 +4,7 @@ use crate::diag::{Source, Span};
 use crate::verdict::SourceLocation;
 
 /// A span for reports; none for a script as a whole.
-pub fn place(span: Span, sources: &[Source]) -> Option<SourceLocation> {
+pub fn source_location(span: Span, sources: &[Source]) -> Option<SourceLocation> {
     if span == Span::default() {
         return None;
     }

@@ -72,7 +72,7 @@ fn check(args: &Check) -> Result<u8, Failure> {
     let subjects = subjects::subjects(&args.scripts, &progress).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(args, &config).map_err(|f| f.status(USAGE))?;
     if args.load {
-        if !kernels.all.iter().any(|k| k.place == kernels::KernelSource::Here) {
+        if !kernels.all.iter().any(|k| k.source == kernels::KernelSource::Here) {
             let failure = Failure::new("--load needs the running kernel, which --against does not include");
             return Err(failure.help("add `--against here`").status(USAGE));
         }
@@ -90,7 +90,7 @@ fn check(args: &Check) -> Result<u8, Failure> {
 pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> {
     let args = Check { against: paths.to_vec(), ..Check::default() };
     let open = |kernel: Kernel| {
-        let kernels::KernelSource::File(path) = &kernel.place else {
+        let kernels::KernelSource::File(path) = &kernel.source else {
             return Err(Failure::new("--against takes snapshots: a bundle is built for this kernel in any case"));
         };
         let opened = Snapshot::open(path).map_err(|m| Failure { help: m.help, ..Failure::new(m.what).code("not-readable") })?;
@@ -157,23 +157,23 @@ fn passing_alternative(run: &Examination, subjects: &[Subject], kernels: &kernel
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
     for (i, subject) in subjects.iter().enumerate() {
         let of = |kernel: usize| kernel * subjects.len() + i;
-        let Some(of_first) = seen.get(of(first)).filter(|s| s.state == State::Checked && !s.is_well()) else { continue };
-        let with = |fine: &dyn Fn(&ScriptCheck) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(fine));
-        let Some((n, other)) =
-            with(&ScriptCheck::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.has_errors_beyond(s)))
+        let Some(of_first) = seen.get(of(first)).filter(|s| s.state == State::Checked && !s.passed()) else { continue };
+        let with =
+            |passes: &dyn Fn(&ScriptCheck) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(passes));
+        let Some((n, other)) = with(&ScriptCheck::passed).or_else(|| with(&|s| s.state == State::Checked && of_first.has_errors_beyond(s)))
         else {
             continue;
         };
         let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, ScriptCheck::unknown(""))) else { continue };
-        let unwell = |k: &usize| *k != n && seen.get(of(*k)).is_some_and(|s| s.state == State::Checked && !s.is_well());
-        let unwell: Vec<(usize, Kernel)> = kernels.all.iter().cloned().enumerate().filter(|(k, _)| unwell(k)).collect();
+        let failing = |k: &usize| *k != n && seen.get(of(*k)).is_some_and(|s| s.state == State::Checked && !s.passed());
+        let failing: Vec<(usize, Kernel)> = kernels.all.iter().cloned().enumerate().filter(|(k, _)| failing(k)).collect();
         let earlier = [earlier];
-        let compared: Vec<Kernel> = unwell.iter().map(|(_, kernel)| kernel.clone()).collect();
+        let compared: Vec<Kernel> = failing.iter().map(|(_, kernel)| kernel.clone()).collect();
         let again = examined(run, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
         let [earlier] = earlier;
         // the difference is reported for the other kernel already
         let again: Vec<ScriptCheck> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
-        for (at, one) in unwell.into_iter().map(|(k, _)| k).zip(again).chain([(n, earlier)]) {
+        for (at, one) in failing.into_iter().map(|(k, _)| k).zip(again).chain([(n, earlier)]) {
             if let Some(slot) = seen.get_mut(of(at)) {
                 *slot = one;
             }
@@ -189,7 +189,7 @@ struct Job<'a> {
     kernel: &'a Kernel,
     /// The range of the subjects' indices.
     from: usize,
-    to: usize,
+    index: usize,
 }
 
 /// Number of started examinations, for the progress.
@@ -213,7 +213,9 @@ fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baselin
     let size = subjects.len().div_ceil(pieces).max(1);
     let parts: Vec<Job> = kernels
         .iter()
-        .flat_map(|kernel| (0..subjects.len()).step_by(size).map(move |from| Job { kernel, from, to: (from + size).min(subjects.len()) }))
+        .flat_map(|kernel| {
+            (0..subjects.len()).step_by(size).map(move |from| Job { kernel, from, index: (from + size).min(subjects.len()) })
+        })
         .collect();
     let results: Vec<Mutex<Vec<ScriptCheck>>> = parts.iter().map(|_| Mutex::default()).collect();
     let next = AtomicUsize::new(0);
@@ -246,7 +248,7 @@ fn one_part(
     count: &Count,
 ) -> Vec<ScriptCheck> {
     let Examination { options: args, config, progress } = *run;
-    let numbers = part.from..part.to;
+    let numbers = part.from..part.index;
     let sys = match part.kernel.open(args) {
         Ok(sys) => sys,
         Err(missing) => {
@@ -254,13 +256,14 @@ fn one_part(
             return numbers.map(|_| ScriptCheck::unknown(&without_os_error(&why))).collect();
         }
     };
-    let load = args.load && part.kernel.place == kernels::KernelSource::Here;
+    let load = args.load && part.kernel.source == kernels::KernelSource::Here;
     let Kernel { release, scripts, knows_callable: tells_callable, .. } = part.kernel;
-    let ground = KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), knows_callable: *tells_callable, is_running: load };
+    let kernel_context =
+        KernelContext { sys: &*sys, release, scripts: scripts.as_ref(), knows_callable: *tells_callable, is_running: load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         progress.at(&format!("checking {} of {}: {}", count.next(), count.total, subject.name));
-        let mut seen = examine::examine(subject, &ground, config);
+        let mut seen = examine::examine(subject, &kernel_context, config);
         if let Some((name, earlier)) = baseline.and_then(|(name, all)| Some((name, all.get(i)?))) {
             compare::compare(&mut seen, earlier, name, &*sys);
         }

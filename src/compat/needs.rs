@@ -107,7 +107,7 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
     for map in &needs.maps {
         let Some((name, _)) = MapKind::numbered(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
-            let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
+            let message = format!("the kernel has no maps of type {}, which the script needs", usual_name(name, "BPF_MAP_TYPE_"));
             unmet.lacks.push(UnmetNeed { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
@@ -198,15 +198,15 @@ fn mechanism(program: &Program) -> Option<(String, String)> {
     if matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. }) {
         return None;
     }
-    let by = first.attach.mechanism(program.ty);
+    let mechanism = first.attach.mechanism(program.ty);
     let named: Vec<&str> = program.sites.iter().take(MAX_NAMED).map(|s| s.name.as_str()).collect();
     let more = program.sites.len() - named.len();
     let name = if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") };
     let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
-    Some((name, format!("{by}{why}")))
+    Some((name, format!("{mechanism}{why}")))
 }
 
 /// The usual name: `ringbuf` for `RINGBUF`.
-fn plain(name: &str, prefix: &str) -> String {
+fn usual_name(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }

@@ -29,19 +29,19 @@ impl ScriptCheck {
     }
 
     /// Checked, without errors.
-    pub fn is_well(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.state == State::Checked && self.findings.iter().all(|f| f.level < Level::Error)
     }
 
     /// Is there an error here that the other does not have at the same place?
     pub fn has_errors_beyond(&self, other: &ScriptCheck) -> bool {
-        let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.place == f.place);
+        let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.location == f.location);
         self.findings.iter().any(|f| f.level == Level::Error && !has(f))
     }
 
     /// Removes findings that report the same change as one of the other's, seen from the opposite side.
     pub fn without_changes_of(mut self, other: &ScriptCheck) -> Self {
-        let changed = |f: &Finding| f.level < Level::Error && other.findings.iter().any(|o| (o.rule, &o.place) == (f.rule, &f.place));
+        let changed = |f: &Finding| f.level < Level::Error && other.findings.iter().any(|o| (o.rule, &o.location) == (f.rule, &f.location));
         self.findings.retain(|f| !(verdict::rule(f.rule).is_some() && changed(f)));
         self
     }
@@ -59,6 +59,6 @@ impl ScriptCheck {
                 f.message += &if why.is_empty() { "; allowed".into() } else { format!("; allowed: {why}") };
             }
         }
-        self.findings.sort_by_key(|f| (f.place.as_ref().map(|p| (p.file.clone(), p.line, p.column)), std::cmp::Reverse(f.level)));
+        self.findings.sort_by_key(|f| (f.location.as_ref().map(|p| (p.file.clone(), p.line, p.column)), std::cmp::Reverse(f.level)));
     }
 }

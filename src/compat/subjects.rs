@@ -41,7 +41,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
                 if file.is_dir() {
                     folder(&file, &mut found, progress);
                 } else {
-                    found.push(of_file(file));
+                    found.push(file_subject(file));
                 }
             }
             if found.len() == before {
@@ -51,7 +51,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
             continue;
         }
         found.push(match Program::of(word.clone()) {
-            Program::File(path) => of_file(path),
+            Program::File(path) => file_subject(path),
             Program::Tool(script) => Subject { name: script.name.into(), program: Ok(Program::Tool(script)) },
             program @ (Program::Stdin | Program::Text(_) | Program::Composed(_)) => {
                 Subject { name: crate::diag::PROGRAM_NAME.into(), program: Ok(program) }
@@ -63,7 +63,7 @@ pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>,
     Ok(found)
 }
 
-fn of_file(path: PathBuf) -> Subject {
+fn file_subject(path: PathBuf) -> Subject {
     Subject { name: shown(&path), program: Ok(Program::File(path)) }
 }
 
@@ -119,7 +119,7 @@ fn folder(path: &Path, found: &mut Vec<Subject>, progress: &Progress) {
             }
             folder(&path, found, progress);
         } else if path.extension().is_some_and(|e| e == "bt") && !path.is_dir() {
-            found.push(of_file(path));
+            found.push(file_subject(path));
         }
     }
 }

@@ -63,7 +63,7 @@ fn one(script: &str, from: &str, to: &str) -> (&'static str, Level, String, Stri
     let found = compared(script, from, to);
     let [one] = found.as_slice() else { panic!("{found:#?}") };
     let place = one
-        .place
+        .location
         .as_ref()
         .map_or(String::new(), |p| p.text.chars().skip(p.column as usize - 1).take((p.end_column - p.column) as usize).collect());
     (one.rule, one.level, format!("{}{}", one.message, one.help.as_ref().map_or(String::new(), |h| format!("; {h}"))), place)
@@ -187,7 +187,7 @@ fn described_for_certain_scripts() {
     let (gone, there) = ("kprobe:no_such { }", "kprobe:helper { }");
     assert!(matches!(&seen(gone, &[there]).state, verdict::State::Unknown(why) if why.contains("a.bt:1:1: ") || why.contains("no_such")));
     assert_eq!(seen(gone, &[there, gone]).findings.first().map(|f| f.rule), Some("unknown-function"));
-    assert!(seen(there, &[]).is_well());
+    assert!(seen(there, &[]).passed());
     // errors on any kernel are known
     let wrong = seen("begin { prnt(1); }", &[]);
     assert_eq!((wrong.state, wrong.findings.len()), (verdict::State::Checked, 1));
@@ -228,7 +228,7 @@ fn types_and_constants_that_go() {
 }
 
 #[test]
-fn what_was_wrong_before_is_told_as_it_is() {
+fn what_was_wrong_before_is_reported_as_it_is() {
     let script = "kprobe:nothing_of_that_name { }";
     let (old, new) = (kernel(KERNEL), kernel(KERNEL));
     let earlier = seen_on(script, &old, "6.1.0");
@@ -315,5 +315,5 @@ fn what_cannot_be_known_is_not_the_scripts_fault() {
     let binary = seen("uprobe:/no/such:main { }", KERNEL);
     assert_eq!(binary.findings.iter().map(|f| f.rule).collect::<Vec<_>>(), ["unavailable"]);
     assert_eq!(binary.state, verdict::State::Checked);
-    assert!(matches!(seen("kprobe:helper {", KERNEL).findings.as_slice(), [f] if f.level == Level::Error && f.place.is_some()));
+    assert!(matches!(seen("kprobe:helper {", KERNEL).findings.as_slice(), [f] if f.level == Level::Error && f.location.is_some()));
 }

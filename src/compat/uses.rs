@@ -9,13 +9,13 @@ use crate::system::TargetInfo;
 use crate::types::Type;
 use crate::verdict::SourceLocation;
 
-use super::location::place;
+use super::location::source_location;
 
 /// A use. Uses on two kernels are the same if `place` and `what` are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeUse {
     /// Its place in the script.
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     /// The item.
     pub what: KernelItem,
     /// Its type here; none if it does not exist.
@@ -28,7 +28,7 @@ pub enum KernelItem {
     /// A member: the struct's tag, is it a union, and the member's name.
     Member {
         /// Its struct's tag.
-        of: String,
+        parent: String,
         /// Is it a union?
         union: bool,
         /// Its name.
@@ -59,7 +59,7 @@ pub enum KernelItem {
 
 impl KernelItem {
     /// Is it the same item, on any kernel?
-    pub fn same(&self, other: &KernelItem) -> bool {
+    pub fn is_same(&self, other: &KernelItem) -> bool {
         match (self, other) {
             (KernelItem::Argument { probe: p, index: i, .. }, KernelItem::Argument { probe: q, index: j, .. }) => (p, i) == (q, j),
             _ => self == other,
@@ -69,7 +69,7 @@ impl KernelItem {
     /// The description in messages.
     pub fn describe(&self) -> String {
         match self {
-            KernelItem::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
+            KernelItem::Member { parent: of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
             KernelItem::Field { probe, name } => format!("`args.{name}` of {probe}"),
             KernelItem::Argument { probe, index, .. } => format!("`arg{index}` of {probe}"),
             KernelItem::Result { probe } => format!("`retval` of {probe}"),
@@ -83,16 +83,16 @@ pub fn uses(script: &hir::Script, sys: &dyn TargetInfo, sources: &[Source]) -> V
     let mut seen = BTreeSet::new();
     for probe in &script.probes {
         let Some(site) = probe.sites.first() else { continue };
-        let mut see = |node: Node| {
+        let mut visit = |node: Node| {
             let Node::Expr(expr) = node else { return };
             let Some((what, ty)) = what(expr, site, sys) else { return };
             let key = (expr.span, what.describe());
-            if let (Some(place), true) = (place(expr.span, sources), seen.insert(key)) {
-                all.push(TypeUse { place, what, ty });
+            if let (Some(place), true) = (source_location(expr.span, sources), seen.insert(key)) {
+                all.push(TypeUse { location: place, what, ty });
             }
         };
-        hir::visit(&probe.body, &mut see);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     }
     all
 }
@@ -103,7 +103,7 @@ fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(KernelIt
     match &expr.kind {
         ExprKind::Field(base, field) => match &base.ty {
             Type::Struct(of) if !of.name.is_empty() => {
-                Some((KernelItem::Member { of: of.name.clone(), union: of.union, name: field.name.clone() }, Some(field.ty.clone())))
+                Some((KernelItem::Member { parent: of.name.clone(), union: of.union, name: field.name.clone() }, Some(field.ty.clone())))
             }
             _ => None,
         },

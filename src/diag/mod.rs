@@ -48,9 +48,9 @@ pub struct Source {
 
 impl Source {
     /// Line and column (in characters), from 1, of a byte offset.
-    pub fn line_col(&self, at: u32) -> (u32, u32) {
-        let at = (at as usize).min(self.text.len());
-        let before = self.text.get(..at).unwrap_or("");
+    pub fn line_col(&self, offset: u32) -> (u32, u32) {
+        let offset = (offset as usize).min(self.text.len());
+        let before = self.text.get(..offset).unwrap_or("");
         let line = before.bytes().filter(|b| *b == b'\n').count() as u32 + 1;
         let start = before.rfind('\n').map_or(0, |i| i + 1);
         (line, before[start..].chars().count() as u32 + 1)
@@ -74,11 +74,11 @@ impl Lines {
     }
 
     /// The result of [`Source::line_col`].
-    pub fn line_col(&self, source: &Source, at: u32) -> (u32, u32) {
-        let at = at.min(source.text.len() as u32);
-        let line = self.0.partition_point(|start| *start <= at);
+    pub fn line_col(&self, source: &Source, offset: u32) -> (u32, u32) {
+        let offset = offset.min(source.text.len() as u32);
+        let line = self.0.partition_point(|start| *start <= offset);
         let start = line.checked_sub(1).and_then(|i| self.0.get(i)).copied().unwrap_or(0);
-        let before = source.text.get(start as usize..at as usize).unwrap_or("");
+        let before = source.text.get(start as usize..offset as usize).unwrap_or("");
         (line as u32, before.chars().count() as u32 + 1)
     }
 
@@ -191,10 +191,10 @@ impl Diagnostics {
         self.0.iter().for_each(|d| {
             number(&mut alike, d);
         });
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         let mut brief = Vec::new();
         for d in &self.0 {
-            let n = number(&mut told, d);
+            let n = number(&mut reported, d);
             let all = alike.get(&(d.severity == Severity::Error, d.code)).copied().unwrap_or(n);
             if n > MAX_ALIKE {
                 continue;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_told_in_brief() {
+    fn what_is_alike_is_reported_in_brief() {
         let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i, ..Span::default() }, "x");
         let mut all: Vec<Diagnostic> = (0..MAX_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
         all.extend((0..MAX_ALIKE as u32).map(|i| error("b", i)));

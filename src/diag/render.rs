@@ -69,11 +69,11 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], color: bool) {
     let head = paint(&format!("{word}[{}]", diag.code), style, color);
     let message = paint(&plain(diag.message.trim_end()), terminal::BOLD, color);
     let source = sources.get(usize::from(diag.span.source));
-    out.push_str(&format!("{head} {}{message}\n", place(source, diag.span)));
+    out.push_str(&format!("{head} {}{message}\n", location_prefix(source, diag.span)));
     excerpt(out, source, diag.span, style, color);
     for (span, text) in &diag.related {
         let source = sources.get(usize::from(span.source));
-        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, color), place(source, *span), plain_lines(text)));
+        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, color), location_prefix(source, *span), plain_lines(text)));
         excerpt(out, source, *span, terminal::NOTE, color);
     }
     let general = (diag.severity == Severity::Error).then(|| super::codes::remedy(diag.code)).flatten();
@@ -83,7 +83,7 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], color: bool) {
 }
 
 /// `NAME:LINE:COL: `
-fn place(source: Option<&Source>, span: Span) -> String {
+fn location_prefix(source: Option<&Source>, span: Span) -> String {
     let Some(source) = source else { return String::new() };
     let (line, column) = source.line_col(span.start);
     format!("{}:{line}:{column}: ", plain(&source.name))
@@ -165,12 +165,12 @@ fn window(line: &str, columns: usize, caret: usize) -> (String, usize) {
 }
 
 /// The last character boundary at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
+fn floor(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
     }
-    at
+    offset
 }
 
 /// Width of a character in columns: 2 for East Asian wide characters and emoji, 0 for combining ones.

@@ -60,8 +60,8 @@ fn build(args: &Build) -> Result<u8, Failure> {
     if args.exe {
         bytes = Bundle::attached(&runner()?, &bytes);
     }
-    let place = args.to.display().to_string();
-    let mut file = AtomicFile::create(&args.to).map_err(|e| not_written(&place, &e))?;
+    let place = args.output.display().to_string();
+    let mut file = AtomicFile::create(&args.output).map_err(|e| not_written(&place, &e))?;
     let written = file.write_all(&bytes).and_then(|()| if args.exe { file.make_executable() } else { Ok(()) });
     written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
     if !run.quiet {
@@ -75,12 +75,12 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     let run = front.run;
     let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
     let mut fixed = FixedParts::default();
-    let own = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
+    let this_machine = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
     let mut variants = Vec::new();
     // a script for other kernels need not fit this one
     if snapshots.is_empty() || silent(front, tree, &[])(sys).is_ok() {
-        match compiled(front, tree, sys, own, &mut fixed) {
+        match compiled(front, tree, sys, this_machine, &mut fixed) {
             Ok((here, first)) => {
                 checked = Some(here);
                 variants.push(first);
@@ -91,13 +91,13 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     }
     // a part that does not matter for this kernel does not matter for others either
     let knows = |part: &Part| variants.first().is_none_or(|first: &Variant| first.requirements.knows(part));
-    let namespaces = if knows(&Part::Namespace) { BTreeSet::from([own.namespace, None]) } else { [own.namespace].into() };
-    let cpus = if knows(&Part::Cpus) { BTreeSet::from([own.cpus, MANY_CPUS]) } else { [own.cpus].into() };
+    let namespaces = if knows(&Part::Namespace) { BTreeSet::from([this_machine.namespace, None]) } else { [this_machine.namespace].into() };
+    let cpus = if knows(&Part::Cpus) { BTreeSet::from([this_machine.cpus, MANY_CPUS]) } else { [this_machine.cpus].into() };
     let machines: Vec<Machine> =
         namespaces.iter().flat_map(|namespace| cpus.iter().map(|cpus| Machine { namespace: *namespace, cpus: *cpus })).collect();
     let kinds = if args.this_kernel || variants.is_empty() { Vec::new() } else { kinds(sys) };
     for (kind, machine) in kinds.iter().flat_map(|kind| machines.iter().map(move |machine| (kind, *machine))) {
-        if kind.missing_features.is_empty() && machine == own {
+        if kind.missing_features.is_empty() && machine == this_machine {
             continue;
         }
         let compiled_variant = quietly(front, tree, sys, kind, machine, &mut fixed);
@@ -156,7 +156,7 @@ fn compile_to_fit(
         return Err(need);
     }
     let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
-    let compiled = variant(front, tree, &target, without, (record, &artifact), fixed).named(format!("Linux {release}"));
+    let compiled = variant(front, tree, &target, without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
     compiled.artifact(&target).map_err(|unfit| unfit.to_string())?;
     variants.push(compiled);
     Ok(checked)
@@ -218,7 +218,7 @@ fn compiled(
             Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
         let artifact = &compiled.artifact;
-        let compiled_variant = variant(front, tree, target, &without, (record, artifact), fixed).named(this_kernel());
+        let compiled_variant = variant(front, tree, target, &without, (record, artifact), fixed).with_target(this_kernel());
         let artifact = compiled_variant
             .artifact(target)
             .map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
@@ -240,7 +240,7 @@ fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machin
     let recorder = Recorder::new(&target);
     let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
     let record = recorder.portable().ok()?;
-    let compiled_variant = variant(front, tree, &target, kind.without, (record, &artifact), fixed).named(kind.name.clone());
+    let compiled_variant = variant(front, tree, &target, kind.without, (record, &artifact), fixed).with_target(kind.name.clone());
     let artifact = compiled_variant.artifact(&target).ok()?;
     runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
     Some(compiled_variant)
@@ -336,7 +336,7 @@ fn runner() -> Result<Vec<u8>, Failure> {
     let cannot =
         |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(HELP);
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;
-    match Bundle::of_program(&mut io::Cursor::new(&bytes)) {
+    match Bundle::embedded_in(&mut io::Cursor::new(&bytes)) {
         Ok(None) => Ok(bytes),
         Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(HELP)),
     }
@@ -350,7 +350,7 @@ fn kernel() -> String {
 fn help(front: &Frontend, tree: &ast::Script, checked: &Checked) -> String {
     let text = front.sources.first().map_or("", |source| source.text.as_str());
     let header = Header::of(text);
-    let mut lines: Vec<String> = [header.purpose].into_iter().chain(header.more.iter().copied()).map(String::from).collect();
+    let mut lines: Vec<String> = [header.purpose].into_iter().chain(header.rest.iter().copied()).map(String::from).collect();
     if header.purpose.is_empty() {
         lines = vec![format!("A compiled script: {}", front.sources.first().map_or("", |source| source.name.as_str()))];
     }

@@ -53,12 +53,12 @@ fn cost(args: &Cost) -> Result<u8, Failure> {
 }
 
 fn outcome(bound: &Bound, costs: &Costs) -> Outcome {
-    let found = format!("{} is {}", bound.quantity.name, (bound.quantity.show)((bound.quantity.of)(costs)));
+    let found = format!("{} is {}", bound.quantity.name, (bound.quantity.show)((bound.quantity.read)(costs)));
     let not_met = Finding {
         rule: "not-met",
         level: rule("not-met").map_or(Level::Error, |rule| rule.level),
         message: found.clone(),
-        place: None,
+        location: None,
         related: Vec::new(),
         help: None,
     };

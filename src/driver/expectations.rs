@@ -33,7 +33,7 @@ pub(super) struct Budget {
     written: Vec<ParsedExpectation>,
     /// Expectations after their check against the script.
     checked: Vec<Expectation>,
-    reports: Vec<To>,
+    reports: Vec<ReportDestination>,
     /// The script's output shares the destination of a report, and is separated from it by a fence.
     fence: Option<Fence>,
     /// The results of the run, after it has ended.
@@ -47,14 +47,14 @@ pub(super) struct Budget {
 struct ParsedExpectation {
     source: usize,
     text: String,
-    place: Option<SourceLocation>,
+    location: Option<SourceLocation>,
     tree: ast::Expr,
 }
 
 /// The end of the script's part of the output, which is written on drop.
 struct Fence {
     end: String,
-    to: Box<dyn Write>,
+    out: Box<dyn Write>,
 }
 
 impl Fence {
@@ -63,19 +63,19 @@ impl Fence {
         let word = || RandomState::new().hash_one(std::process::id());
         let [begin, end] = make(&format!("{:016x}{:016x}", word(), word()));
         to.write_all(begin.as_bytes()).and_then(|()| to.flush())?;
-        Ok(Self { end, to })
+        Ok(Self { end, out: to })
     }
 }
 
 impl Drop for Fence {
     fn drop(&mut self) {
         // if the output is closed, the report has no reader
-        let _ = self.to.write_all(self.end.as_bytes()).and_then(|()| self.to.flush());
+        let _ = self.out.write_all(self.end.as_bytes()).and_then(|()| self.out.flush());
     }
 }
 
 /// The destination of a report.
-struct To {
+struct ReportDestination {
     format: &'static verdict::Format,
     /// None: standard output.
     file: Option<(PathBuf, File)>,
@@ -166,7 +166,7 @@ impl Budget {
         });
         let text = source.text.get(range.clone()).unwrap_or("").trim().to_string();
         match syntax::parse_expression(&source, u16::try_from(index).unwrap_or(u16::MAX), range) {
-            Ok(tree) => self.written.push(ParsedExpectation { source: index, text, place, tree }),
+            Ok(tree) => self.written.push(ParsedExpectation { source: index, text, location: place, tree }),
             Err(diags) => wrong.extend(diags.0),
         }
     }
@@ -176,7 +176,7 @@ impl Budget {
         let (mut checked, mut wrong) = (Vec::new(), Vec::new());
         for w in &self.written {
             let Some(source) = front.sources.get(w.source) else { continue };
-            match expect::check(&w.tree, &w.text, source, w.place.clone(), maps) {
+            match expect::check(&w.tree, &w.text, source, w.location.clone(), maps) {
                 Ok(expectation) => checked.push(expectation),
                 Err(d) => wrong.push(d),
             }
@@ -197,7 +197,7 @@ impl Budget {
     }
 
     /// Stores the results.
-    pub fn ended(&self, last: FinalResults) {
+    pub fn set_results(&self, last: FinalResults) {
         *self.last.borrow_mut() = Some(last);
     }
 
@@ -212,7 +212,7 @@ impl Budget {
                 }
                 None => None,
             };
-            self.reports.push(To { format, file });
+            self.reports.push(ReportDestination { format, file });
         }
         if !run.outputs.is_empty() {
             return Ok(());
@@ -253,7 +253,7 @@ impl Budget {
             last.not_attached.clear();
         }
         let judge = |e: &Expectation| match &last {
-            Some(last) => expect::judge(e, last),
+            Some(last) => expect::evaluate(e, last),
             None => expect::run_failed(e, "the reader of the output has closed it"),
         };
         let mut outcomes: Vec<Outcome> = self.checked.iter().map(judge).collect();
@@ -312,11 +312,11 @@ fn uncommented(line: &str) -> &str {
 
 /// Nonempty lines, with their numbers and ranges, without the blanks around them.
 fn lines(text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
-    let mut at = 0;
+    let mut pos = 0;
     text.split_inclusive('\n').zip(1..).filter_map(move |(line, number)| {
-        let start = at + (line.len() - line.trim_start().len());
-        at += line.len();
-        let said = uncommented(line).trim();
-        (!said.is_empty()).then_some((number, start..start + said.len()))
+        let start = pos + (line.len() - line.trim_start().len());
+        pos += line.len();
+        let expression = uncommented(line).trim();
+        (!expression.is_empty()).then_some((number, start..start + expression.len()))
     })
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use crate::cli::fmt::{Fmt, To};
+use crate::cli::fmt::{Fmt, FmtDestination};
 use crate::cli::{Action, Program};
 use crate::diag::{self, Source};
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ fn rewrite(args: &Fmt) -> Result<u8, Failure> {
     let mut status = 0;
     for input in &args.inputs {
         match one(args, input) {
-            Ok(changes) if changes && args.to == To::Check => status = status.max(1),
+            Ok(changes) if changes && args.destination == FmtDestination::Check => status = status.max(1),
             Ok(_) => {}
             Err(failure) => {
                 report(&failure, args.color);
@@ -48,14 +48,14 @@ fn one(args: &Fmt, input: &Program) -> Result<bool, Failure> {
         let shown = if io::stdout().is_terminal() { diag::plain_lines(&diff) } else { diff };
         to_stdout(|out| out.write_all(shown.as_bytes()))?;
     }
-    match (&args.to, input) {
-        (To::Stdout, _) => {
+    match (&args.destination, input) {
+        (FmtDestination::Stdout, _) => {
             to_stdout(|out| out.write_all(text.as_bytes()))?;
         }
-        (To::File(path), _) => place(path, text.as_bytes())?,
-        (To::InPlace, Program::File(path)) if changes => place(path, text.as_bytes())?,
-        (To::Check, _) if changes => to_stderr(&format!("{} is not in canonical form\n", diag::plain(&source.name))),
-        (To::InPlace | To::Check | To::Nowhere, _) => {}
+        (FmtDestination::File(path), _) => write_atomically(path, text.as_bytes())?,
+        (FmtDestination::InPlace, Program::File(path)) if changes => write_atomically(path, text.as_bytes())?,
+        (FmtDestination::Check, _) if changes => to_stderr(&format!("{} is not in canonical form\n", diag::plain(&source.name))),
+        (FmtDestination::InPlace | FmtDestination::Check | FmtDestination::Nowhere, _) => {}
     }
     Ok(changes)
 }
@@ -85,7 +85,7 @@ fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
 }
 
 /// Writes a file atomically.
-pub(super) fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written = AtomicFile::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.commit()

@@ -63,7 +63,7 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
     if !run.expected.is_empty() {
         budget.read(&mut front)?;
         budget.check(&sum.maps(), &front)?;
-        budget.ended(sum.last(&missing));
+        budget.set_results(sum.last(&missing));
     }
     print(args, sum, &mut problems)?;
     let status = u8::from(problems.messages > 0);
@@ -117,7 +117,7 @@ pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
     }
     let (views, refused): (Vec<_>, Vec<_>) = sum.shown(None).into_iter().partition(Result::is_ok);
     refused.into_iter().filter_map(Result::err).for_each(|why| problems.map_problem(&why));
-    Ok(Some(Arc::new(Base::of_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
+    Ok(Some(Arc::new(Base::from_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
 }
 
 fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure> {

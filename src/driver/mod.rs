@@ -48,7 +48,7 @@ mod start;
 /// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
-    let (result, color) = match startup::stack::raise().and_then(|()| cli::parse(args)) {
+    let (result, color) = match startup::stack::raise_stack_limit().and_then(|()| cli::parse(args)) {
         Ok(command) => {
             let color = command.color();
             (dispatch(command), color)
@@ -121,8 +121,8 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         return Ok(1);
     }
     let without_own = !run.invocation.options.is_empty() && sema::options(&tree).is_empty();
-    if let Some(slip) = run.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
-        return Err(slip);
+    if let Some(misspelt) = run.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+        return Err(misspelt);
     }
     // Without permission to run it, a script can still be checked and dumped.
     let only_look = run.compile_only || run.emit_elf.is_some() || !run.dumps.is_empty();

@@ -107,7 +107,7 @@ pub(super) fn template(
 }
 
 /// Is it the same code with the same description?
-pub(super) fn same(a: &Artifact, b: &Artifact) -> bool {
+pub(super) fn is_same(a: &Artifact, b: &Artifact) -> bool {
     a.elf == b.elf && same_manifest(a, b)
 }
 
@@ -195,7 +195,7 @@ impl TrialCompiler<'_> {
         }
         let mut free = BTreeSet::new();
         for set in sets.values() {
-            self.loosen(set, &mut free);
+            self.add_without_effect(set, &mut free);
         }
         free
     }
@@ -217,14 +217,14 @@ impl TrialCompiler<'_> {
         let (index, cpus) = self.recorded_answers.iter().enumerate().find_map(of)?;
         let max = cpus?.checked_next_power_of_two()?;
         let with = |n: u32| self.compiled(&Variation { parts: [((index, Part::Cpus), Change::To(n))].into(), ..Variation::default() });
-        let alike = |a: u32, b: u32| matches!((with(a), with(b)), (Some(a), Some(b)) if same(&a, &b));
-        let as_here = |n: u32| with(n).is_some_and(|other| same(&other, self.baseline));
+        let alike = |a: u32, b: u32| matches!((with(a), with(b)), (Some(a), Some(b)) if is_same(&a, &b));
+        let as_here = |n: u32| with(n).is_some_and(|other| is_same(&other, self.baseline));
         let coarse = as_here(max / 2 + 1) && as_here(max) && alike(max + 1, 2 * max) && alike(2 * max + 1, 4 * max);
         coarse.then_some((index, Part::AtMost(max)))
     }
 
     /// Adds those of the parts that have no effect, even together with those already added.
-    fn loosen(&self, parts: &[(usize, Part)], free: &mut BTreeSet<(usize, Part)>) {
+    fn add_without_effect(&self, parts: &[(usize, Part)], free: &mut BTreeSet<(usize, Part)>) {
         if parts.is_empty() {
             return;
         }
@@ -233,8 +233,8 @@ impl TrialCompiler<'_> {
             free.extend(parts.iter().cloned());
         } else if parts.len() > 1 {
             let (left, right) = parts.split_at(parts.len() / 2);
-            self.loosen(left, free);
-            self.loosen(right, free);
+            self.add_without_effect(left, free);
+            self.add_without_effect(right, free);
         } else if let [(index, part)] = parts
             && *part != Part::Namespace
             && *part != Part::Cpus
@@ -258,7 +258,7 @@ impl TrialCompiler<'_> {
                 Part::Feature | Part::Field(_) | Part::Offset | Part::FieldOffset(_) | Part::Size(_) | Part::AtMost(_) => Change::Omit,
             };
             let parts = parts.iter().map(|(index, part)| ((*index, part.clone()), change(part))).collect();
-            self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| same(&other, self.baseline))
+            self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| is_same(&other, self.baseline))
         };
         let counts = parts.iter().any(|(_, part)| *part == Part::Cpus);
         let names = parts.iter().any(|(_, part)| *part == Part::Namespace);

@@ -64,10 +64,10 @@ fn serve(args: &Serve) -> Result<u8, Failure> {
         let message = format!("there is no script in {}", args.folder.display());
         return Err(Failure::new(message).code("not-readable").help("rbt serve runs the files whose names end in .bt"));
     }
-    let board = Arc::new(ScriptRegistry::default());
+    let registry = Arc::new(ScriptRegistry::default());
     let listen = Listen { address: args.address, token: args.token.as_deref(), names: &FLAG_NAMES, quiet: args.run.quiet };
-    let token = serve::start(&listen, board.clone())?;
-    let mut folder = Folder { options: args, registry: board, running: BTreeMap::new(), reported: BTreeMap::new() };
+    let token = serve::start(&listen, registry.clone())?;
+    let mut folder = Folder { options: args, registry: registry, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));
@@ -215,7 +215,7 @@ impl Folder<'_> {
         let until = Instant::now() + TIMEOUT;
         for (name, running) in gone {
             let ended = running.last(until).is_some();
-            self.say(&name, if ended { "ended: its file is gone" } else { "its file is gone, and it has not ended yet" });
+            self.print_message(&name, if ended { "ended: its file is gone" } else { "its file is gone, and it has not ended yet" });
         }
     }
 
@@ -227,7 +227,7 @@ impl Folder<'_> {
                 return None;
             }
         };
-        let (say, messages) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         let before = self.running.get(&name).cloned();
         let mut run = (*self.options.run).clone();
         run.program = Program::File(path);
@@ -235,7 +235,8 @@ impl Folder<'_> {
         run.serve = Some(self.options.address);
         run.settings.print_maps_on_exit = false;
         let starting = Starting { name: name.clone(), remote: remote.clone(), replaces: before.is_some(), outcome_receiver: messages };
-        let script = Script { name: name.clone(), run, predecessor: before, remote, registry: self.registry.clone(), outcome_sender: say };
+        let script =
+            Script { name: name.clone(), run, predecessor: before, remote, registry: self.registry.clone(), outcome_sender: sender };
         let thread = std::thread::Builder::new().name("rbt".into()).stack_size(STACK);
         if let Err(e) = thread.spawn(move || script.run()) {
             self.failed(&name, reason(&e), String::new());
@@ -261,7 +262,7 @@ impl Folder<'_> {
         match outcome {
             Outcome::Replaces => return Some(starting),
             Outcome::Attached(running) => {
-                self.say(name, if starting.replaces { "replaced" } else { "started" });
+                self.print_message(name, if starting.replaces { "replaced" } else { "started" });
                 self.reported.remove(name);
                 self.running.insert(name.clone(), running);
             }
@@ -275,10 +276,10 @@ impl Folder<'_> {
     fn failed(&mut self, name: &str, why: String, report: String) {
         let report = if report.is_empty() { why.clone() } else { report };
         let already_reported = self.reported.insert(name.into(), report.clone()).is_some_and(|before| before == report);
-        let goes_on = self.registry.refused(name, why.clone());
+        let continues = self.registry.refused(name, why.clone());
         if !already_reported {
             to_stderr(&if report == why { format!("{}: {}\n", plain(name), plain(&why)) } else { report });
-            self.say(name, if goes_on { "not replaced: the previous run continues" } else { "not started" });
+            self.print_message(name, if continues { "not replaced: the previous run continues" } else { "not started" });
         }
     }
 
@@ -289,7 +290,7 @@ impl Folder<'_> {
         }
     }
 
-    fn say(&self, name: &str, text: &str) {
+    fn print_message(&self, name: &str, text: &str) {
         if !self.options.run.quiet {
             to_stderr(&format!("{}: {text}\n", plain(name)));
         }
@@ -369,7 +370,7 @@ impl Script {
         described.name.clone_from(&self.name);
         let scrapes = described.scrapes()?;
         let replaces = {
-            let (before, board, say, attached) =
+            let (before, registry, sender, attached) =
                 (self.predecessor.clone(), self.registry.clone(), self.outcome_sender.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
             let (names, max_series) = (described.metrics.clone(), checked.settings.max_series);
@@ -378,10 +379,10 @@ impl Script {
                 // warnings about the script, from before the run
                 to_stderr(&messages.take());
                 let earlier = before.as_ref().and_then(|before| {
-                    let _ = say.send(Outcome::Replaces);
+                    let _ = sender.send(Outcome::Replaces);
                     let earlier = before.end();
                     if earlier.is_none() {
-                        board.reset(&name);
+                        registry.reset(&name);
                         if warns {
                             let why = if before.ended.wait(Duration::ZERO) { "ended without its counts" } else { "does not end" };
                             to_stderr(&format!("{}: the previous run {why}: all series start again\n", plain(&name)));
@@ -392,8 +393,8 @@ impl Script {
                 let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
                 let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), ended: over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
-                board.started(&name, serve::Run { metrics: Metrics::new(names.clone(), max_series), scrapes: scrapes.clone() });
-                let _ = say.send(Outcome::Attached(running));
+                registry.started(&name, serve::Run { metrics: Metrics::new(names.clone(), max_series), scrapes: scrapes.clone() });
+                let _ = sender.send(Outcome::Attached(running));
                 earlier
             }
         };

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::fmt::place;
+use super::fmt::write_atomically;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as SnapshotArgs, Task};
 use crate::cli::{Action, Program};
 use crate::codegen;
@@ -64,8 +64,9 @@ fn failure(missing: Missing) -> Failure {
 
 fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
     // checked first, because the work takes a while
-    let whereto = |path: &&Path| *path != Path::new("-") && path.parent().is_some_and(|dir| !dir.as_os_str().is_empty() && !dir.is_dir());
-    if let Some(path) = to.filter(whereto) {
+    let has_directory =
+        |path: &&Path| *path != Path::new("-") && path.parent().is_some_and(|dir| !dir.as_os_str().is_empty() && !dir.is_dir());
+    if let Some(path) = to.filter(has_directory) {
         let failure = not_written(&path.display().to_string(), &io::Error::from_raw_os_error(libc::ENOENT));
         return Err(failure.status(NOT_DONE));
     }
@@ -78,19 +79,19 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
         Origin::Package(dir) => kernel_files::from_package(dir, &mut reading).map_err(failure)?,
     };
     if !scripts.is_empty() {
-        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, color, &progress)?;
+        contents = facts_for_scripts(Snapshot::of(&contents).map_err(failure)?, scripts, color, &progress)?;
     }
     write(&contents, to, quiet, color, progress)
 }
 
 /// The facts that these scripts need from a kernel.
-fn asked(snapshot: Snapshot, scripts: &[Program], color: bool, progress: &Progress) -> Result<Contents, Failure> {
+fn facts_for_scripts(snapshot: Snapshot, scripts: &[Program], color: bool, progress: &Progress) -> Result<Contents, Failure> {
     let snapshot = snapshot.noting();
     for script in scripts {
         let source = read(script).map_err(|failure| failure.status(NOT_DONE))?;
         progress.at(&source.name);
         let name = source.name.clone();
-        if !ask(script, source, &snapshot) {
+        if !record_queries(script, source, &snapshot) {
             progress.make_room();
             let warning = paint("warning:", terminal::WARNING, color);
             let name = diag::plain(&name);
@@ -103,7 +104,7 @@ fn asked(snapshot: Snapshot, scripts: &[Program], color: bool, progress: &Progre
 
 /// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. Returns true if the script
 /// parses.
-fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
+fn record_queries(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
     let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path));
@@ -144,7 +145,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     drop(progress);
     packed.map_err(|e| Failure::new(format!("cannot create the snapshot: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
-        to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", named(what)))));
+        to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", section_name(what)))));
     }
     if contents.btf.is_empty() && contents.events.is_none() && contents.functions.is_none() {
         let failure = Failure::new("cannot read anything about this kernel: the snapshot would be empty");
@@ -162,11 +163,11 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
         }
         Stdout.write_all(&bytes).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;
     } else {
-        place(&path, &bytes).map_err(|failure| failure.status(NOT_DONE))?;
+        write_atomically(&path, &bytes).map_err(|failure| failure.status(NOT_DONE))?;
     }
     if !quiet {
-        let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
-        let summary_line = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), summary(contents));
+        let destination = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
+        let summary_line = format!("{destination}: {}, {}: {}", contents.about.release, size(bytes.len()), summary(contents));
         to_stderr(&format!("{}\n", diag::plain(&summary_line)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
             to_stderr(&format!("{} run as root to include everything: sudo rbt snapshot\n", paint("help:", terminal::BOLD, color)));
@@ -176,7 +177,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
 }
 
 /// Words for a section.
-fn named(name: &str) -> String {
+fn section_name(name: &str) -> String {
     match name.strip_prefix(section::BTF) {
         Some(KERNEL) => "types (BTF)".into(),
         Some(module) => format!("types of the module {module}"),
@@ -324,7 +325,7 @@ mod tests {
         let whole = Snapshot::of(&all).unwrap().noting();
         for text in &scripts {
             let source = Source { name: "test".into(), text: (*text).into() };
-            ask(&Program::Text((*text).into()), source, &whole);
+            record_queries(&Program::Text((*text).into()), source, &whole);
         }
         let less = whole.used("tests").unwrap();
         let mut bytes = Vec::new();

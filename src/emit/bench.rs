@@ -13,19 +13,19 @@ impl CodegenCx<'_> {
         let times = e.load_ctx(0, mem::U64);
         let Some(function) = self.module.get_function(part) else { bug!("there is a function {part}") };
         let each = e.callback(&format!("{name}_each"), &[true, false], |e, params| {
-            let Some(BasicValueEnum::PointerValue(at)) = params.get(1) else { return e.int(1) };
-            let ctx = e.load_ptr(*at, 0);
+            let Some(BasicValueEnum::PointerValue(ptr)) = params.get(1) else { return e.int(1) };
+            let ctx = e.load_ptr(*ptr, 0);
             let call = ok(e.b.build_call(function, &[ctx.into()], ""));
             let Some(BasicValueEnum::IntValue(returned)) = call.try_as_basic_value().basic() else { bug!("{part} returns a number") };
-            e.store(*at, 8, 8, returned);
+            e.store(*ptr, 8, 8, returned);
             e.cmp(Cmp::Ne, returned, e.int(0))
         });
-        let at = e.callback_args();
+        let ptr = e.callback_args();
         let (ctx, zero) = (e.ctx(), e.int(0));
-        e.store_ptr(at, 0, ctx);
-        e.store(at, 8, 8, zero);
-        e.call(Helper::Loop, &[times.into(), each.into(), at.into(), zero.into()]);
-        let returned = e.load(at, 8, mem::U64);
+        e.store_ptr(ptr, 0, ctx);
+        e.store(ptr, 8, 8, zero);
+        e.call(Helper::Loop, &[times.into(), each.into(), ptr.into(), zero.into()]);
+        let returned = e.load(ptr, 8, mem::U64);
         e.ret(Some(returned));
         e.end_program(0);
     }

@@ -34,13 +34,13 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The smaller of `value` and `most`, in a form that the verifier understands. Of a value that has been compared
+    /// The smaller of `value` and `max`, in a form that the verifier understands. Of a value that has been compared
     /// before, it may have forgotten the bound: if LLVM has spilled the value between its definition and the comparison,
     /// kernels before 6.9 do not apply the bound to the copy on the stack.
     pub fn at_most(&mut self, value: IntValue<'c>, max: u64) -> IntValue<'c> {
         let value = self.opaque(value);
-        let over = self.cmp(Cmp::Ugt, value, self.int(max));
+        let exceeds = self.cmp(Cmp::Ugt, value, self.int(max));
         let max = self.int(max);
-        self.choose(over, |_| max, |_| value)
+        self.choose(exceeds, |_| max, |_| value)
     }
 }

@@ -193,7 +193,7 @@ impl<'c> CodegenCx<'c> {
         let fun = FunctionCx {
             sites: sites.into(),
             own_frames: program.row().map_or(0, |row| row.own_frames),
-            can_sleep: program.sleeps_on(self),
+            can_sleep: program.can_sleep_on(self),
             section,
             ..FunctionCx::new(function, scope, blocks, Temporaries::new(0))
         };
@@ -218,7 +218,7 @@ impl ProgramCx {
     }
 
     /// Can it sleep on such a kernel? See `double_buffer.rs`.
-    pub(super) fn sleeps_on(&self, cx: &CodegenCx) -> bool {
+    pub(super) fn can_sleep_on(&self, cx: &CodegenCx) -> bool {
         self.row().is_some_and(|row| row.in_user_space) && cx.target.may_sleep && !cx.target.shared_stacks
     }
 }
@@ -245,7 +245,7 @@ impl<'c> Builder<'_, 'c> {
     /// probe: the two overwrite each other's stack, and the kernel crashes. Programs with a tail call are exempt, so this adds
     /// one that never happens.
     fn avoid_private_stack(&mut self) {
-        let never = self.start(std::mem::offset_of!(shared::Start, opaque_zero));
+        let never = self.start(std::mem::offset_of!(shared::LoadConstants, opaque_zero));
         // Programs that share such a map must be attached in the same way.
         let name = if self.row().is_some_and(|row| matches!(row.link, LinkScope::Functions | LinkScope::FileOffsets)) {
             "none_multi"

@@ -45,8 +45,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         f.temporaries.start_above(FRAME_HEAD);
         f.temporaries.set_stack_used(self.options.stack_limits.max_temporary_bytes.saturating_sub(STACK));
         if outer.sites.len() > 1 {
-            let at = inner.scratch_at(0);
-            let site = inner.load(at, 8, U64);
+            let ptr = inner.scratch_at(0);
+            let site = inner.load(ptr, 8, U64);
             inner.fun.site = Some(site);
         }
         let numbers = params.iter().skip(2).filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None });
@@ -55,8 +55,8 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Ends the subprogram.
     pub fn end_subprogram(self) -> Subprogram<'c> {
-        let none = self.int(0);
-        let FinishedFunction { function, scratch } = self.end_inner(none, false);
+        let zero = self.int(0);
+        let FinishedFunction { function, scratch } = self.end_inner(zero, false);
         Subprogram { function, frame: scratch.unwrap_or(0) }
     }
 
@@ -69,17 +69,17 @@ impl<'a, 'c> Builder<'a, 'c> {
         let many = self.fun.sites.len() > 1;
         if many {
             let site = self.site();
-            let at = self.scratch_at(frame);
-            self.store(at, 8, 8, site);
+            let ptr = self.scratch_at(frame);
+            self.store(ptr, 8, 8, site);
         }
         Some(frame)
     }
 
     /// The address of an offset in scratch memory, computed again at each use.
-    pub fn place(&mut self, offset: u32) -> PointerValue<'c> {
-        let at = self.scratch_at(offset);
-        self.fun.temporaries.set_place(at, offset);
-        at
+    pub fn scratch_address(&mut self, offset: u32) -> PointerValue<'c> {
+        let ptr = self.scratch_at(offset);
+        self.fun.temporaries.set_place(ptr, offset);
+        ptr
     }
 
     /// Calls a subprogram and returns its result.
@@ -137,7 +137,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Calls a function of two memory areas, given with their sizes, that the verifier checks only once. `body` builds it at
     /// the first call and returns its result. Both areas must be writable, because the kernel requires that of memory that is
     /// passed to such a function.
-    pub fn of_memory(
+    pub fn call_on_memory(
         &mut self,
         name: &str,
         args: [(PointerValue<'c>, u32); 2],
@@ -158,8 +158,8 @@ impl<'a, 'c> Builder<'a, 'c> {
                 // The verifier considers null pointers possible.
                 for p in [a, b] {
                     let found = inner.not_null(p);
-                    let none = inner.cmp(Cmp::Eq, found, inner.int(0));
-                    inner.if_(none, |e| {
+                    let is_zero = inner.cmp(Cmp::Eq, found, inner.int(0));
+                    inner.if_(is_zero, |e| {
                         let zero = e.int(0);
                         e.ret(Some(zero));
                     });
@@ -256,6 +256,6 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// A result in memory.
     pub fn result_at(&mut self, ty: &Type, frame: u32, offset: u32) -> Operand<'c> {
-        Operand::mem(ty.clone(), self.place(frame + offset))
+        Operand::mem(ty.clone(), self.scratch_address(frame + offset))
     }
 }

@@ -63,10 +63,10 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it returns 1, as `bpf_loop` does. The result
     /// is the number of calls.
-    pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
+    pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, ptr: PointerValue<'c>) -> IntValue<'c> {
         if self.target.loop_helper {
             let none = self.int(0);
-            return self.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+            return self.call(Helper::Loop, &[times.into(), callback.into(), ptr.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
         let max = self.int(MAX_WALKED_ITERATIONS);
@@ -85,7 +85,7 @@ impl<'a, 'c> Builder<'a, 'c> {
                 let i = e.load_volatile(iterations, U64);
                 let next = e.add(i, e.int(1));
                 e.store_volatile(iterations, next);
-                let call = ok(e.b.build_indirect_call(ty, callback, &[i.into(), at.into()], ""));
+                let call = ok(e.b.build_indirect_call(ty, callback, &[i.into(), ptr.into()], ""));
                 if let Some(BasicValueEnum::IntValue(stop)) = call.try_as_basic_value().basic() {
                     e.if_(stop, |e| e.break_());
                 }
@@ -95,40 +95,40 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.load_volatile(iterations, U64)
     }
 
-    /// Calls `turn` with each of 0 .. `most` and these numbers until it returns 1, and returns the number of calls. The verifier
+    /// Calls `turn` with each of 0 .. `max` and these numbers until it returns 1, and returns the number of calls. The verifier
     /// checks `turn` once, unless the kernel lacks `bpf_loop`. `turn` may be part of this function, so it must not return early.
-    pub(super) fn turns(
+    pub(super) fn bounded_loop(
         &mut self,
         name: &str,
-        most: u64,
+        max: u64,
         numbers: &[IntValue<'c>],
         turn: impl FnOnce(&mut Self, IntValue<'c>, &[IntValue<'c>]) -> IntValue<'c>,
     ) -> IntValue<'c> {
         if self.target.loop_helper {
-            let at = self.alloc_kept(8 * numbers.len() as u32);
+            let ptr = self.alloc_kept(8 * numbers.len() as u32);
             for (place, number) in (0..).zip(numbers) {
-                self.store(at, 8 * place, 8, *number);
+                self.store(ptr, 8 * place, 8, *number);
             }
             let callback = self.callback(name, &[true, false], |e, params| {
-                let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(at))) = (params.first(), params.get(1)) else {
+                let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(ptr))) = (params.first(), params.get(1)) else {
                     bug!("a turn gets a number and a pointer")
                 };
-                let numbers: Vec<IntValue<'c>> = (0..).zip(numbers).map(|(place, _)| e.load(*at, 8 * place, U64)).collect();
+                let numbers: Vec<IntValue<'c>> = (0..).zip(numbers).map(|(place, _)| e.load(*ptr, 8 * place, U64)).collect();
                 turn(e, *i, &numbers)
             });
-            let most = self.int(most);
-            return self.bpf_loop(most, callback, at);
+            let max = self.int(max);
+            return self.bpf_loop(max, callback, ptr);
         }
-        let made = self.scalar_home();
-        let none = self.int(0);
-        self.store(made, 0, 8, none);
-        self.count(most, |e, i| {
-            let over = turn(e, i, numbers);
+        let iterations = self.scalar_home();
+        let zero = self.int(0);
+        self.store(iterations, 0, 8, zero);
+        self.count(max, |e, i| {
+            let done = turn(e, i, numbers);
             let next = e.add(i, e.int(1));
-            e.store(made, 0, 8, next);
-            e.if_(over, |e| e.break_());
+            e.store(iterations, 0, 8, next);
+            e.if_(done, |e| e.break_());
         });
-        self.load(made, 0, U64)
+        self.load(iterations, 0, U64)
     }
 
     /// Starts a function for the use of this one: it belongs to the same program and has the same properties.
@@ -206,22 +206,22 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Stores the state of the program that a callback needs: see [`Builder::restore_program_state`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of
     /// stack.
-    pub fn save_program_state(&mut self, at: PointerValue<'c>) {
+    pub fn save_program_state(&mut self, ptr: PointerValue<'c>) {
         let slot = self.scratch_at(0);
-        self.store_ptr(at, 0, slot);
+        self.store_ptr(ptr, 0, slot);
         let ctx = self.ctx();
-        self.store_ptr(at, 8, ctx);
+        self.store_ptr(ptr, 8, ctx);
         let site = self.site();
-        self.store(at, 16, 8, site);
+        self.store(ptr, 16, 8, site);
     }
 
     /// Gives a callback the scratch memory, context and site of the program; its scratch memory starts after that of `outer`.
-    pub fn restore_program_state(&mut self, outer: &Self, at: PointerValue<'c>) {
-        let slot = self.load_ptr(at, 0);
+    pub fn restore_program_state(&mut self, outer: &Self, ptr: PointerValue<'c>) {
+        let slot = self.load_ptr(ptr, 0);
         let home = self.fun.slot;
         ok(self.b.build_store(home, slot));
-        let context = self.load_ptr(at, 8);
-        let site = self.load(at, 16, U64);
+        let context = self.load_ptr(ptr, 8);
+        let site = self.load(ptr, 16, U64);
         let (saved, f) = (&outer.fun, &mut self.fun);
         f.temporaries.start_above(saved.temporaries.scratch_top());
         f.temporaries.scratch_used = true;
@@ -239,8 +239,8 @@ impl<'a, 'c> Builder<'a, 'c> {
     pub(super) fn count_elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
         // Counted in scratch memory: for a number on the stack, the verifier would follow each possible value.
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
-            if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
-                let total = e.load_ptr(*at, 0);
+            if let Some(BasicValueEnum::PointerValue(ptr)) = params.get(3) {
+                let total = e.load_ptr(*ptr, 0);
                 let now = e.load(total, 0, U64);
                 let more = e.add(now, e.int(1));
                 e.store(total, 0, 8, more);
@@ -251,9 +251,9 @@ impl<'a, 'c> Builder<'a, 'c> {
         let total = self.scratch_at(offset);
         let zero = self.int(0);
         self.store(total, 0, 8, zero);
-        let at = self.callback_args();
-        self.store_ptr(at, 0, total);
-        self.call(Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
+        let ptr = self.callback_args();
+        self.store_ptr(ptr, 0, total);
+        self.call(Helper::ForEachMapElem, &[map.into(), each.into(), ptr.into(), zero.into()]);
         let total = self.scratch_at(offset);
         self.load(total, 0, U64)
     }

@@ -65,9 +65,9 @@ impl<'a, 'c> Builder<'a, 'c> {
             self.fun.temporaries.share_scratch(max);
         }
         let ctx = if context.is_some() { self.ctx() } else { self.null() };
-        let none = self.int(0);
-        let slot = if scratch.is_some() { self.slot_number() } else { none };
-        let site = if self.fun.sites.len() > 1 { self.site() } else { none };
+        let zero = self.int(0);
+        let slot = if scratch.is_some() { self.slot_number() } else { zero };
+        let site = if self.fun.sites.len() > 1 { self.site() } else { zero };
         self.call_function(function, &[ctx.into(), slot.into(), site.into()])
     }
 

@@ -55,28 +55,28 @@ impl<'c> Builder<'_, 'c> {
         let change = self.begin_change(id);
         let result = body(self, change.map);
         if let Some(counter) = change.announced {
-            self.take_back(counter);
+            self.withdraw(counter);
         }
         result
     }
 
     fn begin_change(&mut self, id: usize) -> ElementUpdate<'c> {
-        let (Some(n), true) = (self.double(id), self.program.sleeps_on(self)) else {
+        let (Some(n), true) = (self.double(id), self.program.can_sleep_on(self)) else {
             return ElementUpdate { map: self.script_map(id), announced: None };
         };
         // If the announced copy is outdated, the announcement is withdrawn and made again. The bit flips at most once in tens
         // of milliseconds, so three attempts suffice.
         const MAX_ATTEMPTS: usize = 3;
         let mut bit = self.generation(n);
-        let mut counter = self.announce(n, bit);
+        let mut counter = self.announce_copy(n, bit);
         for _ in 0..MAX_ATTEMPTS {
             let now = self.generation(n);
             let home = self.scalar_home();
             self.store(home, 0, 8, bit);
             let outdated = self.cmp(Cmp::Ne, now, bit);
             self.if_(outdated, |e| {
-                e.take_back(counter);
-                e.announce(n, now);
+                e.withdraw(counter);
+                e.announce_copy(n, now);
                 e.store(home, 0, 8, now);
             });
             bit = self.load(home, 0, U64);
@@ -126,13 +126,13 @@ impl<'c> Builder<'_, 'c> {
         self.offset_by(counters, self.shl(bit, self.int(3)))
     }
 
-    fn announce(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
+    fn announce_copy(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
         let counter = self.counter(n, bit);
         self.ordered_add(counter, 1);
         counter
     }
 
-    fn take_back(&mut self, counter: PointerValue<'c>) {
+    fn withdraw(&mut self, counter: PointerValue<'c>) {
         self.ordered_add(counter, u64::MAX);
     }
 

@@ -22,7 +22,7 @@ pub struct UnrolledLoop<'c> {
 
 /// A branch under construction.
 pub struct IfBlocks<'c> {
-    no: BasicBlock<'c>,
+    else_block: BasicBlock<'c>,
     end: BasicBlock<'c>,
     yes_value: std::cell::Cell<Option<(IntValue<'c>, BasicBlock<'c>)>>,
 }
@@ -63,14 +63,14 @@ impl<'c> Builder<'_, 'c> {
         self.branch(cond, yes, no);
         self.b.position_at_end(yes);
         self.fun.cached_values.push(HashMap::new());
-        IfBlocks { no, end, yes_value: std::cell::Cell::new(None) }
+        IfBlocks { else_block: no, end, yes_value: std::cell::Cell::new(None) }
     }
 
     /// Starts the other branch.
     pub fn else_(&mut self, branch: &IfBlocks<'c>) {
         self.fun.cached_values.pop();
         self.go(branch.end);
-        self.b.position_at_end(branch.no);
+        self.b.position_at_end(branch.else_block);
         self.fun.cached_values.push(HashMap::new());
     }
 
@@ -298,11 +298,11 @@ impl<'c> Builder<'_, 'c> {
     /// A value that cannot change within one run of the program. It is computed at its first use, and later uses that the first
     /// one dominates share it.
     pub fn once(&mut self, name: &str, f: impl FnOnce(&mut Self) -> IntValue<'c>) -> IntValue<'c> {
-        match self.known(name) {
+        match self.cached_value(name) {
             Some(BasicValueEnum::IntValue(v)) => v,
             _ => {
                 let v = f(self);
-                self.keep(name, v.into());
+                self.cache_value(name, v.into());
                 v
             }
         }
@@ -310,11 +310,11 @@ impl<'c> Builder<'_, 'c> {
 
     /// The same for memory.
     pub fn once_ptr(&mut self, name: &str, f: impl FnOnce(&mut Self) -> PointerValue<'c>) -> PointerValue<'c> {
-        match self.known(name) {
+        match self.cached_value(name) {
             Some(BasicValueEnum::PointerValue(v)) => v,
             _ => {
                 let v = f(self);
-                self.keep(name, v.into());
+                self.cache_value(name, v.into());
                 v
             }
         }
@@ -331,11 +331,11 @@ impl<'c> Builder<'_, 'c> {
         at
     }
 
-    fn known(&self, name: &str) -> Option<BasicValueEnum<'c>> {
+    fn cached_value(&self, name: &str) -> Option<BasicValueEnum<'c>> {
         self.fun.cached_values.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
-    fn keep(&mut self, name: &str, value: BasicValueEnum<'c>) {
+    fn cache_value(&mut self, name: &str, value: BasicValueEnum<'c>) {
         if let Some(scope) = self.fun.cached_values.last_mut() {
             scope.insert(name.into(), value);
         }

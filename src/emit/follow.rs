@@ -4,7 +4,7 @@
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FOLLOWED, IN_NAMESPACE, MAX_FOLLOWED, Start};
+use super::shared::{FOLLOWED, IN_NAMESPACE, LoadConstants, MAX_FOLLOWED};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 
@@ -89,7 +89,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Returns if the current process is this process of rbt.
     pub fn return_if_own_process(&mut self) {
-        let own = self.start(std::mem::offset_of!(Start, rbt_pid));
+        let own = self.start(std::mem::offset_of!(LoadConstants, rbt_pid));
         let tgid = self.tgid();
         let ours = self.cmp(Cmp::Eq, tgid, own);
         self.if_(ours, |e| e.ret(None));
@@ -109,8 +109,8 @@ impl<'c> Builder<'_, 'c> {
 
     /// Returns if other threads of the task's process are still running.
     pub(super) fn return_unless_last_thread(&mut self, task: IntValue<'c>, of: TaskOffsets) {
-        let at = self.add(task, self.int(of.signal.into()));
-        let signal = self.read_int(Space::Kernel, at, U64);
+        let addr = self.add(task, self.int(of.signal.into()));
+        let signal = self.read_int(Space::Kernel, addr, U64);
         let live = self.member(signal, of.live);
         let more = self.cmp(Cmp::Ne, live, self.int(0));
         self.if_(more, |e| e.ret(None));
@@ -118,8 +118,8 @@ impl<'c> Builder<'_, 'c> {
 
     /// Reads an `int` member of a kernel structure.
     pub(super) fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
-        let at = self.add(of, self.int(offset.into()));
-        self.read_int(Space::Kernel, at, I32)
+        let addr = self.add(of, self.int(offset.into()));
+        self.read_int(Space::Kernel, addr, I32)
     }
 
     /// Also true for the first followed processes. In a PID namespace, only their numbers in that namespace are known.

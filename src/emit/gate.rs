@@ -17,13 +17,13 @@ impl<'c> Builder<'_, 'c> {
     /// Ends the program unless the probe's gate lets this run pass: at random, and while there are tokens. `refused`
     /// emits code for the path that ends.
     pub fn pass_gate(&mut self, gate: u32, refused: &dyn Fn(&mut Self)) {
-        let at = self.gate(gate);
+        let ptr = self.gate(gate);
         let leave = |e: &mut Self| {
             e.count_thinned();
             refused(e);
             e.ret(None);
         };
-        let sampled = self.load(self.offset(at, offset_of!(Gate, one_in) as u32), 0, U64);
+        let sampled = self.load(self.offset(ptr, offset_of!(Gate, one_in) as u32), 0, U64);
         let all = self.cmp(Cmp::Eq, sampled, self.int(1));
         let some = self.cmp(Cmp::Eq, all, self.int(0));
         self.if_(some, |e| {
@@ -35,7 +35,7 @@ impl<'c> Builder<'_, 'c> {
             let not = e.or(not, closed);
             e.if_(not, leave);
         });
-        self.take_token(self.offset(at, offset_of!(Gate, tokens) as u32), &leave);
+        self.take_token(self.offset(ptr, offset_of!(Gate, tokens) as u32), &leave);
         self.count_ran();
     }
 
@@ -81,8 +81,8 @@ impl<'c> Builder<'_, 'c> {
     pub fn pass_marked_call(&mut self, gate: u32) {
         let (map, key) = self.call_mark(gate);
         let mark = self.lookup(map, key);
-        let none = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
-        self.if_(none, |e| {
+        let is_null = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
+        self.if_(is_null, |e| {
             e.count_thinned();
             e.ret(None);
         });

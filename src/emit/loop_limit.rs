@@ -68,23 +68,23 @@ impl<'c> Builder<'_, 'c> {
 
     /// Counts an iteration: must the loop end here?
     pub fn loop_limit_reached(&mut self, offset: u32, limit: LoopLimit) -> IntValue<'c> {
-        let at = self.scratch_at(offset);
-        let iterations = self.load(at, 0, U64);
+        let ptr = self.scratch_at(offset);
+        let iterations = self.load(ptr, 0, U64);
         let iterations = self.add(iterations, self.int(1));
-        self.store(at, 0, 8, iterations);
+        self.store(ptr, 0, 8, iterations);
         let since = self.and(iterations, self.int(ITERATIONS - 1));
         let look = self.cmp(Cmp::Eq, since, self.int(0));
         self.choose(
             look,
             |e| match limit {
                 LoopLimit::Clock => {
-                    let over = e.overdue(at);
+                    let done = e.overdue(ptr);
                     // the next iteration, perhaps of an enclosing loop, checks again
-                    e.if_(over, |e| {
+                    e.if_(done, |e| {
                         let before = e.int(ITERATIONS - 1);
-                        e.store(at, 0, 8, before);
+                        e.store(ptr, 0, 8, before);
                     });
-                    over
+                    done
                 }
                 LoopLimit::Signals(of) => of.map_or(e.int(0), |of| e.signaled(of)),
             },
@@ -93,15 +93,15 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// The first call sets the deadline.
-    fn overdue(&mut self, at: PointerValue<'c>) -> IntValue<'c> {
+    fn overdue(&mut self, ptr: PointerValue<'c>) -> IntValue<'c> {
         let now = self.call(Helper::KtimeGetNs, &[]);
-        let end = self.load(at, END, U64);
+        let end = self.load(ptr, END, U64);
         let later = self.add(now, self.int(MAX_NS));
         self.choose(
             end,
             |e| e.cmp(Cmp::Ugt, now, end),
             |e| {
-                e.store(at, END, 8, later);
+                e.store(ptr, END, 8, later);
                 e.int(0)
             },
         )
@@ -111,13 +111,13 @@ impl<'c> Builder<'_, 'c> {
     /// program ends, sets the flag again.
     fn signaled(&mut self, of: SignalOffsets) -> IntValue<'c> {
         let task = self.call(Helper::GetCurrentTask, &[]);
-        let at = self.add(task, self.int(of.thread.into()));
-        let thread = self.read_int(Space::Kernel, at, U64);
+        let addr = self.add(task, self.int(of.thread.into()));
+        let thread = self.read_int(Space::Kernel, addr, U64);
         let thread = self.and(thread, self.int(KILLING));
-        let at = self.add(task, self.int(of.signal.into()));
-        let signal = self.read_int(Space::Kernel, at, U64);
-        let at = self.add(signal, self.int(of.process.into()));
-        let process = self.read_int(Space::Kernel, at, U64);
+        let addr = self.add(task, self.int(of.signal.into()));
+        let signal = self.read_int(Space::Kernel, addr, U64);
+        let addr = self.add(signal, self.int(of.process.into()));
+        let process = self.read_int(Space::Kernel, addr, U64);
         let process = self.and(process, self.int(ENDING | KILLING));
         let either = self.or(thread, process);
         let signaled = self.cmp(Cmp::Ne, either, self.int(0));

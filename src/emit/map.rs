@@ -150,8 +150,8 @@ impl<'c> Builder<'_, 'c> {
         }
         let cpu = self.cpu();
         let number = self.and(cpu, self.int(u64::from(slots.count) - 1));
-        let at = self.offset_by(element, self.mul(number, self.int(slots.stride.into())));
-        self.offset(at, slots.first)
+        let ptr = self.offset_by(element, self.mul(number, self.int(slots.stride.into())));
+        self.offset(ptr, slots.first)
     }
 
     /// Marks an existing element of the script's map with this number as set.
@@ -213,7 +213,7 @@ impl<'c> Builder<'_, 'c> {
                 if ty.size() % 8 != 0 && !ty.is_scalar() {
                     self.zero(at, ty.size().next_multiple_of(8), 8);
                 }
-                self.put(at, 8, op, ty);
+                self.store_value(at, 8, op, ty);
                 self.rematerialize(at)
             }
             _ => {
@@ -246,15 +246,15 @@ impl<'c> Builder<'_, 'c> {
     fn found_or_new(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32, problem: Option<IntValue<'c>>) -> PointerValue<'c> {
         let home = self.scalar_home();
         let first = self.lookup(map, key);
-        self.keep_ptr(home, first);
+        self.spill_ptr(home, first);
         let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
         self.if_(missing, |e| {
             let zeros = e.text(&vec![0; size.next_multiple_of(8) as usize]);
             let r = e.insert_new(map, key, zeros);
             let again = e.lookup(map, key);
-            e.keep_ptr(home, again);
-            let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
-            e.if_(none, |e| {
+            e.spill_ptr(home, again);
+            let is_null = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
+            e.if_(is_null, |e| {
                 e.refused(r);
                 if let Some(problem) = problem {
                     let failed = e.cmp(super::Cmp::Slt, r, e.int(0));
@@ -262,14 +262,14 @@ impl<'c> Builder<'_, 'c> {
                 }
             });
         });
-        self.kept_ptr(home)
+        self.load_spilled_ptr(home)
     }
 
-    pub(super) fn keep_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
+    pub(super) fn spill_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
         super::ok(self.b.build_store(home, value));
     }
 
-    pub(super) fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
+    pub(super) fn load_spilled_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
         super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
     }
 }

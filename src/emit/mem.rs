@@ -4,7 +4,7 @@ use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
 use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
 
-use super::shared::{BUSY_SECTION, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use super::shared::{BUSY_SECTION, LoadConstants, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State};
 use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
@@ -38,14 +38,14 @@ impl<'c> Builder<'_, 'c> {
             }
         }
         let offset = self.alloc_scratch(size);
-        self.place(offset)
+        self.scratch_address(offset)
     }
 
     /// Computes the same address again at its use: an address that is kept since its allocation takes eight bytes of
     /// stack, and LLVM does not rematerialize an address.
     pub fn rematerialize(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
         match self.fun.temporaries.place_of(ptr) {
-            Some(offset) => self.place(offset),
+            Some(offset) => self.scratch_address(offset),
             None => ptr,
         }
     }
@@ -57,10 +57,10 @@ impl<'c> Builder<'_, 'c> {
             return op;
         }
         let offset = self.alloc_scratch(8);
-        let at = self.place(offset);
+        let ptr = self.scratch_address(offset);
         let bytes = op.ty.as_int().map_or(8, |i| i.bytes);
-        self.store(at, 0, bytes, v);
-        Operand::mem(op.ty, at)
+        self.store(ptr, 0, bytes, v);
+        Operand::mem(op.ty, ptr)
     }
 
     /// Allocates scratch memory until the end of the program. Returns its offset for [`Builder::scratch_at`].
@@ -257,8 +257,8 @@ impl<'c> Builder<'_, 'c> {
 
     /// Loads a pointer of known type from the context.
     pub fn load_ctx_pointer(&self, offset: u32) -> PointerValue<'c> {
-        let at = self.offset(self.own_ctx(), offset);
-        ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
+        let ptr = self.offset(self.own_ctx(), offset);
+        ok(self.b.build_load(self.ptrt(), ptr, "")).into_pointer_value()
     }
 
     /// A copy of the context for a single load. LLVM would compute `context + offset` once for several loads, and the verifier
@@ -339,8 +339,8 @@ impl<'c> Builder<'_, 'c> {
             ok(self.b.build_memset(ptr, align, byte, self.int(size.into())));
         } else {
             // A failed read zeroes its destination: kernel/trace/bpf_trace.c, bpf_probe_read_kernel_common().
-            let (n, nowhere) = (self.int(size.into()), self.int(0));
-            self.call(Helper::ProbeReadKernel, &[ptr.into(), n.into(), nowhere.into()]);
+            let (n, null) = (self.int(size.into()), self.int(0));
+            self.call(Helper::ProbeReadKernel, &[ptr.into(), n.into(), null.into()]);
         }
     }
 
@@ -367,14 +367,14 @@ impl<'c> Builder<'_, 'c> {
             self.copy(to, from, bytes.len() as u32, 1);
             return;
         }
-        let mut at = 0;
-        while at < bytes.len() {
-            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && at % n == 0).unwrap_or(1);
+        let mut pos = 0;
+        while pos < bytes.len() {
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| pos + n <= bytes.len() && pos % n == 0).unwrap_or(1);
             let mut word = [0u8; 8];
-            word[..n].copy_from_slice(&bytes[at..at + n]);
+            word[..n].copy_from_slice(&bytes[pos..pos + n]);
             let value = self.int(u64::from_le_bytes(word));
-            self.store(to, at as u32, n as u8, value);
-            at += n;
+            self.store(to, pos as u32, n as u8, value);
+            pos += n;
         }
     }
 
@@ -475,7 +475,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Reads the text in an array of `cap` bytes, and nothing after it: like [`Builder::read_str`], with the result `cap + 1`
-    /// if it has no NUL. `asked` is the number of bytes, including the NUL, that the script requests. `to` has room for `cap`
+    /// if it has no NUL. `requested` is the number of bytes, including the NUL, that the script requests. `to` has room for `cap`
     /// bytes; the caller adds a NUL after them.
     pub fn read_text(
         &mut self,
@@ -503,8 +503,8 @@ impl<'c> Builder<'_, 'c> {
                 let (from, at) = (e.add(addr, last), e.offset(to, cap - 1));
                 e.read(space, at, 1, from);
                 let byte = e.load(at, 0, Int { bytes: 1, signed: false });
-                let some = e.cmp(Cmp::Ne, byte, e.int(0));
-                e.add(e.int(cap.into()), some)
+                let nonzero = e.cmp(Cmp::Ne, byte, e.int(0));
+                e.add(e.int(cap.into()), nonzero)
             },
             |_| len,
         )
@@ -561,7 +561,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Writes a value of type `ty` at an address that is aligned to `align`; zeroes the rest of strings, and padding.
-    pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
+    pub fn store_value(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
         let (op, to) = (&self.rematerialize_operand(op), self.rematerialize(to));
         if ty.is_scalar() {
@@ -598,7 +598,7 @@ impl<'c> Builder<'_, 'c> {
                 for (i, (f, t)) in from.iter().zip(elems).enumerate() {
                     let part = self.element(ptr, a[i], f);
                     let at = self.offset(to, b[i]);
-                    self.put(at, common_align(b[i], align), &part, t);
+                    self.store_value(at, common_align(b[i], align), &part, t);
                 }
             }
             (_, Repr::Mem(ptr, _)) => self.copy(to, ptr, size, align),
@@ -652,7 +652,7 @@ impl<'c> Builder<'_, 'c> {
     /// leave different numbers, it follows both separately, and each further such branch doubles the number of states. Two
     /// exclusive ors with a word of memory leave the number unchanged. A byte swap no longer works, because newer kernels track
     /// it (`check_alu_op` of kernel/bpf/verifier.c).
-    pub fn forget(&mut self, number: IntValue<'c>) -> IntValue<'c> {
+    pub fn hide_range(&mut self, number: IntValue<'c>) -> IntValue<'c> {
         let state = self.state(std::mem::offset_of!(State, stacks));
         let unknown = self.opaque(self.load(state, 0, U64));
         let hidden = self.opaque(self.xor(self.opaque(number), unknown));
@@ -666,11 +666,11 @@ impl<'c> Builder<'_, 'c> {
         self.if_(stopped, |e| e.ret(None));
     }
 
-    /// A constant that the loader sets: a member of [`Start`].
+    /// A constant that the loader sets: a member of [`LoadConstants`].
     pub fn start(&mut self, offset: usize) -> IntValue<'c> {
-        let g = self.data_global("start", START_SECTION, std::mem::size_of::<Start>() as u32);
-        let at = self.offset(g, offset as u32);
-        self.load(at, 0, U64)
+        let g = self.data_global("start", START_SECTION, std::mem::size_of::<LoadConstants>() as u32);
+        let ptr = self.offset(g, offset as u32);
+        self.load(ptr, 0, U64)
     }
 }
 

@@ -23,7 +23,7 @@ impl<'c> Builder<'_, 'c> {
             return self.same_words_by_blocks(a, b, words);
         }
         let name = format!("same_words_{words}");
-        self.of_memory(&name, [(a, words * 8), (b, words * 8)], |e, a, b| e.same_words_by_blocks(a, b, words))
+        self.call_on_memory(&name, [(a, words * 8), (b, words * 8)], |e, a, b| e.same_words_by_blocks(a, b, words))
     }
 
     /// The same, inline. A branch costs the verifier more than anything else, and it combines each path from one with those of
@@ -38,8 +38,8 @@ impl<'c> Builder<'_, 'c> {
             let (a, b) = (e.offset_by(a, at), e.offset_by(b, at));
             e.compare_words((a, b), BLOCK, (difference, inside));
             let (differ, inside) = (e.load(difference, 0, U64), e.load(inside, 0, U64));
-            let over = e.opaque(e.or(differ, e.xor(inside, one)));
-            e.if_(over, |e| e.break_());
+            let done = e.opaque(e.or(differ, e.xor(inside, one)));
+            e.if_(done, |e| e.break_());
         });
         let (a, b) = (self.offset(a, words / BLOCK * BLOCK * 8), self.offset(b, words / BLOCK * BLOCK * 8));
         self.compare_words((a, b), words % BLOCK, (difference, inside));
@@ -102,8 +102,8 @@ impl<'c> Builder<'_, 'c> {
         self.count((words / BLOCK).into(), |e, i| {
             let block = e.offset_by(list, e.mul(i, e.int((BLOCK * 8).into())));
             add(e, block, BLOCK);
-            let over = e.cmp(Cmp::Eq, e.opaque(e.load(inside, 0, U64)), none);
-            e.if_(over, |e| e.break_());
+            let done = e.cmp(Cmp::Eq, e.opaque(e.load(inside, 0, U64)), none);
+            e.if_(done, |e| e.break_());
         });
         let rest = self.offset(list, words / BLOCK * BLOCK * 8);
         add(self, rest, words % BLOCK);
@@ -148,15 +148,15 @@ impl<'c> Builder<'_, 'c> {
             (self.rematerialize(wanted), wanted_cap)
         } else {
             let size = wanted_cap.next_power_of_two().max(self.options.on_stack_limit + 1);
-            let at = self.alloc(size);
-            self.copy(at, wanted, wanted_cap, 1);
-            (self.rematerialize(at), size)
+            let ptr = self.alloc(size);
+            self.copy(ptr, wanted, wanted_cap, 1);
+            (self.rematerialize(ptr), size)
         };
         if !self.is_scratch(wanted) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         let name = format!("text_in_text_{cap}_{size}");
-        self.of_memory(&name, [(text, cap), (wanted, size)], |e, text, wanted| e.find_text_here(text, cap, wanted, size))
+        self.call_on_memory(&name, [(text, cap), (wanted, size)], |e, text, wanted| e.find_text_here(text, cap, wanted, size))
     }
 
     fn find_text_here(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
@@ -202,6 +202,6 @@ impl<'c> Builder<'_, 'c> {
         let times = self.int(cap.into());
         self.bpf_loop(times, from, ctx);
         let found = self.load(ctx, 16, U64);
-        self.forget(found)
+        self.hide_range(found)
     }
 }

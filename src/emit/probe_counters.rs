@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use inkwell::values::IntValue;
 
 use super::mem::U64;
-use super::shared::{ProbeCounters, Start, State, TALLIES_SECTION};
+use super::shared::{LoadConstants, ProbeCounters, State, TALLIES_SECTION};
 use super::{Builder, Cmp};
 
 /// `E2BIG` of errno(3), which a full hash map returns (`kernel/bpf/hashtab.c`).
@@ -102,19 +102,19 @@ impl<'c> Builder<'_, 'c> {
         let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);
         let cpu = self.cpu();
         let cpu = self.opaque(cpu);
-        let cpus = self.start(offset_of!(Start, cpus));
+        let cpus = self.start(offset_of!(LoadConstants, cpus));
         let known = self.cmp(Cmp::Ult, cpu, cpus);
         self.if_(known, |e| {
-            let at = e.offset_by(all, e.mul(cpu, e.int(of_cpu.into())));
-            let at = e.offset(at, e.program.probe * size_of::<ProbeCounters>() as u32 + what as u32);
+            let ptr = e.offset_by(all, e.mul(cpu, e.int(of_cpu.into())));
+            let ptr = e.offset(ptr, e.program.probe * size_of::<ProbeCounters>() as u32 + what as u32);
             let one = e.int(1);
             if e.program.overlaps() {
-                return e.atomic_add(at, one);
+                return e.atomic_add(ptr, one);
             }
             // a plain addition saves some 20 ns
-            let now = e.load(at, 0, U64);
+            let now = e.load(ptr, 0, U64);
             let more = e.add(now, one);
-            e.store(at, 0, 8, more);
+            e.store(ptr, 0, 8, more);
         });
     }
 }

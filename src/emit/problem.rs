@@ -7,7 +7,7 @@ use std::mem::offset_of;
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FAILURE_PERIOD_SHIFT, FAILURES_SECTION, Failures, MAX_FAILURE_RECORDS, Start};
+use super::shared::{FAILURE_PERIOD_SHIFT, FAILURES_SECTION, Failures, LoadConstants, MAX_FAILURE_RECORDS};
 use super::{Builder, Cmp, Helper};
 use crate::diag::Span;
 use crate::types::Int;
@@ -80,7 +80,7 @@ impl<'c> Builder<'_, 'c> {
             let all = e.data_global("failures", FAILURES_SECTION, SIZE as u32);
             let cpu = e.cpu();
             let (cpu, problem) = (e.opaque(cpu), e.opaque(problem));
-            let (cpus, problems) = (e.start(offset_of!(Start, cpus)), e.start(offset_of!(Start, problems)));
+            let (cpus, problems) = (e.start(offset_of!(LoadConstants, cpus)), e.start(offset_of!(LoadConstants, problems)));
             let known = e.cmp(Cmp::Ult, cpu, cpus);
             e.if_(known, |e| {
                 // the verifier checks this function separately, for any number
@@ -88,20 +88,20 @@ impl<'c> Builder<'_, 'c> {
                 e.if_(known, |e| {
                     // a shift instead of a product: for the product of a known and an unknown number, the verifier of
                     // Linux 6.1 knows no bounds, and LLVM may swap the factors
-                    let shift = e.start(offset_of!(Start, failures_shift));
+                    let shift = e.start(offset_of!(LoadConstants, failures_shift));
                     let index = e.add(e.shl(problem, shift), cpu);
-                    let at = e.offset_by(all, e.mul(index, e.int(SIZE)));
-                    let at = e.rematerialize(at);
-                    e.store(at, offset_of!(Failures, returned) as u32, 8, returned);
+                    let ptr = e.offset_by(all, e.mul(index, e.int(SIZE)));
+                    let ptr = e.rematerialize(ptr);
+                    e.store(ptr, offset_of!(Failures, returned) as u32, 8, returned);
                     let one = e.int(1);
                     if e.program.overlaps() {
-                        e.atomic_add(at, one);
+                        e.atomic_add(ptr, one);
                     } else {
-                        let now = e.load(at, 0, Int { bytes: 8, signed: false });
+                        let now = e.load(ptr, 0, Int { bytes: 8, signed: false });
                         let more = e.add(now, one);
-                        e.store(at, offset_of!(Failures, count) as u32, 8, more);
+                        e.store(ptr, offset_of!(Failures, count) as u32, 8, more);
                     }
-                    e.limited(at, |e| e.send_failure(problem, returned));
+                    e.limited(ptr, |e| e.send_failure(problem, returned));
                 });
             });
         });

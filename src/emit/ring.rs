@@ -73,10 +73,10 @@ impl<'c> Builder<'_, 'c> {
         if !self.program.test_run {
             return body(self);
         }
-        let said = self.state(offset_of!(State, ended));
-        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
-        let goes_on = self.cmp(Cmp::Eq, ended, self.int(0));
-        self.if_(goes_on, body);
+        let status = self.state(offset_of!(State, ended));
+        let ended = self.load(status, 0, Int { bytes: 8, signed: false });
+        let continues = self.cmp(Cmp::Eq, ended, self.int(0));
+        self.if_(continues, body);
     }
 
     /// Writes a record of numbers by a function that all records of this shape in the program share. In a long program, the
@@ -125,9 +125,9 @@ impl<'c> Builder<'_, 'c> {
     /// Writes a record of `size` bytes, whose fields `fill` stores.
     fn write_fixed(&mut self, event: IntValue<'c>, size: u32, fill: impl FnOnce(&mut Self, PointerValue<'c>)) {
         let rec = self.reserve(size);
-        let got = self.not_null(rec);
+        let reserved = self.not_null(rec);
         self.if_else(
-            got,
+            reserved,
             |e| {
                 e.head(rec, event);
                 fill(e, rec);
@@ -221,8 +221,8 @@ impl<'c> Builder<'_, 'c> {
         self.if_(has_room, |e| {
             let (ring, n, flags) = (e.ring(), e.int(size_of::<Failure>() as u64), e.int(0));
             let rec = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
-            let got = e.not_null(rec);
-            e.if_(got, |e| {
+            let reserved = e.not_null(rec);
+            e.if_(reserved, |e| {
                 e.store(rec, offset_of!(Failure, head) as u32, 8, head);
                 e.store(rec, offset_of!(Failure, problem) as u32, 8, problem);
                 e.store(rec, offset_of!(Failure, returned) as u32, 8, returned);
@@ -254,8 +254,8 @@ impl<'c> Builder<'_, 'c> {
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
         let rec = self.rematerialize(rec);
-        let at = self.offset(rec, f.offset);
-        self.put(at, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
+        let ptr = self.offset(rec, f.offset);
+        self.store_value(ptr, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
     }
 
     /// Writes a string's or buffer's bytes at `end`, and returns the new end. A mask bounds the lengths, which the
@@ -293,8 +293,8 @@ impl<'c> Builder<'_, 'c> {
             return None;
         }
         let offset = self.alloc_scratch(8);
-        let at = self.scratch_at(offset);
-        self.store(at, 0, 8, len);
+        let ptr = self.scratch_at(offset);
+        self.store(ptr, 0, 8, len);
         Some(offset)
     }
 
@@ -317,22 +317,22 @@ impl<'c> Builder<'_, 'c> {
     pub fn hit(&mut self, total: u32, first: u32, sites: Option<u32>) {
         const BYTE: Int = Int { bytes: 1, signed: false };
         let bytes = self.data_global("hits", super::shared::HITS_SECTION, total);
-        let mut at = self.offset(bytes, first);
+        let mut ptr = self.offset(bytes, first);
         if let Some(sites) = sites {
             let site = self.site();
             let site = self.at_most(site, u64::from(sites.max(1)) - 1);
-            at = self.offset_by(at, site);
+            ptr = self.offset_by(ptr, site);
         }
         // writing each time would move the cache line between CPUs
-        let before = self.load(at, 0, BYTE);
+        let before = self.load(ptr, 0, BYTE);
         let first_time = self.cmp(Cmp::Eq, before, self.int(0));
-        self.if_(first_time, |e| e.store(at, 0, 1, e.int(1)));
+        self.if_(first_time, |e| e.store(ptr, 0, 1, e.int(1)));
     }
 
     /// Ends the program if another has requested the end of the run ([`State::ended`]), even before the reader notices.
     pub fn return_if_ended(&mut self) {
-        let said = self.state(offset_of!(State, ended));
-        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
+        let status = self.state(offset_of!(State, ended));
+        let ended = self.load(status, 0, Int { bytes: 8, signed: false });
         self.if_(ended, |e| e.ret(None));
     }
 
@@ -349,9 +349,9 @@ impl<'c> Builder<'_, 'c> {
                 e.store(flag, 0, 4, zero);
                 let ring = e.ring();
                 let (n, flags) = (e.int(8), e.int(0));
-                let kick = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
-                let got = e.not_null(kick);
-                e.if_(got, |e| e.call_void(Helper::RingbufDiscard, kick, FORCE_WAKEUP));
+                let dummy_record = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+                let reserved = e.not_null(dummy_record);
+                e.if_(reserved, |e| e.call_void(Helper::RingbufDiscard, dummy_record, FORCE_WAKEUP));
             });
         });
     }

@@ -11,7 +11,7 @@ pub const RING: &str = "ring";
 pub fn stacks_name(limit: u32) -> String {
     format!("stacks_{limit}")
 }
-/// The section (and so the map) of [`Start`].
+/// The section (and so the map) of [`LoadConstants`].
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
@@ -39,7 +39,7 @@ pub const MAX_FOLLOWED: u32 = 65536;
 /// For a process that is known only by its number in rbt's PID namespace, the key is that number with this bit, which
 /// no PID has.
 pub const IN_NAMESPACE: u32 = 1 << 31;
-/// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
+/// The scratch arena: an array of `LoadConstants::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be running on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
 pub const SCRATCH_SLOTS: u32 = 4;
@@ -209,7 +209,7 @@ impl Reason {
 /// Constants that the loader writes before loading; the verifier knows their values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Start {
+pub struct LoadConstants {
     /// Process id of the `-c` child, or 0.
     pub child: u64,
     /// `CLOCK_BOOTTIME` at start, nanoseconds: `elapsed` counts from here.
@@ -232,8 +232,8 @@ pub struct Start {
     pub seed: u64,
 }
 
-impl Start {
-    /// [`Start::failures_shift`] for a machine with this many CPUs.
+impl LoadConstants {
+    /// [`LoadConstants::failures_shift`] for a machine with this many CPUs.
     pub fn shift(cpus: u32) -> u32 {
         cpus.max(1).next_power_of_two().ilog2()
     }

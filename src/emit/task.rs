@@ -21,12 +21,12 @@ impl<'c> Builder<'_, 'c> {
         };
         self.once("ns_pid_tgid", |e| {
             // struct bpf_pidns_info: u32 pid (of the thread), u32 tgid
-            let at = e.alloc_known("ns_pid_tgid", 8);
+            let ptr = e.alloc_known("ns_pid_tgid", 8);
             let zero = e.int(0);
-            e.store(at, 0, 8, zero);
+            e.store(ptr, 0, 8, zero);
             let (dev, ino, size) = (e.int(dev), e.int(ino), e.int(8));
-            e.call(Helper::GetNsCurrentPidTgid, &[dev.into(), ino.into(), at.into(), size.into()]);
-            e.load(at, 0, U64)
+            e.call(Helper::GetNsCurrentPidTgid, &[dev.into(), ino.into(), ptr.into(), size.into()]);
+            e.load(ptr, 0, U64)
         })
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Temporaries<'c> {
     stack: Vec<StackSlot<'c>>,
     stack_bytes: u32,
     /// Offsets in the scratch arena of known addresses.
-    places: HashMap<PointerValue<'c>, u32>,
+    scratch_offsets: HashMap<PointerValue<'c>, u32>,
     /// Alignments of addresses that are not multiples of eight.
     skewed: HashMap<PointerValue<'c>, u32>,
     /// Permanent pieces of the stack, by their purpose.
@@ -28,7 +28,7 @@ pub(super) struct Temporaries<'c> {
 
 /// A piece of the stack, of 8, 16 or 32 bytes.
 struct StackSlot<'c> {
-    at: PointerValue<'c>,
+    ptr: PointerValue<'c>,
     size: u32,
     in_use: bool,
 }
@@ -74,7 +74,7 @@ impl<'c> Temporaries<'c> {
     pub fn reuse(&mut self, size: u32) -> Option<PointerValue<'c>> {
         let slot = self.stack.iter_mut().find(|s| s.size == size && !s.in_use)?;
         slot.in_use = true;
-        Some(slot.at)
+        Some(slot.ptr)
     }
 
     /// Do this many more bytes fit into the stack, of which `budget` bytes may be used?
@@ -83,9 +83,9 @@ impl<'c> Temporaries<'c> {
     }
 
     /// Records a new piece of the stack as used.
-    pub fn add(&mut self, at: PointerValue<'c>, size: u32) {
+    pub fn add(&mut self, ptr: PointerValue<'c>, size: u32) {
         self.use_stack(size);
-        self.stack.push(StackSlot { at, size, in_use: true });
+        self.stack.push(StackSlot { ptr, size, in_use: true });
     }
 
     /// Records a piece of the stack as permanently used.
@@ -117,24 +117,24 @@ impl<'c> Temporaries<'c> {
     }
 
     /// Records the offset in scratch memory of an address.
-    pub fn set_place(&mut self, at: PointerValue<'c>, offset: u32) {
-        self.places.insert(at, offset);
+    pub fn set_place(&mut self, ptr: PointerValue<'c>, offset: u32) {
+        self.scratch_offsets.insert(ptr, offset);
     }
 
     /// The offset in scratch memory of an address, if it is known.
-    pub fn place_of(&self, at: PointerValue<'c>) -> Option<u32> {
-        self.places.get(&at).copied()
+    pub fn place_of(&self, ptr: PointerValue<'c>) -> Option<u32> {
+        self.scratch_offsets.get(&ptr).copied()
     }
 
     /// Records the alignment of an address.
-    pub fn set_alignment(&mut self, at: PointerValue<'c>, align: u32) {
+    pub fn set_alignment(&mut self, ptr: PointerValue<'c>, align: u32) {
         if align < 8 {
-            self.skewed.insert(at, align);
+            self.skewed.insert(ptr, align);
         }
     }
 
     /// The known alignment of an address.
-    pub fn alignment(&self, at: PointerValue<'c>) -> u32 {
-        self.skewed.get(&at).copied().unwrap_or(8)
+    pub fn alignment(&self, ptr: PointerValue<'c>) -> u32 {
+        self.skewed.get(&ptr).copied().unwrap_or(8)
     }
 }

@@ -9,17 +9,17 @@ use crate::types::Int;
 impl<'c> Builder<'_, 'c> {
     /// Does memory start with these bytes? Compared in words.
     pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
-        let mut at = 0;
+        let mut pos = 0;
         let mut differs = self.int(0);
         let max_align = self.aligned(ptr) as usize;
-        while at < bytes.len() {
-            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= max_align).unwrap_or(1);
+        while pos < bytes.len() {
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| pos + n <= bytes.len() && *n <= max_align).unwrap_or(1);
             let mut word = [0u8; 8];
-            word[..n].copy_from_slice(&bytes[at..at + n]);
-            let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
-            let want = self.int(u64::from_le_bytes(word));
-            differs = self.or(differs, self.xor(have, want));
-            at += n;
+            word[..n].copy_from_slice(&bytes[pos..pos + n]);
+            let have = self.load(ptr, pos as u32, Int { bytes: n as u8, signed: false });
+            let expected = self.int(u64::from_le_bytes(word));
+            differs = self.or(differs, self.xor(have, expected));
+            pos += n;
         }
         self.cmp(Cmp::Eq, differs, self.int(0))
     }
@@ -60,7 +60,7 @@ impl<'c> Builder<'_, 'c> {
     ) -> IntValue<'c> {
         let (a, b) = (self.rematerialize(a), self.rematerialize(b));
         if n > 64 && self.is_scratch(a) && self.is_scratch(b) {
-            self.of_memory(&format!("{name}_{n}"), [(a, n), (b, n)], walk)
+            self.call_on_memory(&format!("{name}_{n}"), [(a, n), (b, n)], walk)
         } else {
             walk(self, a, b)
         }
@@ -123,14 +123,14 @@ impl<'c> Builder<'_, 'c> {
     pub fn same_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         if n <= 64 {
             let mut differs = self.int(0);
-            let mut at = 0;
+            let mut pos = 0;
             let max_align = self.aligned(a).min(self.aligned(b));
-            while at < n {
-                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= max_align).unwrap_or(1);
+            while pos < n {
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| pos + w <= n && *w <= max_align).unwrap_or(1);
                 let int = Int { bytes: w as u8, signed: false };
-                let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
+                let (va, vb) = (self.load(a, pos, int), self.load(b, pos, int));
                 differs = self.or(differs, self.xor(va, vb));
-                at += w;
+                pos += w;
             }
             return self.cmp(Cmp::Eq, differs, self.int(0));
         }

@@ -23,7 +23,7 @@ pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Source
         let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
         return Err(diagnostic.help(format!("compare it: `{text} {bound}`")));
     }
-    Ok(Expectation { text: text.to_string(), place, root })
+    Ok(Expectation { text: text.to_string(), location: place, root })
 }
 
 /// The maps that the expectations use, with their `@`, each once.
@@ -38,7 +38,7 @@ pub fn names(expectations: &[Expectation]) -> Vec<String> {
 fn gather(e: &Expr, names: &mut Vec<String>) {
     match &e.kind {
         Kind::Constant(_) => {}
-        Kind::Read(of) | Kind::Call { of, .. } => {
+        Kind::Read(of) | Kind::Call { map: of, .. } => {
             if !names.contains(&of.map) {
                 names.push(of.map.clone());
             }
@@ -69,8 +69,8 @@ impl Checker<'_> {
             ExprKind::Ident(name) => (Kind::Constant(Constant::Number(self.variant(name, e.span)?)), Ty::Number),
             ExprKind::Map { name, key } => self.read(e.span, name, key.as_deref())?,
             ExprKind::Call { name, args } => self.call(name, args, e.span)?,
-            ExprKind::Unary(UnOp::Neg, of) => (Kind::Negate(Box::new(self.want(of, Ty::Number, "-")?)), Ty::Number),
-            ExprKind::Unary(UnOp::Not, of) => (Kind::Not(Box::new(self.want(of, Ty::Truth, "!")?)), Ty::Truth),
+            ExprKind::Unary(UnOp::Neg, of) => (Kind::Negate(Box::new(self.expect_type(of, Ty::Number, "-")?)), Ty::Number),
+            ExprKind::Unary(UnOp::Not, of) => (Kind::Not(Box::new(self.expect_type(of, Ty::Truth, "!")?)), Ty::Truth),
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e.span)?,
             ExprKind::Step { .. } => {
                 return Err(
@@ -108,7 +108,7 @@ impl Checker<'_> {
         Ok(Expr { kind, ty, span: e.span, text: self.text(e.span) })
     }
 
-    fn want(&self, e: &ast::Expr, ty: Ty, op: &str) -> Checked<Expr> {
+    fn expect_type(&self, e: &ast::Expr, ty: Ty, op: &str) -> Checked<Expr> {
         let found = self.expr(e)?;
         if found.ty == ty {
             return Ok(found);
@@ -126,7 +126,8 @@ impl Checker<'_> {
     }
 
     fn binary(&self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Checked<(Kind, Ty)> {
-        let both = |ty| Ok::<_, Diagnostic>((Box::new(self.want(a, ty, op.symbol())?), Box::new(self.want(b, ty, op.symbol())?)));
+        let both =
+            |ty| Ok::<_, Diagnostic>((Box::new(self.expect_type(a, ty, op.symbol())?), Box::new(self.expect_type(b, ty, op.symbol())?)));
         match op {
             BinOp::And => both(Ty::Truth).map(|(a, b)| (Kind::And(a, b), Ty::Truth)),
             BinOp::Or => both(Ty::Truth).map(|(a, b)| (Kind::Or(a, b), Ty::Truth)),
@@ -232,15 +233,15 @@ impl Checker<'_> {
                 .help(format!("write `{}`", function.form)));
         };
         let (map, of) = self.of(first.span, map_name, key.as_deref())?;
-        if !(function.serves)(of.shape) {
+        if !(function.applies_to)(of.shape) {
             return Err(wrong_function(function, map, first.span));
         }
-        let keyed = matches!(function.takes, ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys);
+        let keyed = matches!(function.params, ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys);
         if keyed && (map.key.is_none() || of.key.is_some()) {
             let message = format!("{} needs a map with keys, and `{}` has none", function.name, self.text(first.span));
             return Err(Diagnostic::error("map-key-conflict", first.span, message));
         }
-        let enough = match function.takes {
+        let enough = match function.params {
             ParamKind::Map | ParamKind::Keyed => rest.is_empty(),
             ParamKind::MapAndPercent | ParamKind::KeyedAndKey => rest.len() == 1,
             ParamKind::KeyedAndKeys => !rest.is_empty(),
@@ -248,14 +249,14 @@ impl Checker<'_> {
         if !enough {
             return Err(usage(format!("{} has {}", function.name, plural(parts.len(), "argument", "arguments"))));
         }
-        let constants = match (function.takes, &map.key) {
+        let constants = match (function.params, &map.key) {
             (ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, Some(ty)) => {
                 rest.iter().map(|e| self.key(std::slice::from_ref(*e), ty, e.span)).collect::<Checked<Vec<_>>>()?
             }
             (ParamKind::MapAndPercent, _) => rest.iter().map(|e| self.percent(e)).collect::<Checked<Vec<_>>>()?,
             (ParamKind::Map | ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, _) => Vec::new(),
         };
-        Ok((Kind::Call { function, of, rest: constants }, function.returns))
+        Ok((Kind::Call { function, map: of, rest: constants }, function.returns))
     }
 
     fn percent(&self, e: &ast::Expr) -> Checked<Constant> {
@@ -285,29 +286,29 @@ impl Checker<'_> {
     }
 
     fn constant(&self, e: &ast::Expr, ty: &Type) -> Checked<Constant> {
-        let wrong = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, but this is {what}"));
+        let error = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, but this is {what}"));
         let found = if let ExprKind::Tuple(parts) = &e.kind {
-            return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(wrong("a tuple")) };
+            return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(error("a tuple")) };
         } else {
             self.known(e)?
         };
         match (&found, ty) {
             (Constant::Number(n), _) if ty.is_scalar() => match ty.as_int() {
-                Some(int) if !fits(*n, int) => Err(wrong(&format!("{n}, which is out of range"))),
+                Some(int) if !fits(*n, int) => Err(error(&format!("{n}, which is out of range"))),
                 Some(_) | None => Ok(found),
             },
             (Constant::Truth(_), Type::Bool) => Ok(found),
             (Constant::Text(text), Type::Str(size)) => match text.len() > *size as usize {
                 false => Ok(found),
-                true => Err(wrong(&format!("{} bytes long, which is too long", text.len()))
+                true => Err(error(&format!("{} bytes long, which is too long", text.len()))
                     .help("`max_strlen` limits the length of strings: config = { max_strlen = 1024; }")),
             },
             (Constant::Text(_), Type::Deferred(tag)) if crate::builtins::is_text(tag) => Ok(found),
-            (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(wrong("a number").help("write a string in double quotes")),
-            (Constant::Number(_), _) => Err(wrong("a number")),
-            (Constant::Text(_), _) => Err(wrong("a string")),
-            (Constant::Truth(_), _) => Err(wrong("true or false")),
-            (Constant::Tuple(_), _) => Err(wrong("a tuple")),
+            (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(error("a number").help("write a string in double quotes")),
+            (Constant::Number(_), _) => Err(error("a number")),
+            (Constant::Text(_), _) => Err(error("a string")),
+            (Constant::Truth(_), _) => Err(error("true or false")),
+            (Constant::Tuple(_), _) => Err(error("a tuple")),
         }
     }
 
@@ -369,7 +370,7 @@ fn fits(n: i128, int: crate::types::Int) -> bool {
 
 /// The functions that apply to a map's values.
 fn functions_for(shape: Shape) -> Vec<&'static str> {
-    let takes = |f: &&Function| matches!(f.takes, ParamKind::Map) && (f.serves)(shape);
+    let takes = |f: &&Function| matches!(f.params, ParamKind::Map) && (f.applies_to)(shape);
     FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()
 }
 

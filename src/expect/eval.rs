@@ -1,7 +1,7 @@
 //! Evaluates an expectation over the final maps of a run.
 
 use super::range::{Range, Undefined};
-use super::value::{CallArgs, Element, Val, seen};
+use super::value::{CallArgs, Element, Val, measured_range};
 use super::{Constant, Expr, Kind, MapRef, Ty};
 use crate::output::FinalResults;
 use crate::value::{MapView, Value};
@@ -33,7 +33,7 @@ impl Eval<'_> {
             Kind::Constant(Constant::Truth(truth)) => Val::Truth(Some(*truth)),
             Kind::Constant(Constant::Tuple(_)) => Val::Truth(None),
             Kind::Read(of) => self.read(of, e.ty),
-            Kind::Call { function, of, rest } => {
+            Kind::Call { function, map: of, rest } => {
                 let Some(view) = self.view(of) else { return Err(stop("the map could not be read")) };
                 let elements = elements(view, of);
                 let wanted = CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy };
@@ -69,7 +69,7 @@ impl Eval<'_> {
         let view = self.view(of);
         let found = view.and_then(|view| elements(view, of).into_iter().next());
         match ty {
-            Ty::Number => Val::Number(seen(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy)),
+            Ty::Number => Val::Number(measured_range(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy)),
             Ty::Truth => Val::Truth((!self.lossy).then(|| found.and_then(|e| e.shown()).is_some_and(|n| n != 0))),
             Ty::Text => {
                 let text = |e: Element| match e.value {

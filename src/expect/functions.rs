@@ -4,7 +4,7 @@
 //! percentile: an expectation that needs one is not met.
 
 use super::range::Range;
-use super::value::{CallArgs, Element, Val, more};
+use super::value::{CallArgs, Element, Val, monotonicity};
 use super::{Constant, Shape, Ty};
 use crate::builtins::Monotonicity;
 use crate::render;
@@ -33,11 +33,11 @@ pub struct Function {
     /// Its form: `count(@m)`.
     pub form: &'static str,
     /// Its arguments.
-    pub takes: ParamKind,
+    pub params: ParamKind,
     /// The result of a function.
     pub(super) returns: Ty,
     /// Does the function apply to such values? If not, the message reports it.
-    pub(super) serves: fn(Shape) -> bool,
+    pub(super) applies_to: fn(Shape) -> bool,
     /// Evaluates it.
     pub(super) eval: fn(&CallArgs) -> Result<Val, String>,
     /// For the manual.
@@ -51,9 +51,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "count",
         form: "count(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
+        applies_to: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
         eval: |w| number(total(w, |e| e.count(), !matches!(w.shape, Shape::Plain(_)))),
         doc: "Number of events over all keys. For hist(), stats(), avg() and percentiles(), this is the number of values added. For numbers that the script counts itself (@n++), it is their total.",
         example: "count(@syscalls) <= 200",
@@ -61,9 +61,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "sum",
         form: "sum(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: numeric,
+        applies_to: numeric,
         eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(Monotonicity::RaisesUnsigned, true)))),
         doc: "Total over all keys. For stats(), avg() and percentiles(), this is the total of the values added.",
         example: "sum(@bytes) < 1048576",
@@ -71,9 +71,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "min",
         form: "min(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: |s| numeric(s) && s != Shape::Stats,
+        applies_to: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, false),
         doc: "Minimum over all keys. For percentiles(), this is the minimum of the values added.",
         example: "min(@free_pages) > 1000",
@@ -81,9 +81,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "max",
         form: "max(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: |s| numeric(s) && s != Shape::Stats,
+        applies_to: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, true),
         doc: "Maximum over all keys. For percentiles(), this is the maximum of the values added.",
         example: "max(@rss) < 200 << 20",
@@ -91,9 +91,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "avg",
         form: "avg(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: numeric,
+        applies_to: numeric,
         eval: average,
         doc: "Average over all keys, as an integer. For stats(), avg() and percentiles(), this is the average of all values added.",
         example: "avg(@latency) < 100us",
@@ -101,9 +101,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p50",
         form: "p50(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: distributed,
+        applies_to: distributed,
         eval: |w| percentile(w, 50),
         doc: "The median, percentile(@m, 50).",
         example: "p50(@latency) < 100us",
@@ -111,9 +111,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p90",
         form: "p90(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: distributed,
+        applies_to: distributed,
         eval: |w| percentile(w, 90),
         doc: "The 90th percentile, percentile(@m, 90).",
         example: "p90(@latency) < 1ms",
@@ -121,9 +121,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p95",
         form: "p95(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: distributed,
+        applies_to: distributed,
         eval: |w| percentile(w, 95),
         doc: "The 95th percentile, percentile(@m, 95).",
         example: "p95(@latency) < 2ms",
@@ -131,9 +131,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "p99",
         form: "p99(@m)",
-        takes: ParamKind::Map,
+        params: ParamKind::Map,
         returns: Ty::Number,
-        serves: distributed,
+        applies_to: distributed,
         eval: |w| percentile(w, 99),
         doc: "The 99th percentile, percentile(@m, 99).",
         example: "p99(@fsync) < 5ms",
@@ -141,9 +141,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "percentile",
         form: "percentile(@m, n)",
-        takes: ParamKind::MapAndPercent,
+        params: ParamKind::MapAndPercent,
         returns: Ty::Number,
-        serves: distributed,
+        applies_to: distributed,
         eval: |w| match w.rest {
             [Constant::Number(n)] => percentile(w, *n),
             _ => Err("the map has no percentiles".into()),
@@ -154,9 +154,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "len",
         form: "len(@m)",
-        takes: ParamKind::Keyed,
+        params: ParamKind::Keyed,
         returns: Ty::Number,
-        serves: |_| true,
+        applies_to: |_| true,
         eval: |w| {
             let n = w.elements.len() as i128;
             number(Ok(if w.lossy { Range::at_least(n) } else { Range::exact(n) }))
@@ -167,9 +167,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "has_key",
         form: "has_key(@m, key)",
-        takes: ParamKind::KeyedAndKey,
+        params: ParamKind::KeyedAndKey,
         returns: Ty::Truth,
-        serves: |_| true,
+        applies_to: |_| true,
         eval: |w| {
             let found = w.elements.iter().any(|e| w.rest.iter().any(|key| key.is(e.key)));
             Ok(Val::Truth(if found || !w.lossy { Some(found) } else { None }))
@@ -180,9 +180,9 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "only",
         form: "only(@m, key, …)",
-        takes: ParamKind::KeyedAndKeys,
+        params: ParamKind::KeyedAndKeys,
         returns: Ty::Truth,
-        serves: |_| true,
+        applies_to: |_| true,
         eval: |w| {
             let strange = w.elements.iter().any(|e| !w.rest.iter().any(|key| key.is(e.key)));
             Ok(Val::Truth(if strange || !w.lossy { Some(!strange) } else { None }))
@@ -238,7 +238,7 @@ fn extreme(w: &CallArgs, greatest: bool) -> Result<Val, String> {
     };
     let all = w.elements.iter().filter_map(each);
     let found = if greatest { all.max() } else { all.min() }.ok_or_else(|| nothing(w))?;
-    let more = if w.shape == Shape::Samples && greatest { Monotonicity::Raises } else { more(w.shape) };
+    let more = if w.shape == Shape::Samples && greatest { Monotonicity::Raises } else { monotonicity(w.shape) };
     // a lost element may have had another key
     number(Ok(match (w.lossy, greatest, more) {
         (false, _, _) => Range::exact(found),

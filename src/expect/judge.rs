@@ -19,7 +19,7 @@ const MAX_ELEMENTS_SHOWN: usize = 5;
 ///
 /// If events were lost, or probes are missing, no expectation is certainly met: one that is false for all possible
 /// values fails, and all others are undecided.
-pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
+pub fn evaluate(expectation: &Expectation, last: &FinalResults) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
     let findings = Findings { last, names: TextFormatter::default() };
@@ -38,7 +38,7 @@ pub fn judge(expectation: &Expectation, last: &FinalResults) -> Outcome {
         rule: name,
         level: rule(name).map_or(crate::verdict::Level::Error, |r| r.level),
         message,
-        place: expectation.place.clone(),
+        location: expectation.location.clone(),
         related: Vec::new(),
         help,
     };
@@ -101,11 +101,11 @@ pub fn run_failed(expectation: &Expectation, why: &str) -> Outcome {
 /// if such a record clears one of these maps.
 fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
     let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
-    let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
+    let probe_with = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
     let mut lost = Vec::new();
     let mut report = |of: fn(&Counts) -> u64, what: &str| {
         if sum(of) > 0 {
-            lost.push(format!("{} {what} ({})", sum(of), whose(of)));
+            lost.push(format!("{} {what} ({})", sum(of), probe_with(of)));
         }
     };
     report(|c| c.missed, "runs of probes were skipped");
@@ -128,7 +128,7 @@ fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
 fn maps(e: &Expr) -> Vec<&MapRef> {
     match &e.kind {
         Kind::Constant(_) => Vec::new(),
-        Kind::Read(of) | Kind::Call { of, .. } => vec![of],
+        Kind::Read(of) | Kind::Call { map: of, .. } => vec![of],
         Kind::Negate(a) | Kind::Not(a) => maps(a),
         Kind::Math(_, a, b) | Kind::Compare(_, a, b) | Kind::And(a, b) | Kind::Or(a, b) => [maps(a), maps(b)].concat(),
     }
@@ -142,13 +142,13 @@ struct Findings<'a> {
 }
 
 impl Findings<'_> {
-    fn seen(&self, e: &Expr) -> Result<Val, NoValue> {
+    fn measured(&self, e: &Expr) -> Result<Val, NoValue> {
         Eval { last: self.last, lossy: false }.eval(e)
     }
 
     /// A value in the form for messages.
     fn value(&self, e: &Expr, time: bool) -> String {
-        match self.seen(e) {
+        match self.measured(e) {
             Ok(Val::Number(range)) => number(range, time),
             Ok(Val::Text(Some(text))) => format!("\"{}\"", String::from_utf8_lossy(&text).escape_debug()),
             Ok(Val::Truth(Some(truth))) => truth.to_string(),
@@ -198,7 +198,7 @@ impl Findings<'_> {
                 }
             }
             Kind::Compare(op, a, b) => to.push(self.comparison(e, *op, a, b)),
-            Kind::Call { function: _, of, rest } => to.push(self.keys(e, of, rest)),
+            Kind::Call { function: _, map: of, rest } => to.push(self.keys(e, of, rest)),
             Kind::Not(inner) => to.push(format!("`{}` is {}", inner.text, self.value(inner, has_time(inner)))),
             Kind::Constant(_) | Kind::Read(_) | Kind::Negate(_) | Kind::Math(..) => {
                 to.push(format!("`{}` is {}", e.text, self.value(e, false)))
@@ -220,19 +220,19 @@ impl Findings<'_> {
     /// The message about a function of a map's keys.
     fn keys(&self, e: &Expr, of: &MapRef, wanted: &[Constant]) -> String {
         let view = self.last.maps.iter().find(|v| v.name == of.map);
-        let strange: Vec<String> = view
+        let unexpected: Vec<String> = view
             .map(|view| elements(view, of))
             .unwrap_or_default()
             .iter()
             .filter(|e| !wanted.iter().any(|key| key.is(e.key)))
             .map(|e| self.names.format(e.key))
             .collect();
-        let listed = match strange.len() {
+        let listed = match unexpected.len() {
             0 => "but it has no keys".to_string(),
             n if n > MAX_ELEMENTS_SHOWN => {
-                format!("{} has {} and {} more", of.map, strange[..MAX_ELEMENTS_SHOWN].join(", "), n - MAX_ELEMENTS_SHOWN)
+                format!("{} has {} and {} more", of.map, unexpected[..MAX_ELEMENTS_SHOWN].join(", "), n - MAX_ELEMENTS_SHOWN)
             }
-            _ => format!("{} has {}", of.map, strange.join(", ")),
+            _ => format!("{} has {}", of.map, unexpected.join(", ")),
         };
         format!("`{}` is false: {listed}", e.text)
     }

@@ -23,7 +23,7 @@ mod value;
 
 pub use check::{check, names};
 pub use functions::{FUNCTIONS, Function};
-pub use judge::{judge, run_failed};
+pub use judge::{evaluate, run_failed};
 
 use crate::diag::Span;
 use crate::syntax::ast::BinOp;
@@ -37,7 +37,7 @@ pub struct Expectation {
     /// As the user wrote it.
     pub text: String,
     /// The place, if it is in a file.
-    pub place: Option<SourceLocation>,
+    pub location: Option<SourceLocation>,
     root: Expr,
 }
 
@@ -77,7 +77,7 @@ enum Kind {
     Read(MapRef),
     Call {
         function: &'static Function,
-        of: MapRef,
+        map: MapRef,
         /// The arguments after the map: a percentile's number, keys.
         rest: Vec<Constant>,
     },

@@ -116,7 +116,7 @@ fn checked(text: &str) -> Result<Expectation, String> {
 fn judged(text: &str, change: impl FnOnce(&mut FinalResults)) -> Outcome {
     let mut last = maps().1;
     change(&mut last);
-    judge(&checked(text).unwrap_or_else(|e| panic!("{text}: {e}")), &last)
+    evaluate(&checked(text).unwrap_or_else(|e| panic!("{text}: {e}")), &last)
 }
 
 fn rules(outcome: &Outcome) -> Vec<&str> {
@@ -156,7 +156,7 @@ fn what_holds() {
 }
 
 #[test]
-fn what_does_not_hold_is_told_with_both_sides() {
+fn what_does_not_hold_is_reported_with_both_sides() {
     for (text, message) in [
         ("@opens[\"/etc/passwd\"] == 0", "`@opens[\"/etc/passwd\"]` is 3, expected == 0"),
         ("count(@calls) <= 20", "`count(@calls)` is 50, expected <= 20"),
@@ -272,7 +272,7 @@ fn a_map_that_was_emptied() {
 }
 
 #[test]
-fn reads_that_failed_are_told() {
+fn reads_that_failed_are_reported() {
     let outcome = judged("@ == 7", |last| last.counts.push(Counts { probe: "p".into(), unread: 1, ..Counts::default() }));
     assert_eq!(
         (&outcome.state, rules(&outcome), outcome.worst()),
@@ -282,7 +282,7 @@ fn reads_that_failed_are_told() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_the_run() {
+fn what_is_wrong_is_reported_before_the_run() {
     for (text, part) in [
         ("@opnes[\"a\"] == 0", "unknown-map: the script has no map `@opnes` (did you mean `@opens`?)"),
         ("@calls = 5", "an assignment is a statement, not a value (to compare, write `==`)"),
@@ -337,11 +337,11 @@ fn what_is_wrong_is_told_before_the_run() {
     ] {
         match checked(text) {
             Ok(_) => panic!("{text} is taken"),
-            Err(told) => assert!(told.contains(part), "{text}: {told}"),
+            Err(message) => assert!(message.contains(part), "{text}: {message}"),
         }
     }
     let deep = format!("{}1{} == 1", "(".repeat(300), ")".repeat(300));
-    assert!(checked(&deep).is_err_and(|told| told.contains("too-deep")));
+    assert!(checked(&deep).is_err_and(|message| message.contains("too-deep")));
 }
 
 #[test]
@@ -356,8 +356,8 @@ fn every_function_has_an_example_that_parses() {
 #[test]
 fn a_place_in_a_longer_text_is_kept() {
     let source = Source { name: "f".into(), text: "# é\n  @n == \n@x".into() };
-    let told = syntax::parse_expression(&source, 3, 7..13).unwrap_err();
-    assert_eq!((told.0[0].span.source, source.line_col(told.0[0].span.start)), (3, (2, 9)));
+    let errors = syntax::parse_expression(&source, 3, 7..13).unwrap_err();
+    assert_eq!((errors.0[0].span.source, source.line_col(errors.0[0].span.start)), (3, (2, 9)));
     let tree = syntax::parse_expression(&source, 3, 14..16).unwrap();
     assert_eq!((tree.span.start, tree.span.end), (14, 16));
 }

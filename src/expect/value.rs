@@ -75,8 +75,8 @@ pub(super) struct CallArgs<'a> {
 }
 
 /// A measured number, and the range of its true value.
-pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
-    match (lossy, more(shape)) {
+pub(super) fn measured_range(n: i128, shape: Shape, lossy: bool) -> Range {
+    match (lossy, monotonicity(shape)) {
         (false, _) => Range::exact(n),
         (true, Monotonicity::Raises) => Range::at_least(n),
         (true, Monotonicity::Lowers) => Range::at_most(n),
@@ -85,7 +85,7 @@ pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
 }
 
 /// The effect of further events on a number of this shape.
-pub(super) fn more(shape: Shape) -> Monotonicity {
+pub(super) fn monotonicity(shape: Shape) -> Monotonicity {
     match shape {
         Shape::Count => Monotonicity::Raises,
         Shape::Number(Monotonicity::RaisesUnsigned, true) => Monotonicity::Raises,

@@ -29,7 +29,7 @@ impl Items<'_, '_> {
     /// A chain of operands, or of conditions and their values.
     pub(super) fn expr(&mut self, t: &Tree) {
         if t.parts.len() < 2 {
-            return self.tight(t);
+            return self.without_spaces(t);
         }
         // Several conditions are on separate lines.
         let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
@@ -81,11 +81,11 @@ impl Items<'_, '_> {
 
     /// The parts of a chain from `from` on, with the operators between them.
     fn run(&mut self, parts: &[ShapePart], from: usize, operators: &[(usize, u8)]) {
-        let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
-        let logical = least <= BinOp::And.level();
+        let Some(lowest) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
+        let logical = lowest <= BinOp::And.level();
         self.open(if logical { BreakMode::All } else { BreakMode::Fill }, CONTINUATION_INDENT);
         let (mut start, mut first) = (from, 0);
-        for (n, (at, _)) in operators.iter().enumerate().filter(|(_, (_, l))| *l == least) {
+        for (n, (at, _)) in operators.iter().enumerate().filter(|(_, (_, l))| *l == lowest) {
             self.run(slice(parts, start - from, at - from), start, operators.get(first..n).unwrap_or(&[]));
             self.push(Item::Space);
             if let Some(operator) = parts.get(at - from) {

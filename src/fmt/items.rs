@@ -43,7 +43,7 @@ impl<'s> Items<'_, 's> {
     }
 
     pub(super) fn open(&mut self, how: BreakMode, indent: usize) {
-        self.push(Item::Open { indent, how, broken: false });
+        self.push(Item::Open { indent, mode: how, broken: false });
     }
 
     fn add(&mut self, text: &'static str) {
@@ -55,7 +55,7 @@ impl<'s> Items<'_, 's> {
     }
 
     /// The comments before a word that begins a statement or an item, with the empty lines between them.
-    fn lead(&mut self, word: Option<usize>, is_first: bool, blank: bool) {
+    fn leading_comments(&mut self, word: Option<usize>, is_first: bool, blank: bool) {
         let Some((i, word)) = word.and_then(|i| self.words.get(i).map(|w| (i, w))) else { return };
         let mut blank = blank;
         let mut is_first = is_first;
@@ -119,7 +119,7 @@ impl<'s> Items<'_, 's> {
             Rule::type_name | Rule::certain_type | Rule::typeof_atom => self.type_name(t),
             Rule::setting | Rule::import | Rule::let_stmt | Rule::return_stmt | Rule::import_stmt => self.spaced(t),
             Rule::expr_stmt | Rule::condition | Rule::tagged | Rule::function_param => self.spaced(t),
-            _ => self.tight(t),
+            _ => self.without_spaces(t),
         }
     }
 
@@ -134,7 +134,7 @@ impl<'s> Items<'_, 's> {
     }
 
     /// Words without spaces, except after commas.
-    pub(super) fn tight(&mut self, t: &Tree) {
+    pub(super) fn without_spaces(&mut self, t: &Tree) {
         for part in &t.parts {
             self.part(part);
             if self.is(part, ",") {
@@ -157,7 +157,7 @@ impl<'s> Items<'_, 's> {
             let apart = is_block(before) || is_block(rule) || section(before) != section(rule);
             let blank = before.is_some() && before != Some(Rule::shebang) && !is_end && apart;
             self.push(Item::Hard);
-            self.lead(part.first(), before.is_none(), blank);
+            self.leading_comments(part.first(), before.is_none(), blank);
             self.part(part);
             before = rule;
         }
@@ -199,7 +199,7 @@ impl<'s> Items<'_, 's> {
     /// Attach points, one per line, then the predicate and the block. A single attach point is on the same line as the block.
     fn probe(&mut self, t: &Tree) {
         let several = t.parts.iter().any(|p| self.is(p, ","));
-        self.push(Item::Open { indent: 0, how: BreakMode::All, broken: several });
+        self.push(Item::Open { indent: 0, mode: BreakMode::All, broken: several });
         for (n, part) in t.parts.iter().enumerate() {
             match part {
                 ShapePart::Tree(b) if b.rule == Rule::block => {
@@ -254,7 +254,7 @@ impl<'s> Items<'_, 's> {
                 continue;
             }
             self.push(Item::Hard);
-            self.lead(part.first(), is_first, false);
+            self.leading_comments(part.first(), is_first, false);
             is_first = false;
             self.stmt(part);
             if !inside.get(n + 1).is_some_and(|p| self.is(p, ";")) && wants_semicolon(part, self.words) {
@@ -313,7 +313,7 @@ impl<'s> Items<'_, 's> {
     fn branch(&mut self, parts: &[ShapePart], style: Style) {
         let from = self.out.len();
         self.block(parts, style);
-        if let (Style::Value, Some(Item::Open { how, .. })) = (style, self.out.get_mut(from)) {
+        if let (Style::Value, Some(Item::Open { mode: how, .. })) = (style, self.out.get_mut(from)) {
             *how = BreakMode::Outer;
         }
     }

@@ -27,7 +27,7 @@ pub enum Item<'s> {
         /// The indent of the lines that begin in the group.
         indent: usize,
         /// The places where it breaks.
-        how: BreakMode,
+        mode: BreakMode,
         /// It breaks even if it fits.
         broken: bool,
     },
@@ -64,9 +64,9 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
             Item::Break | Item::Hard => p.newline(),
             Item::Blank => p.blank = true,
             Item::Tail(comment) => p.tails.push(comment),
-            Item::Own(comment) => p.own(comment),
+            Item::Own(comment) => p.own_line(comment),
             Item::Inline(comment) => p.inline(comment),
-            Item::Open { indent: more, how: wanted, broken } => {
+            Item::Open { indent: more, mode: wanted, broken } => {
                 let forced = *broken || plan.forced.get(i).copied().unwrap_or(false);
                 let fits = !forced && p.column() + usize::from(p.space) + length(i) <= width;
                 open.push(match wanted {
@@ -124,7 +124,7 @@ fn next_breaks(items: &[Item]) -> Vec<usize> {
         let here = nearest.last().copied().unwrap_or(hard).min(hard);
         match item {
             Item::Close => nearest.push(here),
-            Item::Open { how, .. } => {
+            Item::Open { mode: how, .. } => {
                 nearest.pop();
                 next[i] = nearest.last().copied().unwrap_or(hard).min(hard);
                 if let (BreakMode::Outer, Some(outer)) = (how, nearest.last_mut()) {
@@ -232,7 +232,7 @@ impl<'s> Printer<'s> {
         if !self.tails.is_empty() && !passes(text) {
             self.newline();
         }
-        if !self.at_line_start && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.joins_previous(text)) {
+        if !self.at_line_start && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.would_join_previous(text)) {
             self.push(" ");
         }
         self.space = false;
@@ -240,7 +240,7 @@ impl<'s> Printer<'s> {
     }
 
     /// Would the text and the text before it read as one word?
-    fn joins_previous(&self, text: &str) -> bool {
+    fn would_join_previous(&self, text: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '@' | '#');
         match (self.out.chars().next_back(), text.chars().next()) {
             (Some(a), Some(b)) if word(a) && word(b) => true,
@@ -286,7 +286,7 @@ impl<'s> Printer<'s> {
         self.next_indent = self.indent;
     }
 
-    fn own(&mut self, comment: &str) {
+    fn own_line(&mut self, comment: &str) {
         self.newline();
         self.comment(comment);
         self.end_line();

@@ -29,8 +29,8 @@ pub fn format(text: &str, shape: &Node) -> String {
 
 /// Do two texts have the same words and comments? Formatting changes only blanks, semicolons and commas.
 pub fn same_words(one: &str, other: &str) -> bool {
-    let essence = |c: &char| !c.is_whitespace() && !matches!(c, ';' | ',' | '\u{feff}');
-    one.chars().filter(essence).eq(other.chars().filter(essence))
+    let is_significant = |c: &char| !c.is_whitespace() && !matches!(c, ';' | ',' | '\u{feff}');
+    one.chars().filter(is_significant).eq(other.chars().filter(is_significant))
 }
 
 /// Shapes with parts. All others are words, which do not change.

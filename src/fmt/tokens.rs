@@ -164,10 +164,10 @@ impl<'s> Reader<'s> {
                 }
             }
         }
-        let mut at = 0;
+        let mut pos = 0;
         tree.parts.retain(|part| {
-            let drop = needless[at];
-            at += 1;
+            let drop = needless[pos];
+            pos += 1;
             if let (true, ShapePart::Word(i)) = (drop, part)
                 && let Some(word) = self.words.get_mut(*i)
             {
@@ -186,10 +186,10 @@ fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
     // The previous word is a separator that moves before a comment that ends the line.
     let mut passed = false;
     for i in kept {
-        let Word { start, text: own, rule, .. } = words[i];
+        let Word { start, text: comment_text, rule, .. } = words[i];
         let is_end = rule == Some(Rule::EOI);
         let mut rest = text.get(from..start).unwrap_or("");
-        from = start + own.len();
+        from = start + comment_text.len();
         // the number of newlines before each comment, and finally before the word
         let mut found: Vec<(&str, usize)> = Vec::new();
         let mut lines = 0;

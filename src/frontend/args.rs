@@ -31,9 +31,9 @@ pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script)
             None => failure.help(format!("put a command after -c: rbt {name} -c 'COMMAND'; `rbt {name} --help` lists the options")),
         });
     }
-    let slip = params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
-    if let Some(slip) = slip {
-        front.warn(&format!("the script takes no arguments, and rbt has no option `{slip}`"));
+    let misspelt = params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
+    if let Some(misspelt) = misspelt {
+        front.warn(&format!("the script takes no arguments, and rbt has no option `{misspelt}`"));
     }
     Ok(())
 }

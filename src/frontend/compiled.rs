@@ -27,7 +27,7 @@ const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes
 #[derive(Serialize, Deserialize)]
 struct CacheEntry<T> {
     /// The queries of code generation.
-    asked: Record,
+    record: Record,
     compilations: u32,
     stack: u32,
     frames: u32,
@@ -53,9 +53,9 @@ pub(crate) fn compile(
     }
     let recorder = Recorder::new(env.sys);
     let compiled = codegen::compile(script, &Env { sys: &recorder, ..*env }, sources, dumps)?;
-    if let Some(asked) = recorder.recorded() {
+    if let Some(record) = recorder.recorded() {
         let Compiled { compilations, stack, frames, reduced, .. } = compiled;
-        let kept = CacheEntry { asked, compilations, stack, frames, reduced, artifact: &compiled.artifact };
+        let kept = CacheEntry { record, compilations, stack, frames, reduced, artifact: &compiled.artifact };
         if let Ok(bytes) = postcard::to_allocvec(&kept) {
             file.save(&bytes);
         }
@@ -81,7 +81,7 @@ pub(crate) fn warn_of_reduced(compiled: &Compiled, front: &Frontend) {
 fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
     let (bytes, start) = file.load()?;
     let kept: CacheEntry<Artifact> = postcard::from_bytes(bytes.get(start..)?).ok()?;
-    kept.asked.holds_for(sys).then_some(Compiled {
+    kept.record.holds_for(sys).then_some(Compiled {
         artifact: kept.artifact,
         ir: None,
         optimized: None,

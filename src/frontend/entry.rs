@@ -51,13 +51,13 @@ impl Text {
 
     /// Converts places in the script to places in the typed text.
     fn as_typed(&self, mut diags: Diagnostics) -> Diagnostics {
-        let (from, most) = (self.before.len() as u32, self.typed.len() as u32);
-        let within = |at: u32| at.saturating_sub(from).min(most);
+        let (from, len) = (self.before.len() as u32, self.typed.len() as u32);
+        let within = |offset: u32| offset.saturating_sub(from).min(len);
         let shift = |span: Span| if span.source == 0 { Span { start: within(span.start), end: within(span.end), ..span } } else { span };
         for d in &mut diags.0 {
             d.span = shift(d.span);
             let earlier = d.related.iter().position(|(span, _)| *span == EARLIER);
-            if let Some((_, text)) = earlier.map(|at| d.related.remove(at)) {
+            if let Some((_, text)) = earlier.map(|offset| d.related.remove(offset)) {
                 let help = d.help.take().map(|help| format!("; {help}")).unwrap_or_default();
                 d.help = Some(format!("in an earlier entry: {text}{help}"));
             }
@@ -91,10 +91,10 @@ impl EntryContext<'_> {
             let Ok(index) = u16::try_from(sources.len()) else { break };
             let earlier = syntax::parse_as(source, index)?;
             sources.push(source.clone());
-            take(&mut whole, earlier);
+            append_script(&mut whole, earlier);
         }
         let tree = super::import::resolve(tree, &mut sources, None).map_err(|d| text.as_typed(d))?;
-        take(&mut whole, tree);
+        append_script(&mut whole, tree);
         let mut settings = self.run.settings.clone();
         let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;
         let invocation = Invocation { shares_maps: true, ..self.run.invocation.clone() };
@@ -110,12 +110,12 @@ impl EntryContext<'_> {
 
     /// Queries types of the machine, including those that earlier entries defined.
     pub fn with_types<T>(&self, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
-        let mut whole = ast::Script::default();
-        self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| take(&mut whole, earlier));
-        if !cdecl::wanted(&whole, &self.run.settings) {
+        let mut script = ast::Script::default();
+        self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| append_script(&mut script, earlier));
+        if !cdecl::has_c_part(&script, &self.run.settings) {
             return ask(self.sys);
         }
-        let (declared, _) = cdecl::read(&whole, &self.run.env(self.sys));
+        let (declared, _) = cdecl::read(&script, &self.run.env(self.sys));
         ask(&declared)
     }
 
@@ -157,13 +157,13 @@ impl EntryContext<'_> {
 }
 
 /// Adds a script's parts to another's.
-fn take(whole: &mut ast::Script, more: ast::Script) {
-    whole.c_part.extend(more.c_part);
-    whole.config.extend(more.config);
-    whole.items.extend(more.items);
+fn append_script(script: &mut ast::Script, more: ast::Script) {
+    script.c_part.extend(more.c_part);
+    script.config.extend(more.config);
+    script.items.extend(more.items);
     for builtin in more.library {
-        if !whole.library.contains(&builtin) {
-            whole.library.push(builtin);
+        if !script.library.contains(&builtin) {
+            script.library.push(builtin);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::runtime::{AttachRefused, NotPermitted, VerifierError};
 use crate::settings::Mechanism;
 use crate::system::{Feature, TargetInfo};
 
-pub(crate) use crate::launch::explain::{REFUSED, place};
+pub(crate) use crate::launch::explain::{REFUSED, line_span};
 
 /// The failure for an error, at its place in the script if it has one. `other` is the status of unknown errors.
 pub(crate) fn explain(
@@ -71,7 +71,7 @@ pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics
 }
 
 pub(crate) fn report_not_compiled(error: &EmitError, front: &Frontend) -> Failure {
-    front.say(&diag::render(&not_compiled(error, &front.sources), &front.sources, front.run.color));
+    front.print_message(&diag::render(&not_compiled(error, &front.sources), &front.sources, front.run.color));
     Failure::reported(2)
 }
 

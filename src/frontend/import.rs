@@ -19,7 +19,7 @@ const MAX_FILES: usize = 1000;
 /// The maximum size of all imports together, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 /// Maximum nesting of imports.
-const DEEPEST: usize = 100;
+const MAX_IMPORT_DEPTH: usize = 100;
 /// `S_IWOTH` of inode(7): writable by all users.
 const WORLD_WRITABLE: u32 = 0o002;
 /// Others may add files to such a directory, but not remove or rename them.
@@ -34,21 +34,27 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
     if root.imports.is_empty() {
         return Ok(root);
     }
-    let mut work =
-        Importer { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, remaining_bytes: MAX_BYTES };
+    let mut work = Importer {
+        sources,
+        imported: BTreeSet::new(),
+        diags: Vec::new(),
+        tree: ast::Script::default(),
+        depth: 0,
+        remaining_bytes: MAX_BYTES,
+    };
     if let Some(path) = path {
-        work.seen.extend(path.canonicalize());
+        work.imported.extend(path.canonicalize());
     }
     work.tree.config.clone_from(&root.config);
     let dir = path.and_then(Path::parent).unwrap_or(Path::new("")).to_path_buf();
-    work.take(root, &dir);
+    work.append_script(root, &dir);
     if work.diags.is_empty() { Ok(work.tree) } else { Err(Diagnostics(work.diags)) }
 }
 
 struct Importer<'a> {
     sources: &'a mut Vec<Source>,
     /// Canonical paths of the imported files.
-    seen: BTreeSet<PathBuf>,
+    imported: BTreeSet<PathBuf>,
     diags: Vec<Diagnostic>,
     tree: ast::Script,
     depth: usize,
@@ -58,7 +64,7 @@ struct Importer<'a> {
 
 impl Importer<'_> {
     /// Adds a script, after its imports; relative paths start at `dir`.
-    fn take(&mut self, script: ast::Script, dir: &Path) {
+    fn append_script(&mut self, script: ast::Script, dir: &Path) {
         for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name, dir)) {
             if let Err(d) = self.import(&dir.join(name), *span) {
                 self.diags.push(d);
@@ -81,12 +87,12 @@ impl Importer<'_> {
             let d = fault(if missing { "there is no such file".into() } else { reason(&e) });
             if missing { d.help("paths are relative to the directory of the importing script") } else { d }
         })?;
-        if self.seen.contains(&real) {
+        if self.imported.contains(&real) {
             return Ok(());
         }
         let shown = path.display();
         if real.is_dir() {
-            self.seen.insert(real);
+            self.imported.insert(real);
             require_safe_permissions(path).map_err(|(why, help)| fault(why).help(help))?;
             let entries = std::fs::read_dir(path).map_err(|e| fault(reason(&e)))?;
             let mut files: Vec<PathBuf> =
@@ -102,7 +108,7 @@ impl Importer<'_> {
             require_safe_permissions(place).map_err(|(why, help)| fault(why).help(help))?;
         }
         let header = format!("#include \"{}\"", real.display());
-        self.seen.insert(real);
+        self.imported.insert(real);
         match kind {
             Kind::Script => self.script(path, span),
             Kind::Header => {
@@ -122,8 +128,8 @@ impl Importer<'_> {
         let Some(index) = u16::try_from(self.sources.len()).ok().filter(|i| usize::from(*i) < MAX_FILES) else {
             return Err(fault(format!("that would be more than {MAX_FILES} files")));
         };
-        if self.depth >= DEEPEST {
-            return Err(fault(format!("imports are nested more than {DEEPEST} deep")));
+        if self.depth >= MAX_IMPORT_DEPTH {
+            return Err(fault(format!("imports are nested more than {MAX_IMPORT_DEPTH} deep")));
         }
         let bytes = input::read_regular(path, input::TEXT.min(self.remaining_bytes)).map_err(|e| {
             let all = e.kind() == ErrorKind::FileTooLarge && self.remaining_bytes < input::TEXT;
@@ -146,7 +152,7 @@ impl Importer<'_> {
             self.diags.push(d.related(span, "imported here").help("move the block to the main script"));
         }
         self.depth += 1;
-        self.take(tree, path.parent().unwrap_or(Path::new("")));
+        self.append_script(tree, path.parent().unwrap_or(Path::new("")));
         self.depth -= 1;
         Ok(())
     }
@@ -184,9 +190,10 @@ enum Kind {
 
 /// The kind, by the end of the file's name.
 fn kind(path: &Path) -> Option<Kind> {
-    const ENDS: [(&str, Kind); 4] = [(".bt", Kind::Script), (".h", Kind::Header), (".bpf.c", Kind::CSource), (".bpf.o", Kind::Object)];
+    const EXTENSIONS: [(&str, Kind); 4] =
+        [(".bt", Kind::Script), (".h", Kind::Header), (".bpf.c", Kind::CSource), (".bpf.o", Kind::Object)];
     let name = path.file_name()?.to_str()?;
-    ENDS.iter().find(|(end, _)| name.ends_with(end) && name.len() > end.len()).map(|(_, kind)| *kind)
+    EXTENSIONS.iter().find(|(end, _)| name.ends_with(end) && name.len() > end.len()).map(|(_, kind)| *kind)
 }
 
 /// Rejects a world-writable file: why, and the remedy.

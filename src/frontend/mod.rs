@@ -75,8 +75,8 @@ pub(crate) fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<D
         value: &item.value,
         value_span: item.value_span,
     });
-    let said = settings::apply_config(settings, items);
-    if said.failed() { Err(said) } else { Ok(said) }
+    let result = settings::apply_config(settings, items);
+    if result.failed() { Err(result) } else { Ok(result) }
 }
 
 /// Applies settings from the environment, and returns warnings.
@@ -180,7 +180,7 @@ impl<'a> Frontend<'a> {
         }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
-            self.say(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
+            self.print_message(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
             dump("hir", &sema::dump::dump(&checked.script))?;
@@ -198,10 +198,10 @@ impl<'a> Frontend<'a> {
                 Failure::new(format!("{}: {}", script.name, d.message)).code(d.code).help(help)
             }
             None => {
-                let mut said: Vec<String> = Vec::new();
+                let mut reported: Vec<String> = Vec::new();
                 diagnostics.0.retain(|d| {
-                    !said.contains(&d.message) && {
-                        said.push(d.message.clone());
+                    !reported.contains(&d.message) && {
+                        reported.push(d.message.clone());
                         true
                     }
                 });
@@ -220,7 +220,7 @@ impl<'a> Frontend<'a> {
         let diagnostics = self.in_words(diagnostics);
         let first = diagnostics.0.iter().find(|d| d.severity == diag::Severity::Error);
         let message = first.map(|d| d.in_one_line(&self.sources)).unwrap_or_default();
-        self.say(&diag::render(&diagnostics, &self.sources, self.run.color));
+        self.print_message(&diag::render(&diagnostics, &self.sources, self.run.color));
         Failure { message, ..Failure::reported(status) }
     }
 
@@ -233,7 +233,7 @@ impl<'a> Frontend<'a> {
     }
 
     /// Prints a message.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print_message(&self, text: &str) {
         match &self.messages {
             Some(messages) => messages.borrow_mut().push_str(text),
             None => to_stderr(text),
@@ -242,7 +242,7 @@ impl<'a> Frontend<'a> {
 
     pub(crate) fn warn(&self, text: &str) {
         if self.run.warnings {
-            self.say(&format!("{} {}\n", paint("warning:", terminal::WARNING, self.run.color), diag::plain(text)));
+            self.print_message(&format!("{} {}\n", paint("warning:", terminal::WARNING, self.run.color), diag::plain(text)));
         }
     }
 }
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_without_probes_is_told_so() {
+    fn a_script_without_probes_is_reported_so() {
         for text in ["", "// nothing", "macro m() { 1 }"] {
             let source = Source { name: "stdin".into(), text: text.into() };
             assert_eq!(parse(&source).unwrap_err().0[0].code, "no-probes", "{text}");

@@ -64,7 +64,7 @@ impl Explainer<'_> {
     /// The attach point that begins here, or else this place.
     fn at(&self, pos: Option<&Pos>) -> Span {
         let Some(pos) = pos else { return Span::default() };
-        let rest = place(pos, self.sources);
+        let rest = line_span(pos, self.sources);
         self.points.iter().copied().find(|p| (p.source, p.start) == (rest.source, rest.start)).unwrap_or(rest)
     }
 
@@ -82,7 +82,7 @@ impl Explainer<'_> {
 }
 
 /// The rest of the line, or the whole line if the column is meaningless.
-pub(crate) fn place(pos: &Pos, sources: &[Source]) -> Span {
+pub(crate) fn line_span(pos: &Pos, sources: &[Source]) -> Span {
     let short = || diag::short_names(sources).iter().position(|name| *name == pos.file);
     let index = sources.iter().position(|s| s.name == pos.file).or_else(short);
     let found = index.and_then(|i| Some((i, sources.get(i)?)));
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn a_line_is_marked_without_its_indent() {
         let sources = [Source { name: "dir/a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
-        let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1, ..Pos::default() }, &sources);
+        let span = line_span(&Pos { file: "a.bt".into(), line: 2, col: 1, ..Pos::default() }, &sources);
         assert_eq!(&sources[0].text[span.start as usize..span.end as usize], "@ = 1;");
-        assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1, ..Pos::default() }, &sources), Span::default());
-        assert_eq!(place(&Pos { file: "a.bt".into(), line: 99, col: 1, ..Pos::default() }, &sources).source, 0);
+        assert_eq!(line_span(&Pos { file: "other".into(), line: 2, col: 1, ..Pos::default() }, &sources), Span::default());
+        assert_eq!(line_span(&Pos { file: "a.bt".into(), line: 99, col: 1, ..Pos::default() }, &sources).source, 0);
     }
 }

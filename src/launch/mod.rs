@@ -17,7 +17,7 @@ use crate::metrics::{MetricNames, Metrics};
 use crate::otlp::Export;
 use crate::output_files::{self, Destinations};
 use crate::probes::Env;
-use crate::render::{self, Base, RenderOptions, Shared};
+use crate::render::{self, Base, RenderOptions, RunLabel};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, Costs, Measure, OnEnd, Options, Prefetch, Remote, Scrapes, WatchView};
 use crate::serve;
@@ -186,7 +186,7 @@ impl<'a> Launch<'a> {
     }
 
     /// The user's filters, for a note if nothing matched.
-    fn asked(&self, settings: &Settings) -> Option<String> {
+    fn filters(&self, settings: &Settings) -> Option<String> {
         let mut words = self.script.filters.clone()?;
         words.extend(settings.pid.map(|pid| format!("-p {pid}")));
         words.extend(self.run.cgroup.as_ref().map(|path| format!("--cgroup {path}")));
@@ -222,7 +222,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     let mut renderer = to.open(&render)?;
     let file = renderer.take_file()?;
     let mut out: Box<dyn Write> = match &launch.managed {
-        Some(managed) => Box::new(PrefixWriter::new(if shared == Shared::Prefix { &managed.name } else { "" }, file)),
+        Some(managed) => Box::new(PrefixWriter::new(if shared == RunLabel::Prefix { &managed.name } else { "" }, file)),
         None => Box::new(file),
     };
     let shows = |stage: &str| run.dumps.contains(&stage);
@@ -258,7 +258,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         on_attached: None,
         blocks: launch.script.blocks.clone(),
         prefetched: launch.prefetched.take(),
-        asked: (!run.quiet && run.warnings).then(|| launch.asked(settings)).flatten(),
+        filters: (!run.quiet && run.warnings).then(|| launch.filters(settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let mut session = runtime::load(artifact, &env, options).map_err(RunError::Refused)?;
@@ -277,7 +277,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         }
     };
     let exit = exit.map_err(RunError::Broke)?;
-    let written = if renderer.ended() { renderer.finish()? } else { 0 };
+    let written = if renderer.is_complete() { renderer.finish()? } else { 0 };
     let status = match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ if exit.status == 0 => written,
@@ -300,7 +300,7 @@ impl Described {
 
     fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>) -> Result<Option<Export>, Failure> {
         let Some(config) = run.otlp.clone() else { return Ok(None) };
-        let traced = require_cgroup(run)?.and_then(|cgroup| container::of_cgroup(cgroup.id));
+        let traced = require_cgroup(run)?.and_then(|cgroup| container::container_of_cgroup(cgroup.id));
         Export::start(config, self.metrics(settings), scrapes.clone(), traced.as_ref(), run.warnings).map(Some)
     }
 

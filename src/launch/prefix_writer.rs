@@ -11,7 +11,7 @@ pub(super) struct PrefixWriter<W: Write> {
     prefix: String,
     /// The start of an incomplete line.
     rest: Vec<u8>,
-    to: W,
+    out: W,
 }
 
 /// Held while lines are written.
@@ -22,7 +22,7 @@ const LONGEST: usize = 64 << 10;
 impl<W: Write> PrefixWriter<W> {
     pub fn new(name: &str, to: W) -> Self {
         let prefix = if name.is_empty() { String::new() } else { format!("{}: ", diag::plain(name)) };
-        Self { prefix, rest: Vec::new(), to }
+        Self { prefix, rest: Vec::new(), out: to }
     }
 
     fn lines(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -35,7 +35,7 @@ impl<W: Write> PrefixWriter<W> {
             text.push(b'\n');
         }
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        self.to.write_all(&text)
+        self.out.write_all(&text)
     }
 }
 
@@ -45,14 +45,14 @@ impl<W: Write> Write for PrefixWriter<W> {
         let end = self.rest.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let end = if self.rest.len() - end > LONGEST { self.rest.len() } else { end };
         if end > 0 {
-            let whole: Vec<u8> = self.rest.drain(..end).collect();
-            self.lines(&whole)?;
+            let lines: Vec<u8> = self.rest.drain(..end).collect();
+            self.lines(&lines)?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.out.flush()
     }
 }
 

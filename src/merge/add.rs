@@ -44,12 +44,12 @@ impl From<String> for NotSummable {
 #[derive(Default)]
 pub struct Sum {
     /// The host and other facts, of the first document and later of all.
-    head: Option<State>,
+    header: Option<State>,
     /// The place of the first document.
     first: String,
     maps: Vec<Total>,
     /// The runs in the sum, and their places: host, boot, start.
-    seen: BTreeMap<(String, u64, u64), String>,
+    runs: BTreeMap<(String, u64, u64), String>,
     hosts: BTreeSet<String>,
     /// Keys start with the name of the host.
     by_host: bool,
@@ -87,11 +87,11 @@ impl Sum {
         }
         self.fits(&state, place)?;
         let run = (state.host.clone(), state.boot_ns, state.start_ns);
-        if let Some(other) = self.seen.get(&run) {
+        if let Some(other) = self.runs.get(&run) {
             let what = format!("{place}: this run on {} is in {other} already, and counts once", state.host);
             return Err(MergeError::Document(what));
         }
-        self.seen.insert(run, place.to_string());
+        self.runs.insert(run, place.to_string());
         self.hosts.extend(state.host.split(',').map(String::from));
         for map in std::mem::take(&mut state.maps) {
             match self.maps.iter_mut().find(|total| total.map.name == map.name) {
@@ -106,13 +106,13 @@ impl Sum {
             }
         }
         for counts in &mut state.probes {
-            counts.probe = of_host(&counts.probe, &state.host);
+            counts.probe = name_with_host(&counts.probe, &state.host);
         }
-        state.not_attached = state.not_attached.iter().map(|probe| of_host(probe, &state.host)).collect();
-        match &mut self.head {
+        state.not_attached = state.not_attached.iter().map(|probe| name_with_host(probe, &state.host)).collect();
+        match &mut self.header {
             None => {
                 self.first = place.to_string();
-                self.head = Some(state);
+                self.header = Some(state);
             }
             Some(head) => extend(head, state),
         }
@@ -121,7 +121,7 @@ impl Sum {
 
     /// Does it belong to the same script, and do its maps have the same types?
     fn fits(&self, state: &State, place: &str) -> Result<(), MergeError> {
-        let Some(head) = &self.head else { return Ok(()) };
+        let Some(head) = &self.header else { return Ok(()) };
         if head.script.sha256 != state.script.sha256 {
             let digest = |state: &State| state.script.sha256.chars().take(12).collect::<String>();
             return Err(MergeError::Script(format!(
@@ -169,21 +169,21 @@ impl Sum {
 
     /// The counters of each probe, on each machine.
     pub fn counts(&self) -> Vec<Counts> {
-        self.head.as_ref().map(|head| head.probes.clone()).unwrap_or_default()
+        self.header.as_ref().map(|head| head.probes.clone()).unwrap_or_default()
     }
 
     /// The results in the form of one run, with the missing data.
     pub fn last(&self, missing: &[String]) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
         let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
-        let mut not_attached = self.head.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
+        let mut not_attached = self.header.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
         not_attached.extend(missing.iter().map(|host| format!("any probe on {host}")));
         FinalResults { maps, emptied, counts: self.counts(), not_attached }
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
     pub fn shown(&self, top: Option<u64>) -> Vec<Result<MapView, NotSummable>> {
-        let Some(head) = &self.head else { return Vec::new() };
+        let Some(head) = &self.header else { return Vec::new() };
         let total = |name: &str| self.maps.iter().find(|total| total.map.name == name);
         let printed = head.printed.iter().filter_map(|printed| Some((total(&printed.map)?, printed.show.clone())));
         let rest = self.maps.iter().filter(|total| head.prints_maps && !total.map.cleared).map(|total| (total, ShowOptions::default()));
@@ -205,7 +205,7 @@ impl Sum {
 
     /// The sum as a state, and why some maps are not in it.
     pub fn state(self) -> (Option<Box<State>>, Vec<NotSummable>) {
-        let Some(mut state) = self.head else { return (None, Vec::new()) };
+        let Some(mut state) = self.header else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
         let mut refused = Vec::new();
         for total in self.maps {
@@ -220,7 +220,7 @@ impl Sum {
 }
 
 /// The name of a probe with its host. In a sum of several hosts, or of earlier sums, each probe has one already.
-fn of_host(probe: &str, host: &str) -> String {
+fn name_with_host(probe: &str, host: &str) -> String {
     let known = host.split(',').any(|host| probe.strip_suffix(host).is_some_and(|rest| rest.ends_with(" on ")));
     if known { probe.to_owned() } else { format!("{probe} on {host}") }
 }
@@ -367,12 +367,12 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::of_host;
+    use super::name_with_host;
 
     #[test]
     fn a_probe_has_its_host_once() {
-        assert_eq!(of_host("p", "a"), "p on a");
-        assert_eq!(of_host("p on a", "a,b"), "p on a");
-        assert_eq!(of_host("uprobe:/x on y:f", "a"), "uprobe:/x on y:f on a");
+        assert_eq!(name_with_host("p", "a"), "p on a");
+        assert_eq!(name_with_host("p on a", "a,b"), "p on a");
+        assert_eq!(name_with_host("uprobe:/x on y:f", "a"), "uprobe:/x on y:f on a");
     }
 }

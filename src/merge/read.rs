@@ -53,14 +53,14 @@ fn at_end(from: &mut impl BufRead) -> io::Result<bool> {
 
 /// Finds the documents in a line.
 fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
-    let mut at = 0;
+    let mut pos = 0;
     let mut any = false;
-    while let Some(begin) = find(line.get(at..).unwrap_or_default()) {
+    while let Some(begin) = find(line.get(pos..).unwrap_or_default()) {
         any = true;
-        let text = line.get(at + begin..).unwrap_or_default();
-        let (found, taken) = document(text, at + begin, place);
+        let text = line.get(pos + begin..).unwrap_or_default();
+        let (found, taken) = document(text, pos + begin, place);
         each(found);
-        at += begin + taken.max(BEGIN.len());
+        pos += begin + taken.max(BEGIN.len());
     }
     if !any && !line.trim_ascii().is_empty() {
         let text = String::from_utf8_lossy(line);
@@ -73,7 +73,7 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
 }
 
 /// The document at the start of a text, and its size in bytes.
-fn document(text: &[u8], at: usize, place: &str) -> (Document, usize) {
+fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
     let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
     let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
@@ -84,7 +84,7 @@ fn document(text: &[u8], at: usize, place: &str) -> (Document, usize) {
     match documents.next() {
         Some(Ok(BoxedState(state))) => (Document::State(state, place.to_string()), documents.byte_offset()),
         Some(Err(e)) => {
-            let column = at + e.column();
+            let column = offset + e.column();
             let what = if e.is_eof() { "the state is cut off".into() } else { format!("the state is damaged: {}", reason(&e)) };
             (Document::Problem(format!("{place}, column {column}: {what}")), text.len())
         }

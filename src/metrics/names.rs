@@ -30,7 +30,7 @@ pub struct MetricNames {
     /// Labels by map, in the order of the key's parts.
     labels: BTreeMap<String, Vec<String>>,
     /// From comments: `// metric: @m name=… unit=… labels=a,b help="…"`
-    given: BTreeMap<String, MetricComment>,
+    comments: BTreeMap<String, MetricComment>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ impl MetricNames {
 
     /// The metric of a map.
     pub fn metric(&self, map: &str) -> Metric {
-        let given = self.given.get(map);
+        let given = self.comments.get(map);
         let mut words: Vec<String> = snake(map.trim_start_matches('@')).split('_').filter(|w| !w.is_empty()).map(String::from).collect();
         let by_name = words.last().and_then(|last| unit(last));
         if by_name.is_some() {
@@ -91,7 +91,7 @@ impl MetricNames {
 
     /// Names of this many labels, all different.
     pub fn labels(&self, map: &str, parts: usize) -> Vec<String> {
-        let given = self.given.get(map).map(|given| given.labels.as_slice()).unwrap_or_default();
+        let given = self.comments.get(map).map(|given| given.labels.as_slice()).unwrap_or_default();
         let found = self.labels.get(map).map(Vec::as_slice).unwrap_or_default();
         let mut all: Vec<String> = Vec::new();
         for i in 0..parts {
@@ -112,7 +112,7 @@ impl MetricNames {
             }) else {
                 continue;
             };
-            let given = self.given.entry(map.to_string()).or_default();
+            let given = self.comments.entry(map.to_string()).or_default();
             for found in word.captures_iter(rest) {
                 let part = |i: usize| found.get(i).map_or("", |m| m.as_str());
                 let value = part(2).trim_matches('"').to_string();

@@ -99,7 +99,7 @@ impl Family {
     }
 
     /// A family of numbers, with the values of their labels.
-    pub fn of_values(name: &str, kind: Kind, help: &str, labels: &[&str], values: impl IntoIterator<Item = (Vec<String>, i128)>) -> Self {
+    pub fn from_values(name: &str, kind: Kind, help: &str, labels: &[&str], values: impl IntoIterator<Item = (Vec<String>, i128)>) -> Self {
         let series = |(values, value)| Series { values, other: false, point: Point { value, ..Point::default() } };
         Self::own(name, kind, help, labels, values.into_iter().map(series).collect())
     }
@@ -126,8 +126,8 @@ impl Family {
 
 impl Metrics {
     /// Creates it without any shown series.
-    pub fn new(names: MetricNames, most: u64) -> Self {
-        Self { names, max_series: usize::try_from(most).unwrap_or(usize::MAX), known: BTreeMap::new() }
+    pub fn new(names: MetricNames, max_series: u64) -> Self {
+        Self { names, max_series: usize::try_from(max_series).unwrap_or(usize::MAX), known: BTreeMap::new() }
     }
 
     /// The families of a state.

@@ -21,7 +21,7 @@ const MAX_WAIT: u64 = 300;
 
 /// A connection to a collector.
 pub struct Client {
-    to: Endpoint,
+    endpoint: Endpoint,
     stream: Option<TcpStream>,
 }
 
@@ -47,22 +47,22 @@ struct Answer {
 impl Client {
     /// Creates a client that is not connected yet.
     pub fn new(to: Endpoint) -> Self {
-        Self { to, stream: None }
+        Self { endpoint: to, stream: None }
     }
 
     /// `http://host:port/path`
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.authority(), self.to.path)
+        format!("http://{}{}", self.authority(), self.endpoint.path)
     }
 
     fn authority(&self) -> String {
-        let Endpoint { host, port, .. } = &self.to;
+        let Endpoint { host, port, .. } = &self.endpoint;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     /// Sends a Protocol Buffers request, which takes this long at most.
     pub fn post(&mut self, message: &[u8], limit: Duration) -> Sent {
-        let until = Instant::now() + limit.min(self.to.timeout);
+        let until = Instant::now() + limit.min(self.endpoint.timeout);
         let request = self.request(message);
         let kept = self.stream.is_some();
         let mut result = self.exchange(&request, until);
@@ -89,18 +89,18 @@ impl Client {
     }
 
     fn request(&self, message: &[u8]) -> Vec<u8> {
-        let compressed = self.to.gzip.then(|| {
+        let compressed = self.endpoint.gzip.then(|| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
             encoder.write_all(message).and_then(|()| encoder.finish()).ok()
         });
         let compressed = compressed.flatten();
         let body = compressed.as_deref().unwrap_or(message);
         let encoding = if compressed.is_some() { "Content-Encoding: gzip\r\n" } else { "" };
-        let headers: String = self.to.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: String = self.endpoint.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let mut request = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: OTel-OTLP-Exporter-rbt/{}\r\nContent-Type: application/x-protobuf\r\n\
              Content-Length: {}\r\n{encoding}{headers}\r\n",
-            self.to.path,
+            self.endpoint.path,
             self.authority(),
             crate::VERSION,
             body.len()
@@ -117,7 +117,7 @@ impl Client {
         };
         let mut rest = request;
         while !rest.is_empty() {
-            stream.set_write_timeout(Some(left(until)?))?;
+            stream.set_write_timeout(Some(remaining(until)?))?;
             match stream.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
@@ -132,8 +132,8 @@ impl Client {
 
     fn connect(&self, until: Instant) -> io::Result<TcpStream> {
         let mut last = None;
-        for address in resolve::addresses(&self.to.host, self.to.port, until)? {
-            match TcpStream::connect_timeout(&address, left(until)?) {
+        for address in resolve::addresses(&self.endpoint.host, self.endpoint.port, until)? {
+            match TcpStream::connect_timeout(&address, remaining(until)?) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     return Ok(stream);
@@ -145,7 +145,7 @@ impl Client {
     }
 }
 
-fn left(until: Instant) -> io::Result<Duration> {
+fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
@@ -158,7 +158,7 @@ fn timed_out(why: io::Error) -> io::Error {
 fn some_bytes(stream: &mut TcpStream, until: Instant, to: &mut Vec<u8>) -> io::Result<usize> {
     let mut buffer = [0; 4096];
     loop {
-        stream.set_read_timeout(Some(left(until)?))?;
+        stream.set_read_timeout(Some(remaining(until)?))?;
         match stream.read(&mut buffer) {
             Ok(n) => {
                 to.extend_from_slice(buffer.get(..n).unwrap_or_default());

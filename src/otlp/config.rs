@@ -127,23 +127,23 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
 }
 
 fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
-    let wrong = || bad(name, url, "a URL such as http://localhost:4318");
+    let error = || bad(name, url, "a URL such as http://localhost:4318");
     let Some(rest) = url.strip_prefix("http://") else {
         if url.starts_with("https://") {
             return Err(Failure::new(format!("{name}: `{url}`: rbt does not support TLS"))
                 .help("send to a collector on this machine over http://, and configure the collector to forward over TLS"));
         }
-        return Err(wrong());
+        return Err(error());
     };
     let (authority, path) = rest.split_once('/').map_or((rest, String::new()), |(authority, path)| (authority, format!("/{path}")));
     let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(error)?),
         _ => (authority, HTTP_PORT),
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
     if bare.is_empty() || !bare.chars().all(plain) || !path.chars().all(|c| c.is_ascii_graphic()) || path.contains(['?', '#']) {
-        return Err(wrong());
+        return Err(error());
     }
     let timeout = Duration::from_secs(10);
     Ok(Endpoint { host: bare.into(), port, path, headers: Vec::new(), timeout, gzip: false })

@@ -25,10 +25,10 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item unless there are `most` already; wakes the thread if there are enough for a batch.
-    pub fn push(&self, item: Vec<u8>, most: usize, batch: usize) -> bool {
+    /// Adds an item unless there are `max_items` already; wakes the thread if there are enough for a batch.
+    pub fn push(&self, item: Vec<u8>, max_items: usize, batch: usize) -> bool {
         let mut inner = self.lock();
-        if inner.items.len() >= most {
+        if inner.items.len() >= max_items {
             return false;
         }
         inner.items.push_back(item);
@@ -75,13 +75,13 @@ impl Mailbox {
     }
 
     /// How much time is left for sending; none if the run continues.
-    pub fn left(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Duration> {
         self.lock().until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Is the time for sending over?
     pub fn is_over(&self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
+        self.remaining().is_some_and(|left| left.is_zero())
     }
 
     /// Marks the taken items as finished.

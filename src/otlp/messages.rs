@@ -354,7 +354,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
         number(&mut to, "process.pid", source.pid.into());
         number(&mut to, "thread.id", source.tid.into());
         text(&mut to, "thread.name", &source.comm);
-        for (name, value) in container_attributes(container::of_cgroup(source.cgroup).as_ref()) {
+        for (name, value) in container_attributes(container::container_of_cgroup(source.cgroup).as_ref()) {
             text(&mut to, name, &value);
         }
     }

@@ -35,7 +35,7 @@ use client::Client;
 pub use config::Config;
 use mailbox::Mailbox;
 use messages::Heading;
-use send::{LogSender, MetricSender, Tally};
+use send::{LogCounts, LogSender, MetricSender};
 
 /// How long the threads may exceed their deadline.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ const GRACE_PERIOD: Duration = Duration::from_millis(500);
 /// The export of a run.
 pub struct Export {
     config: Config,
-    tally: Arc<Tally>,
+    log_counts: Arc<LogCounts>,
     logs: Option<Sender>,
     metrics: Option<Sender>,
     warn: bool,
@@ -62,12 +62,12 @@ impl Export {
     /// Those of the system.
     pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, traced: Option<&Container>, warn: bool) -> Result<Self, Failure> {
         let heading = Arc::new(heading(&config, scrapes.blank(), traced));
-        let tally = Arc::new(Tally::default());
+        let log_counts = Arc::new(LogCounts::default());
         let logs = config.logs.clone().map(|to| {
             let mailbox = Arc::new(Mailbox::default());
-            let (heading, tally) = (heading.clone(), tally.clone());
+            let (heading, log_counts) = (heading.clone(), log_counts.clone());
             let (batch, delay) = (config.batch.min(config.queue), config.delay);
-            let sender = LogSender { client: Client::new(to), heading, mailbox: mailbox.clone(), tally, batch, delay, warn };
+            let sender = LogSender { client: Client::new(to), heading, mailbox: mailbox.clone(), log_counts, batch, delay, warn };
             spawn("rbt-otlp-logs", mailbox, move || {
                 sender.run();
                 true
@@ -75,23 +75,23 @@ impl Export {
         });
         let metrics = config.metrics.clone().map(|to| {
             let mailbox = Arc::new(Mailbox::default());
-            let (heading, tally, interval, delta) = (heading.clone(), tally.clone(), config.interval, config.delta);
+            let (heading, log_counts, interval, delta) = (heading.clone(), log_counts.clone(), config.interval, config.delta);
             let (client, queue) = (Client::new(to), mailbox.clone());
-            let sender = MetricSender { client, heading, mailbox: queue, tally, scrapes, metrics, interval, delta, warn };
+            let sender = MetricSender { client, heading, mailbox: queue, log_counts, scrapes, metrics, interval, delta, warn };
             spawn("rbt-otlp-metrics", mailbox, move || sender.run())
         });
-        Ok(Self { tally, logs: logs.transpose()?, metrics: metrics.transpose()?, config, warn })
+        Ok(Self { log_counts, logs: logs.transpose()?, metrics: metrics.transpose()?, config, warn })
     }
 
     /// Takes the output of the run; none if no logs are wanted.
     pub fn listener(&self) -> Option<Listener> {
-        let (mailbox, tally) = (self.logs.as_ref()?.mailbox.clone(), self.tally.clone());
-        let (most, batch) = (self.config.queue, self.config.batch.min(self.config.queue));
+        let (mailbox, log_counts) = (self.logs.as_ref()?.mailbox.clone(), self.log_counts.clone());
+        let (max_items, batch) = (self.config.queue, self.config.batch.min(self.config.queue));
         Some(Box::new(move |output, source| {
             if let Some(record) = messages::log(output, source, send::now())
-                && !mailbox.push(record, most, batch)
+                && !mailbox.push(record, max_items, batch)
             {
-                Tally::add(&tally.overflowed, 1);
+                LogCounts::add(&log_counts.overflowed, 1);
             }
         }))
     }
@@ -118,13 +118,13 @@ impl Export {
     }
 
     fn report(&self, metrics_sent: bool) {
-        let tally = &self.tally;
-        let (overflowed, refused) = (Tally::get(&tally.overflowed), Tally::get(&tally.refused));
+        let log_counts = &self.log_counts;
+        let (overflowed, refused) = (LogCounts::get(&log_counts.overflowed), LogCounts::get(&log_counts.refused));
         let waiting = self.logs.as_ref().map_or(0, |logs| logs.mailbox.unsent());
         let lost = [(overflowed, "found no room in the queue"), (refused, "were refused"), (waiting, "were not sent in time")];
         let parts: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
         if !parts.is_empty() && self.warn {
-            let all = overflowed + refused + waiting + Tally::get(&tally.sent);
+            let all = overflowed + refused + waiting + LogCounts::get(&log_counts.sent);
             to_stderr(&format!("warning: --otlp: of {all} log records, {}\n", parts.join(", ")));
         }
         if !metrics_sent && self.warn {
@@ -134,9 +134,9 @@ impl Export {
 }
 
 fn spawn(name: &str, mailbox: Arc<Mailbox>, run: impl FnOnce() -> bool + Send + 'static) -> Result<Sender, Failure> {
-    let (tell, done) = channel();
+    let (done_sender, done) = channel();
     let thread = thread::Builder::new().name(name.into()).spawn(move || {
-        let _ = tell.send(run());
+        let _ = done_sender.send(run());
     });
     thread.map_err(|e| Failure::new(format!("--otlp: {}", reason(&e))))?;
     Ok(Sender { mailbox, done })

@@ -28,7 +28,7 @@ pub fn addresses(host: &str, port: u16, until: Instant) -> io::Result<Vec<Socket
         return Ok(vec![with_port(ip)]);
     }
     let read = |path: &str| input::text(Path::new(path), FILE).unwrap_or_default();
-    let known = of_hosts(&read("/etc/hosts"), host);
+    let known = addresses_in_hosts(&read("/etc/hosts"), host);
     if !known.is_empty() {
         return Ok(known.into_iter().map(with_port).collect());
     }
@@ -39,7 +39,7 @@ pub fn addresses(host: &str, port: u16, until: Instant) -> io::Result<Vec<Socket
     let mut last = io::Error::new(ErrorKind::NotFound, format!("no address of `{host}` is known"));
     for name in resolver.names(host) {
         for server in resolver.servers.iter().take(SERVERS) {
-            match ask(*server, &name, until) {
+            match look_up(*server, &name, until) {
                 Ok(found) if found.is_empty() => break,
                 Ok(found) => return Ok(found.into_iter().map(with_port).collect()),
                 Err(why) => last = io::Error::new(why.kind(), format!("`{host}` cannot be looked up: {}", crate::failure::reason(&why))),
@@ -52,7 +52,7 @@ pub fn addresses(host: &str, port: u16, until: Instant) -> io::Result<Vec<Socket
     Err(last)
 }
 
-fn of_hosts(text: &str, host: &str) -> Vec<IpAddr> {
+fn addresses_in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or(""));
     let of = |line: &str| {
         let mut words = line.split_whitespace();
@@ -104,7 +104,7 @@ impl Resolver {
     }
 }
 
-fn ask(server: SocketAddr, name: &str, until: Instant) -> io::Result<Vec<IpAddr>> {
+fn look_up(server: SocketAddr, name: &str, until: Instant) -> io::Result<Vec<IpAddr>> {
     let from: SocketAddr = if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(from)?;
     socket.connect(server)?;
@@ -154,36 +154,36 @@ fn query(id: u16, name: &str, kind: u16) -> io::Result<Vec<u8>> {
 
 /// None: this is not an answer to the query.
 fn answers(bytes: &[u8], id: u16) -> Option<Vec<IpAddr>> {
-    let word = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let word = |offset: usize| Some(u16::from_be_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?));
     if word(0)? != id || word(2)? & 0x8000 == 0 {
         return None;
     }
-    let mut at = 12;
+    let mut offset = 12;
     for _ in 0..word(4)? {
-        at = after_name(bytes, at)? + 4;
+        offset = after_name(bytes, offset)? + 4;
     }
     let mut found = Vec::new();
     for _ in 0..word(6)? {
-        at = after_name(bytes, at)?;
-        let (kind, length) = (word(at)?, usize::from(word(at + 8)?));
-        let data = bytes.get(at + 10..at + 10 + length)?;
+        offset = after_name(bytes, offset)?;
+        let (kind, length) = (word(offset)?, usize::from(word(offset + 8)?));
+        let data = bytes.get(offset + 10..offset + 10 + length)?;
         match kind {
             A => found.extend(<[u8; 4]>::try_from(data).map(IpAddr::from)),
             AAAA => found.extend(<[u8; 16]>::try_from(data).map(IpAddr::from)),
             _ => {}
         }
-        at += 10 + length;
+        offset += 10 + length;
     }
     Some(found)
 }
 
 /// A name ends with an empty label, or with a pointer to the rest.
-fn after_name(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn after_name(bytes: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        match *bytes.get(at)? {
-            0 => return Some(at + 1),
-            n if n >= 0xc0 => return Some(at + 2),
-            n => at += usize::from(n) + 1,
+        match *bytes.get(offset)? {
+            0 => return Some(offset + 1),
+            n if n >= 0xc0 => return Some(offset + 2),
+            n => offset += usize::from(n) + 1,
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(conf.names("c"), ["c.a.svc.cluster.local", "c.svc.cluster.local", "c"]);
         assert_eq!(conf.names("c.d."), ["c.d"]);
         assert_eq!(Resolver::of("").names("c.d"), ["c.d"]);
-        assert_eq!(of_hosts("127.0.0.1 localhost # c\n::1\tC d\n", "c"), ["::1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(addresses_in_hosts("127.0.0.1 localhost # c\n::1\tC d\n", "c"), ["::1".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The number of log records by result.
 #[derive(Default)]
-pub struct Tally {
+pub struct LogCounts {
     /// The collector has them.
     pub sent: AtomicU64,
     /// They found no room in the queue.
@@ -28,7 +28,7 @@ pub struct Tally {
     pub refused: AtomicU64,
 }
 
-impl Tally {
+impl LogCounts {
     /// Adds to a counter.
     pub fn add(to: &AtomicU64, n: u64) {
         to.fetch_add(n, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Line {
     }
 
     fn send(&mut self, body: &[u8], mailbox: &Mailbox) -> Outcome {
-        match self.client.post(body, mailbox.left().unwrap_or(Duration::MAX)) {
+        match self.client.post(body, mailbox.remaining().unwrap_or(Duration::MAX)) {
             Sent::Accepted(answer) => {
                 if std::mem::take(&mut self.failed) {
                     self.report("note:", &format!("the collector accepts {} again", self.what));
@@ -119,7 +119,7 @@ pub struct LogSender {
     pub client: Client,
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
-    pub tally: Arc<Tally>,
+    pub log_counts: Arc<LogCounts>,
     pub batch: usize,
     pub delay: Duration,
     pub warn: bool,
@@ -128,12 +128,12 @@ pub struct LogSender {
 impl LogSender {
     /// Returns when all is sent, or the time is over.
     pub fn run(self) {
-        let Self { client, heading, mailbox, tally, batch, delay, warn } = self;
+        let Self { client, heading, mailbox, log_counts, batch, delay, warn } = self;
         let mut line = Line::new(client, "logs", warn);
         loop {
             let records = mailbox.take(batch, delay);
             if records.is_empty() {
-                if mailbox.left().is_some() {
+                if mailbox.remaining().is_some() {
                     return;
                 }
                 continue;
@@ -144,13 +144,13 @@ impl LogSender {
             loop {
                 match line.send(&body, &mailbox) {
                     Outcome::Done(rejected) => {
-                        Tally::add(&tally.sent, n.saturating_sub(rejected));
-                        Tally::add(&tally.refused, rejected.min(n));
+                        LogCounts::add(&log_counts.sent, n.saturating_sub(rejected));
+                        LogCounts::add(&log_counts.refused, rejected.min(n));
                         mailbox.done();
                         break;
                     }
                     Outcome::Refused => {
-                        Tally::add(&tally.refused, n);
+                        LogCounts::add(&log_counts.refused, n);
                         mailbox.done();
                         break;
                     }
@@ -169,7 +169,7 @@ pub struct MetricSender {
     pub client: Client,
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
-    pub tally: Arc<Tally>,
+    pub log_counts: Arc<LogCounts>,
     pub scrapes: Arc<Scrapes>,
     pub metrics: Metrics,
     pub interval: Duration,
@@ -181,7 +181,7 @@ pub struct MetricSender {
 impl MetricSender {
     /// Returns true if the collector has the final state of the run.
     pub fn run(self) -> bool {
-        let Self { client, heading, mailbox, tally, scrapes, mut metrics, interval, delta, warn } = self;
+        let Self { client, heading, mailbox, log_counts, scrapes, mut metrics, interval, delta, warn } = self;
         let mut line = Line::new(client, "metrics", warn);
         let mut known: BTreeMap<Key, Point> = BTreeMap::new();
         let start = scrapes.blank().start_ns;
@@ -189,9 +189,9 @@ impl MetricSender {
         let mut wait = interval;
         loop {
             mailbox.pause(wait);
-            let ends = mailbox.left().is_some();
+            let ends = mailbox.remaining().is_some();
             // a run that failed has no state
-            let state = if ends { scrapes.last() } else { scrapes.ask() };
+            let state = if ends { scrapes.last() } else { scrapes.request_state() };
             let Some(state) = state else {
                 if ends {
                     return true;
@@ -199,7 +199,7 @@ impl MetricSender {
                 continue;
             };
             let mut families = metrics.families(&state);
-            families.extend(own(&tally));
+            families.extend(own_family(&log_counts));
             let times = Times { start: if delta { since } else { start }, now: now() };
             let mut again = None;
             for request in heading.metrics(&families, times, delta.then_some(&known)) {
@@ -225,11 +225,11 @@ impl MetricSender {
 }
 
 /// The number of log records by result, as a metric.
-fn own(tally: &Tally) -> Option<Family> {
+fn own_family(log_counts: &LogCounts) -> Option<Family> {
     let series = |what: &str, of: &AtomicU64| Series {
         values: vec![what.into()],
         other: false,
-        point: Point { value: Tally::get(of).into(), ..Point::default() },
+        point: Point { value: LogCounts::get(of).into(), ..Point::default() },
     };
     Some(Family {
         name: "rbt_otlp_log_records".into(),
@@ -238,6 +238,10 @@ fn own(tally: &Tally) -> Option<Family> {
         unit: None,
         power: 0,
         labels: vec!["outcome".into()],
-        series: vec![series("sent", &tally.sent), series("refused", &tally.refused), series("overflowed", &tally.overflowed)],
+        series: vec![
+            series("sent", &log_counts.sent),
+            series("refused", &log_counts.refused),
+            series("overflowed", &log_counts.overflowed),
+        ],
     })
 }

@@ -191,7 +191,7 @@ pub struct FileLocation<'a> {
 
 impl Attach {
     /// Does this process run it, rather than an event elsewhere? Such probes belong to the run: no filter drops them.
-    pub fn own(&self) -> bool {
+    pub fn runs_in_rbt(&self) -> bool {
         matches!(self, Attach::Begin | Attach::End | Attach::Signal)
     }
 
@@ -293,7 +293,7 @@ impl Attach {
     }
 
     /// The call of a function at whose entry (false) or return (true) it is, by a name that both have; calls of system calls
-    /// are [`super::syscall::of_site`].
+    /// are [`super::syscall::syscall_of_site`].
     pub fn of_call(&self) -> Option<(bool, String)> {
         // the tracepoints of all system calls
         let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", "syscall".to_owned()));

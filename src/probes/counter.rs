@@ -75,18 +75,18 @@ impl ProbeKind for Counter {
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
+        let error = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
         let (name, count) = match parts.as_slice() {
             [name] => (*name, None),
             [name, n] => match super::whole_number(n) {
                 Some(n) if n > 0 => (*name, Some(n)),
-                _ => return Err(wrong(format!("`{n}` is not a number of events"))),
+                _ => return Err(error(format!("`{n}` is not a number of events"))),
             },
-            _ => return Err(wrong(format!("{} takes an event, and perhaps a number", self.name()))),
+            _ => return Err(error(format!("{} takes an event, and perhaps a number", self.name()))),
         };
         let Some((_, config, usual)) = self.events.iter().find(|(names, ..)| names.contains(&name)) else {
             let names = self.events.iter().flat_map(|(names, ..)| names.iter().copied());
-            return Err(wrong(format!("there is no {} event `{name}`", self.name())).suggest(name, names));
+            return Err(error(format!("there is no {} event `{name}`", self.name())).suggest(name, names));
         };
         let name = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect::<Vec<_>>().join(":");
         let count = count.unwrap_or(*usual);

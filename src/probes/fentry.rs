@@ -116,7 +116,7 @@ impl Fentry {
 
 /// A function of BPF programs in an attach point or a pattern: the program's ID and the function after the kind's name,
 /// where `*` is any text.
-fn of_programs<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
+fn bpf_program_function<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
     match parts {
         [PROGRAMS, what] => Some(("*", what)),
         [PROGRAMS, id, what] => Some((id, what)),
@@ -192,7 +192,7 @@ impl ProbeKind for Fentry {
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        if let Some((id, what)) = of_programs(&given) {
+        if let Some((id, what)) = bpf_program_function(&given) {
             return self.on_programs(id, what, point, env);
         }
         let (module, what) = kernel::parts(self, point)?;
@@ -247,12 +247,12 @@ impl ProbeKind for Fentry {
         let Some(prototype) = prototype(site, env) else {
             return Ok(Context { features, space: Some(Space::Kernel), ..Context::default() });
         };
-        let mut at = 0;
+        let mut pos = 0;
         let fields = prototype.params.into_iter().map(|(name, ty)| {
-            let slot = at;
-            at += ty.size().div_ceil(8).max(1);
+            let slot = pos;
+            pos += ty.size().div_ceil(8).max(1);
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: FieldLocation::RawArg(slot) })
+            Rc::new(ContextField { field, location: FieldLocation::RawArg(slot) })
         });
         let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
         let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
@@ -289,7 +289,7 @@ impl ProbeKind for Fentry {
 
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         let given: Vec<&str> = pattern.iter().map(String::as_str).collect();
-        if let Some((id, what)) = of_programs(&given) {
+        if let Some((id, what)) = bpf_program_function(&given) {
             for f in running(id, what, env)? {
                 each(&format!("{}:{PROGRAMS}:{}:{}", self.name(), f.program, f.name));
             }

@@ -57,7 +57,7 @@ fn objects(name: &str, sys: &dyn TargetInfo) -> impl Iterator<Item = crate::type
 }
 
 /// Does it visit the elements of one map, which would have to be named?
-fn of_one_map(name: &str, sys: &dyn TargetInfo) -> bool {
+fn is_map_iterator(name: &str, sys: &dyn TargetInfo) -> bool {
     let names: Vec<String> = objects(name, sys).map(|f| f.name).collect();
     names.len() > 1 && names.iter().any(|n| n == "map")
 }
@@ -101,7 +101,7 @@ impl ProbeKind for Iter {
             ProbeSite { kind: super::row("iter"), name: full, attach, span: point.span }
         };
         let usable = |name: &str| -> Result<(), Diagnostic> {
-            if of_one_map(name, env.sys) {
+            if is_map_iterator(name, env.sys) {
                 let d =
                     Diagnostic::error("unsupported", point.span, format!("iter:{name} iterates over one map, and scripts cannot name one"));
                 return Err(d.help("iter:bpf_map iterates over all maps"));
@@ -154,7 +154,7 @@ impl ProbeKind for Iter {
             if let Type::Ptr(to, _) = field.ty {
                 field.ty = to.ptr(Space::Kernel);
             }
-            Rc::new(ContextField { field, place: FieldLocation::Object })
+            Rc::new(ContextField { field, location: FieldLocation::Object })
         });
         Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
@@ -181,8 +181,8 @@ impl ProbeKind for Iter {
         }
         for f in objects(name, env.sys).filter(|f| matches!(f.ty, Type::Ptr(..))) {
             let object = word(e, f.offset);
-            let none = e.cmp(Cmp::Eq, object, e.int(0));
-            e.if_(none, |e| e.ret(None));
+            let is_zero = e.cmp(Cmp::Eq, object, e.int(0));
+            e.if_(is_zero, |e| e.ret(None));
             if f.name == "task" {
                 only_wanted(e, object, env);
             }
@@ -218,7 +218,7 @@ impl ProbeKind for Iter {
             return Err(missing);
         }
         let pattern = pattern.first().map_or("*", String::as_str);
-        for name in names(env).iter().filter(|n| matches(pattern, n) && !of_one_map(n, env.sys)) {
+        for name in names(env).iter().filter(|n| matches(pattern, n) && !is_map_iterator(n, env.sys)) {
             each(&format!("iter:{name}"));
         }
         Ok(())
@@ -242,7 +242,7 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
 pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut cgroup = task;
-    for offset in path.own {
+    for offset in path.task_cgroup {
         cgroup = read(e, cgroup, offset, U64);
     }
     let depth = read(e, cgroup, path.level, U32);
@@ -259,14 +259,14 @@ pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, i
 
 /// A member of a structure in kernel memory.
 fn read<'c>(e: &mut Builder<'_, 'c>, base: IntValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
-    let at = e.add(base, e.int(offset.into()));
-    e.read_int(Space::Kernel, at, int)
+    let addr = e.add(base, e.int(offset.into()));
+    e.read_int(Space::Kernel, addr, int)
 }
 
 /// Offsets on the path from a task to the IDs of its cgroups.
 struct PathToCgroup {
     /// From the task to its own cgroup.
-    own: [u32; 2],
+    task_cgroup: [u32; 2],
     /// In a cgroup: the number of its ancestors, and the array of its ancestors and itself, from the root: pointers or
     /// (until Linux 6.0) IDs.
     level: u32,
@@ -281,7 +281,7 @@ fn path_to_cgroup(sys: &dyn TargetInfo) -> Option<PathToCgroup> {
         None => (member(sys, "cgroup", "ancestor_ids")?, Vec::new()),
     };
     Some(PathToCgroup {
-        own: [member(sys, "task_struct", "cgroups")?, member(sys, "css_set", "dfl_cgrp")?],
+        task_cgroup: [member(sys, "task_struct", "cgroups")?, member(sys, "css_set", "dfl_cgrp")?],
         level: member(sys, "cgroup", "level")?,
         ancestors,
         node,

@@ -70,7 +70,7 @@ fn untraceable(
         return Err(d.help(format!("it is in `{home}`: `{name}:{home}:{function}`")));
     }
     let symbols = env.sys.text_symbols(function);
-    if symbols.whole {
+    if symbols.is_exact {
         if probed_otherwise && env.settings.allow_unsafe {
             return Ok(FunctionLocation { module: module.unwrap_or(KERNEL).into(), function: function.into() });
         }
@@ -98,7 +98,7 @@ fn untraceable(
     if let Some(syscall_function) = env.sys.arch().own_syscall_function(function) {
         return Err(d.help(format!("on {} it is `{syscall_function}`", env.sys.arch().name)));
     }
-    let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_near(function, f))).map(str::to_owned));
+    let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_similar(function, f))).map(str::to_owned));
     Err(match near {
         Some(near) => d.help(format!("did you mean `{near}`? A function that is inlined everywhere does not appear")),
         None => d.help(format!("`rbt -l '{name}:*'` lists what is available; a function that is inlined everywhere does not appear")),
@@ -107,7 +107,7 @@ fn untraceable(
 
 /// Could a few edits turn one into the other? Cheap, and never wrong if it returns false: letters that only one has are
 /// edits, too.
-fn may_be_near(a: &str, b: &str) -> bool {
+fn may_be_similar(a: &str, b: &str) -> bool {
     let mut counts = [0i16; 32];
     let slot = |byte: u8| usize::from(byte & 31);
     a.bytes().for_each(|c| counts[slot(c)] += 1);

@@ -353,7 +353,7 @@ fn arguments(params: Vec<(String, Type)>, registers: u32) -> Vec<Rc<ContextField
         };
         if ty.is_scalar() && !name.is_empty() && names.insert(name.clone()) {
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            fields.push(Rc::new(ContextField { field, place: FieldLocation::RawArg(slot) }));
+            fields.push(Rc::new(ContextField { field, location: FieldLocation::RawArg(slot) }));
         }
     }
     fields
@@ -372,8 +372,8 @@ fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool, arch: &Arc
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
             let sp = e.load_ctx(arch.sp, U64);
-            let at = e.add(sp, e.int(8 * (u64::from(n) - arch.args.len() as u64) + u64::from(arch.stack_args)));
-            e.read_int(Space::Kernel, at, U64)
+            let addr = e.add(sp, e.int(8 * (u64::from(n) - arch.args.len() as u64) + u64::from(arch.stack_args)));
+            e.read_int(Space::Kernel, addr, U64)
         }
     })
 }
@@ -398,7 +398,7 @@ mod tests {
         let params =
             vec![n("a"), ("pair".into(), pair.clone()), ("big".into(), big), n("b"), n("c"), ("late".into(), pair), n("d"), n("e")];
         let slots: Vec<_> = arguments(params, 6).iter().map(|f| (f.field.name.clone(), f.field.offset / 8)).collect();
-        let want = [("a", 0), ("b", 3), ("c", 4), ("d", 5), ("e", 11)];
-        assert_eq!(slots, want.map(|(n, s)| (n.to_owned(), s)));
+        let expected = [("a", 0), ("b", 3), ("c", 4), ("d", 5), ("e", 11)];
+        assert_eq!(slots, expected.map(|(n, s)| (n.to_owned(), s)));
     }
 }

@@ -97,7 +97,7 @@ impl ProbeKind for Lsm {
         let params = prototype.map(|p| p.params).unwrap_or_default();
         let fields = params.into_iter().enumerate().filter(|(_, (name, _))| !name.is_empty()).map(|(i, (name, ty))| {
             let field = Field { name, offset: i as u32 * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: FieldLocation::RawArg(i as u32) })
+            Rc::new(ContextField { field, location: FieldLocation::RawArg(i as u32) })
         });
         Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }

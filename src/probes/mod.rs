@@ -96,13 +96,13 @@ pub struct ContextField {
     /// Name, offset within the context (or the argument's number, depending on the kind) and type.
     pub field: Field,
     /// How the kind locates it.
-    pub place: FieldLocation,
+    pub location: FieldLocation,
 }
 
 impl ContextField {
     /// Can a program read it?
     pub fn is_readable(&self) -> bool {
-        !matches!(self.place, FieldLocation::Unreadable(_))
+        !matches!(self.location, FieldLocation::Unreadable(_))
     }
 }
 
@@ -460,8 +460,8 @@ fn load_fields<'c>(
     for f in &record.fields {
         if let Some(source) = fields.iter().find(|c| c.field.name == f.name) {
             let v = load(e, source);
-            let at = e.offset(to, f.offset);
-            e.put(at, crate::emit::align_at(f.offset), &v, &f.ty);
+            let ptr = e.offset(to, f.offset);
+            e.store_value(ptr, crate::emit::align_at(f.offset), &v, &f.ty);
         }
     }
     Operand::mem(ty.clone(), to)

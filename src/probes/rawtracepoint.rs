@@ -80,7 +80,7 @@ impl ProbeKind for RawTracepoint {
         let known = args.as_ref().map_or(MAX_ARGS, |a| a.len() as u32);
         let fields = args.unwrap_or_default().into_iter().enumerate().map(|(i, (name, ty))| {
             let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: FieldLocation::RawArg(i as u32) })
+            Rc::new(ContextField { field, location: FieldLocation::RawArg(i as u32) })
         });
         Ok(Context { features: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
     }

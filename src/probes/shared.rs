@@ -31,7 +31,7 @@ pub enum SharingKey<'a> {
 pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
     // perf links support cookies
     let cookies = env.sys.has(Feature::PerfCookie);
-    if let Some(call) = syscall::of_site(site) {
+    if let Some(call) = syscall::syscall_of_site(site) {
         return syscall::shared(call, cookies, env).map(Shared::SystemCalls);
     }
     let alike = match &site.attach {

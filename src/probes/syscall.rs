@@ -102,14 +102,14 @@ pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
 /// Does the exit of the call never happen? The site is of an exit's tracepoint, with any mechanism.
 pub fn never_exits(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Tracepoint { category, event } = attach {
-        return of(category, event).is_some_and(|call| !call.enter && noreturn::of_syscall(call.name));
+        return of(category, event).is_some_and(|call| !call.enter && noreturn::is_noreturn_syscall(call.name));
     }
     let Attach::Syscall { enter: false, number } = attach else { return false };
     noreturn::syscalls().any(|name| sys.syscall_number(name) == Some(*number))
 }
 
 /// The system call of a site that still has its usual mechanism.
-pub fn of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
+pub fn syscall_of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
     let Attach::Tracepoint { category, event } = &site.attach else { return None };
     of(category, event)
 }
@@ -131,7 +131,7 @@ pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
 
 /// The mechanism for these sites of one probe, all of system calls.
 pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
-    let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
+    let calls: Vec<SystemCall> = sites.iter().filter_map(syscall_of_site).collect();
     if let Some(choice) = (!needs.shares_raw_tracepoint).then(|| by_trampolines(&calls, needs, env)).flatten() {
         return choice;
     }
@@ -180,7 +180,7 @@ fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<
     if refused || needs.features.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
-    let same = |call: &SystemCall| call.enter || needs.only_after_entry && !noreturn::of_syscall(call.name);
+    let same = |call: &SystemCall| call.enter || needs.only_after_entry && !noreturn::is_noreturn_syscall(call.name);
     let attach = |call: &SystemCall| {
         if !same(call) || env.sys.syscall_number(call.name).is_none() {
             return None;
@@ -216,8 +216,8 @@ pub fn return_if_compat_syscall(e: &mut Builder<'_, '_>, env: &Env) {
         e.load_typed(task, status, int)
     } else {
         let task = e.call(Helper::GetCurrentTask, &[]);
-        let at = e.add(task, e.int(status.into()));
-        e.read_int(Space::Kernel, at, int)
+        let addr = e.add(task, e.int(status.into()));
+        e.read_int(Space::Kernel, addr, int)
     };
     let compat = e.and(status, e.int(env.sys.arch().compat.1));
     e.if_(compat, |e| e.ret(None));
@@ -265,7 +265,7 @@ fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, int: Int, type
             return e.load_typed(regs, offset, int);
         }
         let regs = e.load_ctx(0, U64);
-        let at = e.add(regs, e.int(offset.into()));
-        e.read_int(Space::Kernel, at, int)
+        let addr = e.add(regs, e.int(offset.into()));
+        e.read_int(Space::Kernel, addr, int)
     })
 }

@@ -57,29 +57,29 @@ impl ProbeKind for Timer {
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
+        let error = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
         let number = super::whole_number;
         let period = match parts.as_slice() {
             ["hz", n] => match number(n) {
                 Some(n) if n > 0 => SamplePeriod::Frequency(n),
-                _ => return Err(wrong(format!("`{n}` is not a frequency"))),
+                _ => return Err(error(format!("`{n}` is not a frequency"))),
             },
             [unit, n] => match (units::duration(unit).filter(|_| UNITS.contains(unit)), number(n)) {
                 (Some(ns), Some(n)) if n > 0 => SamplePeriod::Period(n.saturating_mul(ns)),
-                (Some(_), _) => return Err(wrong(format!("`{n}` is not a number of `{unit}`"))),
+                (Some(_), _) => return Err(error(format!("`{n}` is not a number of `{unit}`"))),
                 (None, _) => {
                     let names = UNITS.into_iter().chain(["hz"]);
-                    return Err(wrong(format!("`{unit}` is not a unit of time")).suggest(unit, names));
+                    return Err(error(format!("`{unit}` is not a unit of time")).suggest(unit, names));
                 }
             },
             [duration] => match number(duration) {
                 Some(n) if n > 0 => SamplePeriod::Period(n),
-                _ => return Err(wrong(format!("`{duration}` is not a duration"))),
+                _ => return Err(error(format!("`{duration}` is not a duration"))),
             },
-            _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
+            _ => return Err(error(format!("{} takes a unit and a number", self.name()))),
         };
         if let SamplePeriod::Period(ns @ ..MIN_INTERVAL_NS) = period {
-            return Err(wrong(format!("{ns} ns is too short: at least {MIN_INTERVAL_NS} ns")));
+            return Err(error(format!("{ns} ns is too short: at least {MIN_INTERVAL_NS} ns")));
         }
         let name = match (parts.as_slice(), period) {
             ([unit, n], _) => format!("{}:{unit}:{}", self.name(), number(n).unwrap_or_default()),

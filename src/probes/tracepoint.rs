@@ -103,7 +103,7 @@ impl ProbeKind for Tracepoint {
             if let (Some(_), Type::Str(0)) = (f.loc, &field.ty) {
                 field.ty = Type::Str(env.settings.max_strlen as u32);
             }
-            Rc::new(ContextField { field, place })
+            Rc::new(ContextField { field, location: place })
         });
         // pointer arguments of system calls are marked as pointers to user memory in their types
         Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
@@ -116,7 +116,7 @@ impl ProbeKind for Tracepoint {
     }
 
     fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
-        if sites.iter().all(|s| syscall::of_site(s).is_some()) {
+        if sites.iter().all(|s| syscall::syscall_of_site(s).is_some()) {
             return syscall::choose(sites, needs, env);
         }
         if env.settings.refuses(Mechanism::RawTracepoint) {
@@ -165,7 +165,7 @@ impl ProbeKind for Tracepoint {
             ArgRef::Named(f) if matches!(site.attach, Attach::RawTracepoint { .. }) => {
                 let raw = env.sys.raw_tracepoint(Self::names_of(site).1).unwrap_or_default();
                 let Some(n) = raw_argument(&raw, f) else { crate::bug!("{} has no raw {}", site.name, f.field.name) };
-                load_field(e, &ContextField { place: FieldLocation::RawArg(n), ..(**f).clone() })
+                load_field(e, &ContextField { location: FieldLocation::RawArg(n), ..(**f).clone() })
             }
             ArgRef::Named(f) => load(e, site, env, f),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load(e, site, env, f)),
@@ -201,7 +201,7 @@ fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
         (Type::Ptr(..), Type::Ptr(..)) => true,
         _ => false,
     };
-    (same && f.field.bits.is_none() && f.place == FieldLocation::Record).then_some(at as u32)
+    (same && f.field.bits.is_none() && f.location == FieldLocation::Record).then_some(at as u32)
 }
 
 fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Operand<'c> {
@@ -214,7 +214,7 @@ fn load_field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
         Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
         None => Operand::at(ty.clone(), v, Space::Kernel),
     };
-    match f.place {
+    match f.location {
         FieldLocation::RawArg(n) => {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
             by_value(e, v)
@@ -224,22 +224,26 @@ fn load_field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
             // the record is like other kernel memory; only loads of whole words can use the context directly
             None => {
                 let ctx = e.addr(e.ctx());
-                let at = e.add(ctx, e.int(f.field.offset.into()));
-                Operand::at(ty, at, Space::Kernel)
+                let addr = e.add(ctx, e.int(f.field.offset.into()));
+                Operand::at(ty, addr, Space::Kernel)
             }
         },
         FieldLocation::Argument(_) | FieldLocation::Object | FieldLocation::Unreadable(_) => {
-            crate::bug!("a record's field is not at {:?}", f.place)
+            crate::bug!("a record's field is not at {:?}", f.location)
         }
         FieldLocation::DataLoc | FieldLocation::RelLoc => {
             let word = e.load_ctx(f.field.offset, Int { bytes: 4, signed: false });
             let from = e.and(word, e.int(0xffff));
             let ctx = e.addr(e.ctx());
-            let mut at = e.add(ctx, from);
-            if f.place == FieldLocation::RelLoc {
-                at = e.add(at, e.int(u64::from(f.field.offset) + 4));
+            let mut addr = e.add(ctx, from);
+            if f.location == FieldLocation::RelLoc {
+                addr = e.add(addr, e.int(u64::from(f.field.offset) + 4));
             }
-            if let Type::Str(cap) = ty { e.read_string(Space::Kernel, at, cap) } else { Operand { ty, repr: Repr::At(at, Space::Kernel) } }
+            if let Type::Str(cap) = ty {
+                e.read_string(Space::Kernel, addr, cap)
+            } else {
+                Operand { ty, repr: Repr::At(addr, Space::Kernel) }
+            }
         }
     }
 }

@@ -49,15 +49,15 @@ impl ProbeKind for Watchpoint {
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let [place, length, modes] = super::parts::<3>(self, point)?;
-        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what);
+        let error = |what: String| Diagnostic::error("bad-probe", point.span, what);
         let address = match super::whole_number(&place) {
-            Some(0) => return Err(wrong("nothing is at address 0".into())),
+            Some(0) => return Err(error("nothing is at address 0".into())),
             Some(n) => n,
             None if place.contains('+') => {
-                return Err(wrong(format!("`{place}`: function arguments cannot be watched"))
+                return Err(error(format!("`{place}`: function arguments cannot be watched"))
                     .help("give the address, which a uprobe can print, and limit the probe to the process with -p"));
             }
-            None if place.starts_with(|c: char| c.is_ascii_digit()) => return Err(wrong(format!("`{place}` is not an address"))),
+            None if place.starts_with(|c: char| c.is_ascii_digit()) => return Err(error(format!("`{place}` is not an address"))),
             None => {
                 if let Some(address) = env.sys.kernel_symbol(&place) {
                     address
@@ -67,14 +67,14 @@ impl ProbeKind for Watchpoint {
             }
         };
         let Some(length) = super::whole_number(&length).filter(|n| LENGTHS.contains(n)) else {
-            return Err(wrong(format!("`{length}` is not a valid length")).help("1, 2, 4 or 8 bytes"));
+            return Err(error(format!("`{length}` is not a valid length")).help("1, 2, 4 or 8 bytes"));
         };
         let Some(mode) = mode(&modes).filter(|m| env.sys.arch().watch_modes.iter().any(|text| mode(text) == Some(*m))) else {
-            let d = wrong(format!("{} does not support the mode `{modes}`", env.sys.arch().name));
+            let d = error(format!("{} does not support the mode `{modes}`", env.sys.arch().name));
             return Err(d.help(format!("one of {}", env.sys.arch().watch_modes.join(", "))));
         };
         if mode != EXECUTE && !address.is_multiple_of(length) {
-            return Err(wrong(format!("{address:#x} is not a multiple of {length}: the CPU watches aligned words only"))
+            return Err(error(format!("{address:#x} is not a multiple of {length}: the CPU watches aligned words only"))
                 .help("watch fewer bytes, or use a lower address"));
         }
         let name = format!("watchpoint:{place}:{length}:{modes}");
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn modes_are_sets_of_letters() {
-        for (text, want) in [("w", Some(WRITE)), ("rw", Some(3)), ("wr", Some(3)), ("x", Some(EXECUTE)), ("ww", None), ("q", None)] {
-            assert_eq!(mode(text), want, "{text}");
+        for (text, expected) in [("w", Some(WRITE)), ("rw", Some(3)), ("wr", Some(3)), ("x", Some(EXECUTE)), ("ww", None), ("q", None)] {
+            assert_eq!(mode(text), expected, "{text}");
         }
         assert!(ALL.iter().flat_map(|arch| arch.watch_modes).all(|text| mode(text).is_some()));
     }

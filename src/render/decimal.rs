@@ -100,9 +100,9 @@ const SECOND: i128 = 1_000_000_000;
 /// Limit of decimals, so that products with the power of ten fit in 128 bits.
 const MAX_PLACES: usize = 9;
 
-/// Is it less than `most` units after rounding to these places?
-fn below(value: Fraction, unit: i128, most: i128, places: usize) -> bool {
-    value.1 != 0 && rounded(value, unit, places).abs() < most * power(places)
+/// Is it less than `limit` units after rounding to these places?
+fn below(value: Fraction, unit: i128, limit: i128, places: usize) -> bool {
+    value.1 != 0 && rounded(value, unit, places).abs() < limit * power(places)
 }
 
 fn power(places: usize) -> i128 {

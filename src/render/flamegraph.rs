@@ -44,7 +44,7 @@ struct Pictures {
     /// Pictures that are not written yet, by name: the last printed one of each map.
     maps: BTreeMap<String, Picture>,
     /// Maps that could not be compared.
-    uncompared: Vec<String>,
+    without_base: Vec<String>,
     omitted: Omitted,
 }
 
@@ -77,7 +77,7 @@ impl Pictures {
             subtitle: visible(&format!("{} on {}", about.name, about.host)),
             base: options.base.clone(),
             maps: BTreeMap::new(),
-            uncompared: Vec::new(),
+            without_base: Vec::new(),
             omitted: Omitted::default(),
         }
     }
@@ -90,10 +90,10 @@ impl Pictures {
                 Some(Picture::Stacks(stacks)) if other != name => Some((stacks.lines.clone(), other.clone())),
                 Some(_) | None => None,
             },
-            Base::Run { maps, place } => maps.get(name).map(|lines| (lines.clone(), place.clone())),
+            Base::Run { maps, label: place } => maps.get(name).map(|lines| (lines.clone(), place.clone())),
         };
         if found.is_none() && base.map() != Some(name) {
-            self.uncompared.push(name.into());
+            self.without_base.push(name.into());
         }
         found
     }
@@ -119,7 +119,7 @@ impl Renderer for Pictures {
     }
 
     fn uncompared(&self) -> Option<String> {
-        uncompared(self.base.as_ref()?, &self.uncompared)
+        uncompared(self.base.as_ref()?, &self.without_base)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -194,7 +194,7 @@ impl Stacks {
 
 /// The message about maps that could not be compared.
 pub fn uncompared(base: &Base, alone: &[String]) -> Option<String> {
-    let place = base.place();
+    let place = base.label();
     (!alone.is_empty()).then(|| format!("does not compare {}: there is no such map with stacks in {place}", alone.join(", ")))
 }
 

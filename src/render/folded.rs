@@ -23,7 +23,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         text: text::make(&text),
         trailer: options.trunc_trailer.clone().into_bytes(),
         visible: options.terminal,
-        beside: options.beside,
+        beside: options.maps_only,
         maps: BTreeSet::new(),
         omitted: BTreeSet::new(),
     })
@@ -120,7 +120,7 @@ impl Folded {
                 KeyPart::Between => self.push(WAKER_SEPARATOR.as_bytes(), &mut line),
                 KeyPart::Other(value) => {
                     let mut text = Vec::new();
-                    value_text::value(value, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
+                    value_text::value(value, Style { trailer: &self.trailer, compact: true, visible: self.visible }, &mut text);
                     self.push(&text, &mut line);
                 }
             }
@@ -137,7 +137,7 @@ impl Folded {
             line.push(b';');
         }
         let mut text = Vec::new();
-        Style { trailer: b"", tight: true, visible: self.visible }.text(part, &mut text);
+        Style { trailer: b"", compact: true, visible: self.visible }.text(part, &mut text);
         line.extend(text.iter().map(|b| match b {
             b';' => b':',
             b'\n' | b'\r' => b' ',

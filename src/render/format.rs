@@ -30,7 +30,7 @@ pub struct ConversionSpec {
     /// As written, `%-8s`: for messages.
     pub source: String,
     /// `-`: left-aligned in its width.
-    pub left: bool,
+    pub left_aligned: bool,
     /// `+`: a sign before positive numbers, too.
     pub plus: bool,
     /// A space in place of a plus sign.
@@ -102,7 +102,7 @@ pub fn parse(format: &[u8]) -> Result<Vec<Piece>, FormatError> {
 }
 
 /// The first `%` that does not begin a conversion, as written up to the invalid character: `% y`. It is literal text.
-pub fn lone(format: &[u8]) -> Option<String> {
+pub fn invalid_conversion(format: &[u8]) -> Option<String> {
     split(format).ok()?.1
 }
 
@@ -404,7 +404,7 @@ impl ConversionSpec {
     fn widen(&self, start: usize, body: usize, zeros: bool, to: &mut Vec<u8>) {
         let missing = self.width.saturating_sub(to.len().saturating_sub(start));
         if missing == 0 {
-        } else if self.left {
+        } else if self.left_aligned {
             to.extend(std::iter::repeat_n(b' ', missing));
         } else if zeros {
             insert(body, missing, b'0', to);
@@ -420,9 +420,9 @@ impl ConversionSpec {
 }
 
 /// Inserts `count` bytes `byte` at `at`.
-fn insert(at: usize, count: usize, byte: u8, to: &mut Vec<u8>) {
-    if count > 0 && at <= to.len() {
-        to.splice(at..at, std::iter::repeat_n(byte, count));
+fn insert(offset: usize, count: usize, byte: u8, to: &mut Vec<u8>) {
+    if count > 0 && offset <= to.len() {
+        to.splice(offset..offset, std::iter::repeat_n(byte, count));
     }
 }
 
@@ -448,7 +448,7 @@ impl Cursor<'_> {
         Some(b)
     }
 
-    fn eat(&mut self, b: u8) -> bool {
+    fn accept(&mut self, b: u8) -> bool {
         let found = self.peek() == Some(b);
         self.at += usize::from(found);
         found
@@ -479,7 +479,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     let mut spec = ConversionSpec {
         offset,
         source: String::new(),
-        left: false,
+        left_aligned: false,
         plus: false,
         space: false,
         alt: false,
@@ -491,7 +491,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     };
     loop {
         match cursor.peek() {
-            Some(b'-') => spec.left = true,
+            Some(b'-') => spec.left_aligned = true,
             Some(b'+') => spec.plus = true,
             Some(b' ') => spec.space = true,
             Some(b'#') => spec.alt = true,
@@ -502,24 +502,24 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
     }
     let fail = |message: String| Err(FormatError { offset, message });
     // no argument provides a width: bpftrace ignores the asterisk
-    if !cursor.eat(b'*') {
+    if !cursor.accept(b'*') {
         spec.width = cursor.number();
     }
-    if cursor.eat(b'.') {
+    if cursor.accept(b'.') {
         spec.precision = Some(cursor.number());
     }
     if cursor.peek() == Some(b'*') {
         return fail("`*` is not supported in a format string: write the number".into());
     }
-    if cursor.eat(b'h') {
-        spec.bits = if cursor.eat(b'h') { 8 } else { 16 };
-    } else if cursor.eat(b'l') {
-        cursor.eat(b'l');
+    if cursor.accept(b'h') {
+        spec.bits = if cursor.accept(b'h') { 8 } else { 16 };
+    } else if cursor.accept(b'l') {
+        cursor.accept(b'l');
         spec.bits = 64;
-    } else if b"jzt".iter().any(|b| cursor.eat(*b)) {
+    } else if b"jzt".iter().any(|b| cursor.accept(*b)) {
         spec.bits = 64;
     } else {
-        cursor.eat(b'L'); // of C's floating-point conversions: it does not widen integers
+        cursor.accept(b'L'); // of C's floating-point conversions: it does not widen integers
     }
     let Some(letter) = cursor.next() else { return Ok(Directive::Nothing) };
     spec.conversion = match letter {
@@ -534,10 +534,10 @@ fn conversion(cursor: &mut Cursor) -> Result<Directive, FormatError> {
             Conversion::Pointer
         }
         b's' => Conversion::Text,
-        b'r' if cursor.eat(b'x') => Conversion::EscapedAll,
-        b'r' if cursor.eat(b'h') => Conversion::HexBytes,
+        b'r' if cursor.accept(b'x') => Conversion::EscapedAll,
+        b'r' if cursor.accept(b'h') => Conversion::HexBytes,
         b'r' => Conversion::Escaped,
-        b'g' if cursor.eat(b'r') => Conversion::Gfp,
+        b'g' if cursor.accept(b'r') => Conversion::Gfp,
         b'f' | b'F' => Conversion::Fixed,
         b'T' => Conversion::Duration,
         b'B' => Conversion::Size,
@@ -638,11 +638,11 @@ mod tests {
                 let expected = &expected[..length as usize];
                 let pieces = parse(format.as_bytes()).unwrap();
                 let ours = super::format(&pieces, &[Value::Int(v)], &|_, v, to| {
-                    value_text::value(v, Style { trailer: b"", tight: false, visible: false }, to)
+                    value_text::value(v, Style { trailer: b"", compact: false, visible: false }, to)
                 });
                 assert_eq!(ours, expected, "{format} of {v}");
                 let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_, v, to| {
-                    value_text::value(v, Style { trailer: b"", tight: false, visible: false }, to)
+                    value_text::value(v, Style { trailer: b"", compact: false, visible: false }, to)
                 });
                 assert_eq!(unsigned, expected, "{format} of {}", v as u64);
             }
@@ -682,8 +682,8 @@ mod tests {
         }
         assert_eq!(string("%5s%\n", "ab"), "   ab%\n");
         assert_eq!(int("%d%%%", 5), "5%%");
-        assert_eq!(lone(b"%d 50%\n %y"), Some("%\\n".into()));
-        assert_eq!(lone(b"%d%% %5%"), None);
+        assert_eq!(invalid_conversion(b"%d 50%\n %y"), Some("%\\n".into()));
+        assert_eq!(invalid_conversion(b"%d%% %5%"), None);
     }
 
     #[test]

@@ -21,13 +21,13 @@ struct Node {
     frame: u32,
     /// The sum of the stacks that go through it, and of those that end here.
     total: u64,
-    own: (u64, u64),
+    self_weight: (u64, u64),
 }
 
-/// The stacks, cut so that they have at most `most` boxes. The narrowest boxes are removed, and their weight remains in their
+/// The stacks, cut so that they have at most `max_boxes` boxes. The narrowest boxes are removed, and their weight remains in their
 /// callers. The second value is the weight from which on all boxes are there; 0 if none was removed.
-pub fn bounded(stacks: Vec<Merged>, most: usize) -> (Vec<Merged>, u64) {
-    if stacks.iter().map(|stack| stack.frames.len()).sum::<usize>() <= most {
+pub fn bounded(stacks: Vec<Merged>, max_boxes: usize) -> (Vec<Merged>, u64) {
+    if stacks.iter().map(|stack| stack.frames.len()).sum::<usize>() <= max_boxes {
         return (stacks, 0);
     }
     let mut nodes = vec![Node::default()];
@@ -39,39 +39,42 @@ pub fn bounded(stacks: Vec<Merged>, most: usize) -> (Vec<Merged>, u64) {
         })
     };
     for stack in stacks {
-        let mut at = 0;
+        let mut pos = 0;
         for frame in stack.frames {
-            at = add(&mut nodes, at, frame);
-            if let Some(node) = nodes.get_mut(at) {
+            pos = add(&mut nodes, pos, frame);
+            if let Some(node) = nodes.get_mut(pos) {
                 node.total = node.total.saturating_add(stack.weight);
             }
         }
-        if let Some(node) = nodes.get_mut(at) {
-            node.own = (node.own.0.saturating_add(stack.weight), node.own.1.saturating_add(stack.before));
+        if let Some(node) = nodes.get_mut(pos) {
+            node.self_weight = (node.self_weight.0.saturating_add(stack.weight), node.self_weight.1.saturating_add(stack.before));
         }
     }
     let mut weights: Vec<u64> = nodes.iter().skip(1).map(|node| node.total).collect();
     weights.sort_unstable_by(|a, b| b.cmp(a));
-    let removed = weights.get(most).copied().unwrap_or(0);
+    let removed = weights.get(max_boxes).copied().unwrap_or(0);
     // callers come before what they call
     for index in (1..nodes.len()).rev() {
         let Some(node) = nodes.get_mut(index).filter(|node| node.total <= removed) else { continue };
-        let (parent, own) = (node.parent, std::mem::take(&mut node.own));
+        let (parent, own) = (node.parent, std::mem::take(&mut node.self_weight));
         if let Some(caller) = nodes.get_mut(parent) {
-            caller.own = (caller.own.0.saturating_add(own.0), caller.own.1.saturating_add(own.1));
+            caller.self_weight = (caller.self_weight.0.saturating_add(own.0), caller.self_weight.1.saturating_add(own.1));
         }
     }
-    let path = |mut at: usize| {
+    let path = |mut pos: usize| {
         let mut frames = Vec::new();
-        while let Some(node) = nodes.get(at).filter(|_| at > 0) {
+        while let Some(node) = nodes.get(pos).filter(|_| pos > 0) {
             frames.push(node.frame);
-            at = node.parent;
+            pos = node.parent;
         }
         frames.reverse();
         frames
     };
-    let kept = nodes.iter().enumerate().filter(|(_, node)| node.own != (0, 0));
-    (kept.map(|(at, node)| Merged { frames: path(at), weight: node.own.0, before: node.own.1 }).collect(), removed.saturating_add(1))
+    let kept = nodes.iter().enumerate().filter(|(_, node)| node.self_weight != (0, 0));
+    (
+        kept.map(|(pos, node)| Merged { frames: path(pos), weight: node.self_weight.0, before: node.self_weight.1 }).collect(),
+        removed.saturating_add(1),
+    )
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Panel {
         let Grid { labels, cells, first, last, step } = &self.grid;
         let columns = cells.first().map_or(1, Vec::len).max(1);
         let wide = ((WIDTH - LABELS - 10) as f64 / columns as f64).min(24.0);
-        let most = cells.iter().flatten().copied().max().unwrap_or(0).max(1);
+        let largest = cells.iter().flatten().copied().max().unwrap_or(0).max(1);
         let (upper, lower) = (top + LINE, top + LINE + labels.len() * ROW);
         writeln!(to, "<text x=\"{LABELS}\" y=\"{}\">{}</text>", top + 14, escaped(&self.key))?;
         writeln!(
@@ -98,7 +98,7 @@ impl Panel {
                     LABELS as f64 + wide * column as f64,
                     (wide - 0.3).max(0.5),
                     ROW - 1,
-                    shade(*count, most),
+                    shade(*count, largest),
                     time(first + step * column as i128),
                     escaped(label)
                 )?;
@@ -111,7 +111,7 @@ impl Panel {
         }
         writeln!(
             to,
-            "<text x=\"{LABELS}\" y=\"{}\" fill=\"#666\">{} per column, at most {most} in a cell</text>",
+            "<text x=\"{LABELS}\" y=\"{}\" fill=\"#666\">{} per column, at most {largest} in a cell</text>",
             lower + 32,
             super::duration(*step)
         )

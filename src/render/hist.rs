@@ -28,7 +28,7 @@ pub struct Row {
 pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
     let Some(first) = hist.counts.iter().position(|c| *c != 0) else { return Vec::new() };
     let last = hist.counts.iter().rposition(|c| *c != 0).unwrap_or(first);
-    let most = hist.counts.iter().copied().max().unwrap_or(1).max(1);
+    let largest = hist.counts.iter().copied().max().unwrap_or(1).max(1);
     let div = match hist.scale {
         Scale::Log2 { .. } => div.max(1),
         Scale::Linear { .. } => 1,
@@ -37,7 +37,7 @@ pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
         let bounds_of_bucket = bounds(hist.scale, index as u64);
         let label = label(&bounds_of_bucket, &bounds_of_bucket);
         let Bounds { min, max, .. } = bounds_of_bucket;
-        let bar = (u128::from(*count) * u128::from(BAR) / u128::from(most)) as u64;
+        let bar = (u128::from(*count) * u128::from(BAR) / u128::from(largest)) as u64;
         Row { min, max, label, count: count / div, bar }
     };
     hist.counts.iter().enumerate().skip(first).take(last - first + 1).map(row).collect()

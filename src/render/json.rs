@@ -40,7 +40,7 @@ impl Renderer for JsonRenderer {
 
     fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
         // Escaped as in JSON, when the whole text is printed.
-        value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
+        value_text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), compact: false, visible: false }, to);
     }
 }
 
@@ -80,7 +80,7 @@ impl JsonRenderer {
             Output::Counts(counts) => record("probe_counts", to, |to| array(counts, to, counts_of)),
             Output::End | Output::State(_) => {}
             Output::Span(span) if span.phase == Phase::Begin => {}
-            Output::Span(span) => record("span", to, |to| of_span(span, trailer, to)),
+            Output::Span(span) => record("span", to, |to| write_span(span, trailer, to)),
             Output::Test(event) => test(event, to),
         }
     }
@@ -117,7 +117,7 @@ fn test(event: &TestEvent, to: &mut Vec<u8>) {
     }
 }
 
-fn of_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
+fn write_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"name\": ");
     string(&span.name, to);
     field("start", to, |to| string(series::utc(span.start_ns).replace(' ', "T").as_bytes(), to));
@@ -140,8 +140,8 @@ fn of_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
 fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let (step, one_in) = match limited.step {
         Step::Sample { one_in } => ("sample", Some(one_in)),
-        Step::Detach { for_good: false } => ("detach", None),
-        Step::Detach { for_good: true } => ("detach for good", None),
+        Step::Detach { permanent: false } => ("detach", None),
+        Step::Detach { permanent: true } => ("detach for good", None),
         Step::Attach => ("attach", None),
     };
     open("limit", to);
@@ -224,7 +224,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
         }
         if view.keyed {
             let mut key = Vec::new();
-            value_text::key(k, Style { trailer, tight: true, visible: false }, &mut key);
+            value_text::key(k, Style { trailer, compact: true, visible: false }, &mut key);
             string(&key, to);
             to.extend_from_slice(b": ");
         }
@@ -259,7 +259,7 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         Value::Text(text) => string(text.as_bytes(), to),
         Value::Stack(s) => {
             let mut text = Vec::new();
-            stack::stack(s, Style { trailer, tight: false, visible: false }, &mut text);
+            stack::stack(s, Style { trailer, compact: false, visible: false }, &mut text);
             string(&text, to);
         }
         Value::Hist(h) => buckets(h, 1, to),

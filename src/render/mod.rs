@@ -135,7 +135,7 @@ pub struct RenderOptions {
     /// The canvas for pictures of maps.
     pub canvas: Canvas,
     /// Another renderer prints the same output and all messages; this one adds only what the other cannot show.
-    pub beside: bool,
+    pub maps_only: bool,
     /// Maximum number of parts of a map's key.
     pub key_parts: usize,
     /// The base for comparing flame graphs.
@@ -156,14 +156,14 @@ pub enum Base {
         /// The stacks of each map with their counts.
         maps: BTreeMap<String, BTreeMap<String, u64>>,
         /// The source of the run.
-        place: String,
+        label: String,
     },
 }
 
 impl Base {
     /// The results of another run.
-    pub fn of_run(views: &[MapView], place: String) -> Self {
-        Base::Run { maps: flamegraph::folded(views), place }
+    pub fn from_run(views: &[MapView], place: String) -> Self {
+        Base::Run { maps: flamegraph::folded(views), label: place }
     }
 
     fn map(&self) -> Option<&str> {
@@ -174,10 +174,10 @@ impl Base {
     }
 
     /// What pictures are compared with, as messages name it.
-    fn place(&self) -> &str {
+    fn label(&self) -> &str {
         match self {
             Base::Map(name) => name,
-            Base::Run { place, .. } => place,
+            Base::Run { label: place, .. } => place,
         }
     }
 }
@@ -203,7 +203,7 @@ impl Default for RenderOptions {
             messages_terminal: false,
             commands: false,
             canvas: Canvas::default(),
-            beside: false,
+            maps_only: false,
             key_parts: 1,
             base: None,
             about: Arc::default(),
@@ -234,7 +234,7 @@ pub struct Format {
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
     /// How several runs share one output.
-    pub shared: Shared,
+    pub shared: RunLabel,
     /// Creates the renderer of one run.
     pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
 }
@@ -278,7 +278,7 @@ impl Content {
 
 /// How the lines of several runs are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shared {
+pub enum RunLabel {
     /// They are not.
     No,
     /// The name of the script precedes each line.
@@ -298,14 +298,14 @@ const DOCUMENT: Format = Format {
     lines: false,
     shows: &[],
     compares: false,
-    shared: Shared::No,
+    shared: RunLabel::No,
     make: text::make,
 };
 
 impl Format {
     /// Its file appears when it is complete, and keeps its old contents until then: the state of a run is written at the
     /// end, too.
-    pub fn is_whole(&self) -> bool {
+    pub fn appears_at_end(&self) -> bool {
         self.document || self.state
     }
 }
@@ -323,7 +323,7 @@ pub const FORMATS: &[Format] = &[
         name: TEXT,
         endings: &[".txt"],
         doc: "Text. Messages about the run go to standard error.",
-        shared: Shared::Prefix,
+        shared: RunLabel::Prefix,
         shows: EVERYTHING,
         make: text::make,
         ..STREAM
@@ -332,7 +332,7 @@ pub const FORMATS: &[Format] = &[
         name: "json",
         endings: &[".ndjson", ".json", ".jsonl"],
         doc: "One JSON object per line, including messages about the run.",
-        shared: Shared::Field,
+        shared: RunLabel::Field,
         shows: EVERYTHING,
         make: json::make,
         ..STREAM
@@ -415,7 +415,7 @@ pub fn find(name: &str) -> Option<&'static Format> {
 }
 
 /// The row with the ending of this file; the longest one decides.
-pub fn of_file(path: &Path) -> Option<&'static Format> {
+pub fn format_of_file(path: &Path) -> Option<&'static Format> {
     let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let fits = |format: &'static Format| {
         let lengths = format.endings.iter().filter(|ending| name.ends_with(**ending)).map(|ending| ending.len());
@@ -437,7 +437,7 @@ const NEAREST_FORMATS: &[(&[&str], &str)] = &[
 pub fn nearest(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
     let row = NEAREST_FORMATS.iter().find(|(endings, _)| endings.contains(&ending.as_str()));
-    row.filter(|_| of_file(path).is_none()).map(|(_, nearest)| *nearest)
+    row.filter(|_| format_of_file(path).is_none()).map(|(_, nearest)| *nearest)
 }
 
 /// The maps that a format of stacks cannot show.
@@ -501,7 +501,7 @@ pub fn on_screen(view: &MapView, options: &RenderOptions) -> Vec<u8> {
     let mut to = Vec::new();
     match view.entries.first() {
         Some((_, Value::Series(_))) => {
-            let style = style::Style { trailer: options.trunc_trailer.as_bytes(), tight: false, visible: options.terminal };
+            let style = style::Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.terminal };
             sparklines::text(view, style, options.canvas, &mut to);
         }
         _ => text::map(view, options, &mut to),

@@ -223,7 +223,7 @@ impl Renderer for PerfettoRenderer {
 impl PerfettoRenderer {
     fn spelled(&self, value: &Value) -> Vec<u8> {
         let mut text = Vec::new();
-        value_text::value(value, Style { trailer: &self.trailer, tight: false, visible: false }, &mut text);
+        value_text::value(value, Style { trailer: &self.trailer, compact: false, visible: false }, &mut text);
         text
     }
 
@@ -277,7 +277,7 @@ impl PerfettoRenderer {
             let mut name = view.name.clone().into_bytes();
             if view.keyed {
                 name.push(b'[');
-                value_text::key(key, Style { trailer: &self.trailer, tight: false, visible: false }, &mut name);
+                value_text::key(key, Style { trailer: &self.trailer, compact: false, visible: false }, &mut name);
                 name.push(b']');
             }
             if let Value::Series(series) = value {
@@ -296,7 +296,7 @@ impl PerfettoRenderer {
     }
 
     /// False if it is not a number.
-    fn counter(&mut self, name: &[u8], at: i128, value: &Value, to: &mut Rendered) -> bool {
+    fn counter(&mut self, name: &[u8], at_ns: i128, value: &Value, to: &mut Rendered) -> bool {
         let number = if let Value::Avg(stats) = value { stats.average().number() } else { value.number() };
         let Some(number) = number else { return false };
         let Some(track) = self.track(TrackKey::Counter(name.to_vec()), to) else {
@@ -304,7 +304,7 @@ impl PerfettoRenderer {
             return true;
         };
         let number = i64::try_from(number).unwrap_or(i64::MAX);
-        self.packet(at, to, |packet, _| {
+        self.packet(at_ns, to, |packet, _| {
             packet.message(field::TRACK_EVENT, |event| {
                 event.uint(field::TYPE, Kind::Counter as u64).uint(field::TRACK_UUID, track).int(field::COUNTER_VALUE, number);
             });
@@ -419,13 +419,13 @@ impl PerfettoRenderer {
         push(&packet, to);
     }
 
-    fn event(&mut self, place: TrackKey, kind: Kind, at: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
+    fn event(&mut self, place: TrackKey, kind: Kind, at_ns: i128, name: Option<&[u8]>, values: &[(String, Value)], to: &mut Rendered) {
         let Some(track) = self.track(place, to) else {
             self.omitted_events += u64::from(!matches!(kind, Kind::End));
             return;
         };
         let spelled: Vec<Vec<u8>> = values.iter().map(|(_, value)| self.spelled(value)).collect();
-        self.packet(at, to, |packet, names| {
+        self.packet(at_ns, to, |packet, names| {
             let mut interned = Message::default();
             let mut event = Message::default();
             event.uint(field::TYPE, kind as u64).uint(field::TRACK_UUID, track);
@@ -451,11 +451,11 @@ impl PerfettoRenderer {
         });
     }
 
-    fn packet(&mut self, at: i128, to: &mut Rendered, write: impl FnOnce(&mut Message, &mut InternedNames)) {
-        self.begin(at, to);
+    fn packet(&mut self, at_ns: i128, to: &mut Rendered, write: impl FnOnce(&mut Message, &mut InternedNames)) {
+        self.begin(at_ns, to);
         let mut packet = Message::default();
         packet
-            .uint(field::TIMESTAMP, u64::try_from(at).unwrap_or(0))
+            .uint(field::TIMESTAMP, u64::try_from(at_ns).unwrap_or(0))
             .uint(field::SEQUENCE, WRITER)
             .uint(field::SEQUENCE_FLAGS, NEEDS_STATE);
         write(&mut packet, &mut self.names);
@@ -463,17 +463,17 @@ impl PerfettoRenderer {
     }
 
     /// The first packet: times are those of the wall clock.
-    fn begin(&mut self, at: i128, to: &mut Rendered) {
+    fn begin(&mut self, at_ns: i128, to: &mut Rendered) {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        let at = u64::try_from(at).unwrap_or(0);
+        let at_ns = u64::try_from(at_ns).unwrap_or(0);
         let mut packet = Message::default();
-        packet.uint(field::TIMESTAMP, at).uint(field::SEQUENCE, WRITER).uint(field::SEQUENCE_FLAGS, CLEARED);
+        packet.uint(field::TIMESTAMP, at_ns).uint(field::SEQUENCE, WRITER).uint(field::SEQUENCE_FLAGS, CLEARED);
         packet.message(field::CLOCK_SNAPSHOT, |m| {
             for clock in [REALTIME, BOOTTIME] {
                 m.message(field::CLOCK, |m| {
-                    m.uint(field::CLOCK_ID, clock).uint(field::CLOCK_TIMESTAMP, at);
+                    m.uint(field::CLOCK_ID, clock).uint(field::CLOCK_TIMESTAMP, at_ns);
                 });
             }
         });

@@ -29,24 +29,24 @@ pub fn text(span: &Span, style: Style, to: &mut Vec<u8>) {
 }
 
 /// For documents: without control characters.
-const DOCUMENT: Style<'_> = Style { trailer: b"..", tight: false, visible: true };
+const DOCUMENT: Style<'_> = Style { trailer: b"..", compact: false, visible: true };
 
 /// `comm/tid`, the name of the track, or both.
 pub fn track(span: &Span) -> String {
-    made(|to| write_track(span, DOCUMENT, to))
+    write_to_string(|to| write_track(span, DOCUMENT, to))
 }
 
 /// `a=1 b=2`
 pub fn values(span: &Span) -> String {
-    made(|to| write_values(span, DOCUMENT, to)).trim_start().into()
+    write_to_string(|to| write_values(span, DOCUMENT, to)).trim_start().into()
 }
 
 /// The name, without control characters.
 pub fn name(span: &Span) -> String {
-    made(|to| DOCUMENT.text(&span.name, to))
+    write_to_string(|to| DOCUMENT.text(&span.name, to))
 }
 
-fn made(write: impl FnOnce(&mut Vec<u8>)) -> String {
+fn write_to_string(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut to = Vec::new();
     write(&mut to);
     String::from_utf8_lossy(&to).into_owned()

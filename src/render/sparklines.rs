@@ -86,15 +86,15 @@ fn values(series: &Series, newest: i128, step: i128, shown: usize) -> impl Itera
 /// A sign for each of the latest intervals; a space for one without a value.
 fn line(series: &Series, newest: i128, step: i128, shown: usize, utf8: bool) -> String {
     let signs = if utf8 { BLOCKS } else { LETTERS };
-    let least = values(series, newest, step, shown).min().unwrap_or(0);
-    let span = values(series, newest, step, shown).max().unwrap_or(0) - least;
+    let min = values(series, newest, step, shown).min().unwrap_or(0);
+    let span = values(series, newest, step, shown).max().unwrap_or(0) - min;
     let top = signs.len() as i128 - 1;
     let mut line = vec![' '; shown];
     for (start, value) in &series.buckets {
         let at = shown.checked_sub(1 + age(*start, newest, step).min(shown));
         if let (Some(cell), Some(value)) = (at.and_then(|at| line.get_mut(at)), value.number()) {
             // rounded to the nearest; equal values are in the middle
-            let level = if span == 0 { top / 2 } else { ((value - least) * top * 2 + span) / (span * 2) };
+            let level = if span == 0 { top / 2 } else { ((value - min) * top * 2 + span) / (span * 2) };
             *cell = usize::try_from(level).ok().and_then(|level| signs.get(level)).copied().unwrap_or(' ');
         }
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::value::{MapViewKind, ShowOptions};
 
-    const STYLE: Style = Style { trailer: b"..", tight: false, visible: true };
+    const STYLE: Style = Style { trailer: b"..", compact: false, visible: true };
     const SECOND: i128 = 1_000_000_000;
 
     fn shown(entries: &[(&str, &[(i128, i64)])], canvas: Canvas) -> String {

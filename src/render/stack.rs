@@ -11,7 +11,7 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
     for frame in &stack.frames {
         match stack.mode {
             StackMode::Bpftrace => {
-                if !style.tight {
+                if !style.compact {
                     to.extend_from_slice(b"        ");
                 }
                 plain(frame, style, to);

@@ -258,7 +258,7 @@ pub fn names(key: &Value) -> Vec<Name> {
     if names.is_empty() { vec![Name { text: NO_STACK.into(), kind: Kind::Label }] } else { names }
 }
 
-const STYLE: Style<'_> = Style { trailer: b"..", tight: false, visible: true };
+const STYLE: Style<'_> = Style { trailer: b"..", compact: false, visible: true };
 
 /// A text without control characters.
 pub fn visible(text: &str) -> String {

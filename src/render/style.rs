@@ -8,7 +8,7 @@ pub struct Style<'a> {
     /// Appended to a string that was cut.
     pub trailer: &'a [u8],
     /// Without spaces between parts: for a key in JSON.
-    pub tight: bool,
+    pub compact: bool,
     /// With control characters escaped, which a terminal would interpret.
     pub visible: bool,
 }

@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (ns, want) in [(0, "0 ns"), (999, "999 ns"), (1000, "1 μs"), (2_999_999, "2 ms"), (7_000_000_000, "7 s")] {
-            assert_eq!(time(Duration::from_nanos(ns)), want);
+        for (ns, expected) in [(0, "0 ns"), (999, "999 ns"), (1000, "1 μs"), (2_999_999, "2 ms"), (7_000_000_000, "7 s")] {
+            assert_eq!(time(Duration::from_nanos(ns)), expected);
         }
     }
 

@@ -76,19 +76,19 @@ impl Renderer for TextRenderer {
             Output::Span(of) => span::text(of, style, &mut to.out),
             Output::Test(event) => super::test::text(event, &mut to.out),
         }
-        if self.options.beside {
+        if self.options.maps_only {
             to.err.truncate(err_len);
         }
     }
 
     fn text(&self, v: &Value, reader: Reader, to: &mut Vec<u8>) {
         let trailer = self.options.trunc_trailer.as_bytes();
-        value(v, Style { trailer, tight: false, visible: self.options.at_terminal(reader) }, to);
+        value(v, Style { trailer, compact: false, visible: self.options.at_terminal(reader) }, to);
     }
 }
 
 fn style(options: &RenderOptions) -> Style<'_> {
-    Style { trailer: options.trunc_trailer.as_bytes(), tight: false, visible: options.terminal }
+    Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.terminal }
 }
 
 /// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.
@@ -130,12 +130,12 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
 /// A step to enforce the limit of the overhead.
 fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let probe = plain(&limited.probe);
-    let dear = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", limited.share, limited.limit);
+    let message = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", limited.share, limited.limit);
     let text = match limited.step {
         Step::Sample { one_in: 1 } => format!("every run of {probe} counts again"),
-        Step::Sample { one_in } => format!("{dear}: from now on, one in {one_in} of its runs is sampled"),
-        Step::Detach { for_good: false } => format!("{dear}: it is detached for some time"),
-        Step::Detach { for_good: true } => format!("{dear}: it is detached for the rest of the run"),
+        Step::Sample { one_in } => format!("{message}: from now on, one in {one_in} of its runs is sampled"),
+        Step::Detach { permanent: false } => format!("{message}: it is detached for some time"),
+        Step::Detach { permanent: true } => format!("{message}: it is detached for the rest of the run"),
         Step::Attach => format!("{probe} is attached again"),
     };
     to.extend_from_slice(format!("LIMIT: {text}\n").as_bytes());
@@ -168,7 +168,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
 fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos, line: &str, to: &mut Vec<u8>) {
     let mut text = String::new();
     if pos.line > 0 {
-        text += &format!("{}:{}: ", plain(&pos.file), place(pos));
+        text += &format!("{}:{}: ", plain(&pos.file), line_and_columns(pos));
     }
     text += &format!("{severity}: {}\n", msg);
     if let Some((name, code)) = helper {
@@ -192,7 +192,7 @@ fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos,
 }
 
 /// Line and columns, of which the second is exclusive; or the lines, if there are several.
-fn place(pos: &Pos) -> String {
+fn line_and_columns(pos: &Pos) -> String {
     match pos.end {
         (line, _) if line > pos.line => format!("{}-{line}", pos.line),
         (line, col) if line == pos.line && col > pos.col => format!("{line}:{}-{col}", pos.col),

@@ -79,7 +79,7 @@ pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
 }
 
 fn elements(items: &[Value], style: Style, to: &mut Vec<u8>) {
-    separated(items, if style.tight { b"," } else { b", " }, style, to);
+    separated(items, if style.compact { b"," } else { b", " }, style, to);
 }
 
 fn separated(items: &[Value], separator: &[u8], style: Style, to: &mut Vec<u8>) {
@@ -97,7 +97,7 @@ fn record(fields: &[(String, Value)], style: Style, to: &mut Vec<u8>) {
         return;
     }
     let (open, next, equals, close): (&[u8], &[u8], &[u8], &[u8]) =
-        if style.tight { (b"{.", b",.", b"=", b"}") } else { (b"{ .", b", .", b" = ", b" }") };
+        if style.compact { (b"{.", b",.", b"=", b"}") } else { (b"{ .", b", .", b" = ", b" }") };
     for (i, (name, v)) in fields.iter().enumerate() {
         to.extend_from_slice(if i == 0 { open } else { next });
         style.text(name.as_bytes(), to);

@@ -11,7 +11,7 @@ use super::entries::{self, Running};
 use super::printer::write_stdout;
 use super::scan::tag;
 use super::shapes::{is_type, printed, shape};
-use super::{Next, Prompt, TIMEOUT, interrupts, top};
+use super::{LineResult, Prompt, TIMEOUT, interrupts, top};
 use crate::builtins;
 use crate::diag::{Source, Span, nearest, plural};
 use crate::emit::Dumps;
@@ -55,77 +55,77 @@ pub struct Command {
     /// The name without the colon.
     pub name: &'static str,
     /// The arguments as users read them.
-    pub takes: &'static str,
+    pub usage: &'static str,
     /// The kind of the argument, for completion.
-    pub wants: CommandArg,
+    pub arg: CommandArg,
     /// A line of documentation.
     pub doc: &'static str,
-    run: fn(&mut Prompt, &str) -> Result<Next, Failure>,
+    run: fn(&mut Prompt, &str) -> Result<LineResult, Failure>,
 }
 
 /// All commands, in the order of `:help`.
 pub const TABLE: &[Command] = &[
-    Command { name: "help", takes: "[WORD]", wants: CommandArg::Word, doc: "list the commands, or explain a word", run: help },
+    Command { name: "help", usage: "[WORD]", arg: CommandArg::Word, doc: "list the commands, or explain a word", run: help },
     Command {
         name: "list",
-        takes: "[PATTERN]",
-        wants: CommandArg::Probe,
+        usage: "[PATTERN]",
+        arg: CommandArg::Probe,
         doc: "list definitions and running entries, or the probes that match a pattern",
         run: list_probes,
     },
-    Command { name: "args", takes: "PROBE", wants: CommandArg::Probe, doc: "show the arguments of a probe and their types", run: args },
+    Command { name: "args", usage: "PROBE", arg: CommandArg::Probe, doc: "show the arguments of a probe and their types", run: args },
     Command {
         name: "type",
-        takes: "EXPRESSION | struct NAME",
-        wants: CommandArg::Expression,
+        usage: "EXPRESSION | struct NAME",
+        arg: CommandArg::Expression,
         doc: "show the type of an expression, or the members of a struct",
         run: type_of,
     },
     Command {
         name: "doc",
-        takes: "WORD",
-        wants: CommandArg::Word,
+        usage: "WORD",
+        arg: CommandArg::Word,
         doc: "explain a function, a variable or a kind of probe, with an example",
         run: help,
     },
-    Command { name: "maps", takes: "", wants: CommandArg::Nothing, doc: "list the maps and their types", run: maps },
-    Command { name: "print", takes: "[@MAP [TOP]]", wants: CommandArg::Map, doc: "print a map, or all maps", run: print },
-    Command { name: "clear", takes: "[@MAP]", wants: CommandArg::Map, doc: "empty a map, or all maps", run: clear },
-    Command { name: "top", takes: "@MAP [TOP]", wants: CommandArg::Map, doc: "print a map every second until you press a key", run: top },
+    Command { name: "maps", usage: "", arg: CommandArg::Nothing, doc: "list the maps and their types", run: maps },
+    Command { name: "print", usage: "[@MAP [TOP]]", arg: CommandArg::Map, doc: "print a map, or all maps", run: print },
+    Command { name: "clear", usage: "[@MAP]", arg: CommandArg::Map, doc: "empty a map, or all maps", run: clear },
+    Command { name: "top", usage: "@MAP [TOP]", arg: CommandArg::Map, doc: "print a map every second until you press a key", run: top },
     Command {
         name: "drop",
-        takes: "N… | all",
-        wants: CommandArg::Number,
+        usage: "N… | all",
+        arg: CommandArg::Number,
         doc: "end entries and remove their definitions; maps stay",
         run: drop_entries,
     },
-    Command { name: "pause", takes: "[N…]", wants: CommandArg::Number, doc: "pause entries, or all entries", run: pause },
-    Command { name: "resume", takes: "[N…]", wants: CommandArg::Number, doc: "resume entries, or all entries", run: resume },
+    Command { name: "pause", usage: "[N…]", arg: CommandArg::Number, doc: "pause entries, or all entries", run: pause },
+    Command { name: "resume", usage: "[N…]", arg: CommandArg::Number, doc: "resume entries, or all entries", run: resume },
     Command {
         name: "cost",
-        takes: "[SECONDS]",
-        wants: CommandArg::Number,
+        usage: "[SECONDS]",
+        arg: CommandArg::Number,
         doc: "show the cost of each program: nanoseconds per run, share of a CPU",
         run: cost,
     },
     Command {
         name: "show",
-        takes: "STAGE [N]",
-        wants: CommandArg::Stage,
+        usage: "STAGE [N]",
+        arg: CommandArg::Stage,
         doc: "show a compiled form of an entry: hir, ir, opt or asm",
         run: show,
     },
-    Command { name: "save", takes: "FILE", wants: CommandArg::File, doc: "save definitions and running entries as a script", run: save },
+    Command { name: "save", usage: "FILE", arg: CommandArg::File, doc: "save definitions and running entries as a script", run: save },
     Command {
         name: "write",
-        takes: "FILE [@MAP]",
-        wants: CommandArg::File,
+        usage: "FILE [@MAP]",
+        arg: CommandArg::File,
         doc: "write a map, or all maps, to a file in the format that its extension selects",
         run: write,
     },
-    Command { name: "load", takes: "FILE", wants: CommandArg::File, doc: "run a script as one entry", run: load },
-    Command { name: "reset", takes: "", wants: CommandArg::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
-    Command { name: "quit", takes: "", wants: CommandArg::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(Next::Leave) },
+    Command { name: "load", usage: "FILE", arg: CommandArg::File, doc: "run a script as one entry", run: load },
+    Command { name: "reset", usage: "", arg: CommandArg::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
+    Command { name: "quit", usage: "", arg: CommandArg::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(LineResult::Quit) },
 ];
 
 /// The stages that `:show` accepts, and their descriptions.
@@ -145,7 +145,7 @@ pub fn find(name: &str) -> Option<&'static Command> {
 }
 
 impl Prompt {
-    pub(super) fn command(&mut self, text: &str) -> Result<Next, Failure> {
+    pub(super) fn command(&mut self, text: &str) -> Result<LineResult, Failure> {
         let text = text.trim();
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let Some(command) = find(name) else {
@@ -197,13 +197,14 @@ impl Prompt {
     fn render(&self, statements: &str, renderer: &mut dyn Renderer) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let workspace = &self.workspace;
-        let fault = |diags| Failure::new(workspace.among(|among| among.rendered(&text, &diags)));
-        let mut entry = workspace.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
+        let fault = |diags| Failure::new(workspace.with_entry_context(|among| among.rendered(&text, &diags)));
+        let mut entry =
+            workspace.with_entry_context(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
         loop {
-            let compiled = workspace.among(|among| among.compile(&entry, Dumps::default()))?;
+            let compiled = workspace.with_entry_context(|among| among.compile(&entry, Dumps::default()))?;
             match entries::evaluate(&compiled.artifact, &entry.checked.env(&workspace.sys), workspace.named(), renderer) {
                 Ok((out, _)) => return Ok(out),
-                Err(why) => workspace.among(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.with_entry_context(|among| among.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
@@ -219,33 +220,33 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The failure for a missing argument.
-fn wanted(what: &str, example: &str) -> Failure {
+fn missing_argument(what: &str, example: &str) -> Failure {
     Failure::new(format!("{what} is missing")).code("usage").help(format!("for example {example}"))
 }
 
-fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
+fn help(prompt: &mut Prompt, word: &str) -> Result<LineResult, Failure> {
     let mut text = String::new();
     let command = word.strip_prefix(':').and_then(find);
     if let Some(c) = command {
-        text = format!(":{} {}\n  {}\n", c.name, c.takes, c.doc);
+        text = format!(":{} {}\n  {}\n", c.name, c.usage, c.doc);
     } else if word.is_empty() {
         text.push_str("Type a probe and its block to trace; it runs until you drop it. Type an expression to see its value.\n\n");
-        let width = TABLE.iter().map(|c| c.name.len() + c.takes.chars().count() + 1).max().unwrap_or_default();
+        let width = TABLE.iter().map(|c| c.name.len() + c.usage.chars().count() + 1).max().unwrap_or_default();
         for c in TABLE {
-            text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
+            text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.usage), c.doc));
         }
         text.push_str("\nTab completes, Ctrl-R searches the history, and Ctrl-D or two Ctrl-C leave the prompt.\n");
     } else {
         let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
         text = crate::help::about_at_prompt(word, &commands)?;
     }
-    prompt.say(&text);
-    Ok(Next::Go)
+    prompt.print_reply(&text);
+    Ok(LineResult::Continue)
 }
 
-fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
+fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<LineResult, Failure> {
     if !pattern.is_empty() {
-        return listed(prompt, pattern, false);
+        return list_matching(prompt, pattern, false);
     }
     let definitions = prompt.workspace.definitions.borrow();
     let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<19}", "defined"), source.text.as_str()));
@@ -258,19 +259,19 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let width = columns.saturating_sub(head.chars().count() + 2).max(20);
         let cut: String = line.chars().take(width).collect();
-        prompt.say(&format!("{head}  {cut}\n"));
+        prompt.print_reply(&format!("{head}  {cut}\n"));
     }
     if prompt.running.is_empty() {
-        prompt.say("no entry is running\n");
+        prompt.print_reply("no entry is running\n");
     }
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
+fn args(prompt: &mut Prompt, pattern: &str) -> Result<LineResult, Failure> {
     if pattern.is_empty() {
-        return Err(wanted("a probe", ":args tracepoint:sched:sched_switch"));
+        return Err(missing_argument("a probe", ":args tracepoint:sched:sched_switch"));
     }
-    listed(prompt, pattern, true)
+    list_matching(prompt, pattern, true)
 }
 
 /// Queries types of the machine, and those that definitions and running entries declare.
@@ -281,48 +282,48 @@ fn with_types<T>(prompt: &Prompt, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
     EntryContext { run: &workspace.run, sys: &workspace.sys, definitions: &definitions, maps: &[] }.with_types(ask)
 }
 
-fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
+fn list_matching(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<LineResult, Failure> {
     let workspace = &prompt.workspace;
     let mut out = Vec::new();
     let found = with_types(prompt, |sys| list::list(Some(pattern), &workspace.run.env(sys), verbose, &mut out));
-    prompt.say(&String::from_utf8_lossy(&out));
-    found.map(|()| Next::Go)
+    prompt.print_reply(&String::from_utf8_lossy(&out));
+    found.map(|()| LineResult::Continue)
 }
 
-fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn type_of(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     if text.is_empty() {
-        return Err(wanted("an expression", ":type curtask.real_parent"));
+        return Err(missing_argument("an expression", ":type curtask.real_parent"));
     }
     let workspace = prompt.workspace.clone();
     let named = text.split_once(char::is_whitespace).is_some_and(|(word, _)| tag(word).is_some());
     if named && !text.contains(['*', '(']) {
-        return listed(prompt, text, true);
+        return list_matching(prompt, text, true);
     }
     if with_types(prompt, |sys| is_type(sys, text)) && probes::find(text).is_none() && builtins::find(text).is_none() {
-        return listed(prompt, &format!("struct {text}"), true);
+        return list_matching(prompt, &format!("struct {text}"), true);
     }
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
     let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
     let fault = |diags| {
-        crate::frontend::entry::warn(&workspace.among(|among| among.rendered(&frame, &diags)));
+        crate::frontend::entry::warn(&workspace.with_entry_context(|among| among.rendered(&frame, &diags)));
         Failure::reported(1)
     };
-    let entry = workspace.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
+    let entry = workspace.with_entry_context(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
     let ty = printed(&entry.checked.script).unwrap_or_default();
-    prompt.say(&format!("{ty}\n"));
-    Ok(Next::Go)
+    prompt.print_reply(&format!("{ty}\n"));
+    Ok(LineResult::Continue)
 }
 
-fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
+fn maps(prompt: &mut Prompt, _: &str) -> Result<LineResult, Failure> {
     let maps = prompt.workspace.maps();
     if maps.is_empty() {
-        prompt.say("there are no maps\n");
+        prompt.print_reply("there are no maps\n");
     }
     for map in maps {
         let entries = if map.key.is_some() { format!("  at most {}", plural(map.max_entries, "entry", "entries")) } else { String::new() };
-        prompt.say(&format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }));
+        prompt.print_reply(&format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }));
     }
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
 /// Parses a map and a number, for `:print` and `:top`.
@@ -343,7 +344,7 @@ fn printing(map: &hir::Map, top: Option<u64>) -> String {
     }
 }
 
-fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn print(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let statements = match text {
         "" => prompt.workspace.maps().iter().map(|map| printing(map, None)).collect(),
         text => {
@@ -352,14 +353,14 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         }
     };
     if statements.is_empty() {
-        prompt.say("there are no maps\n");
-        return Ok(Next::Go);
+        prompt.print_reply("there are no maps\n");
+        return Ok(LineResult::Continue);
     }
     write_stdout(&prompt.evaluate(&statements)?);
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn clear(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let emptied = |map: &hir::Map| format!("clear({});", map.name);
     let statements: String = match text {
         "" => prompt.workspace.maps().iter().map(emptied).collect(),
@@ -368,22 +369,22 @@ fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if !statements.is_empty() {
         write_stdout(&prompt.evaluate(&statements)?);
     }
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn top(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     if text.is_empty() {
-        return Err(wanted("a map", ":top @ 10"));
+        return Err(missing_argument("a map", ":top @ 10"));
     }
     let (map, limit) = map_and_top(prompt, text)?;
     if !prompt.is_interactive {
         write_stdout(&prompt.evaluate(&printing(&map, limit))?);
-        return Ok(Next::Go);
+        return Ok(LineResult::Continue);
     }
     let since = Instant::now();
     // output of entries in the meantime belongs to the screen that returns
     prompt.printer.wait_until_idle(Duration::from_millis(20));
-    prompt.printer.hold(true);
+    prompt.printer.set_held(true);
     let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
         // without the head, a table's head, and the last line
         let max_entries = rows.saturating_sub(6).max(1) as u64;
@@ -396,9 +397,9 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         page.extend(prompt.evaluate(&printing(&map, limit))?);
         Ok::<_, TopError>(page)
     });
-    prompt.printer.hold(false);
+    prompt.printer.set_held(false);
     shown.map_err(|failed| failed.0)?;
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
 /// A failure while a map was shown repeatedly.
@@ -416,14 +417,14 @@ impl From<std::io::Error> for TopError {
     }
 }
 
-fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     if text.is_empty() {
-        return Err(wanted("the number of an entry", ":drop 1, or :drop all"));
+        return Err(missing_argument("the number of an entry", ":drop 1, or :drop all"));
     }
     if text == "all" {
         prompt.workspace.definitions.borrow_mut().clear();
         prompt.end(|_| true);
-        return Ok(Next::Go);
+        return Ok(LineResult::Continue);
     }
     let defined = |word: &str| {
         let number = numbered(word)?;
@@ -434,24 +435,24 @@ fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let numbers = if rest.is_empty() { Vec::new() } else { prompt.numbers(&rest.join(" "))? };
     prompt.workspace.definitions.borrow_mut().retain(|(n, _)| !forgotten.contains(n));
     prompt.end(|r| numbers.contains(&r.number));
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn pause(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn pause(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     set_paused(prompt, text, true)
 }
 
-fn resume(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn resume(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     set_paused(prompt, text, false)
 }
 
-fn set_paused(prompt: &mut Prompt, text: &str, paused: bool) -> Result<Next, Failure> {
+fn set_paused(prompt: &mut Prompt, text: &str, paused: bool) -> Result<LineResult, Failure> {
     let numbers = prompt.numbers(text)?;
     prompt.running.iter_mut().filter(|r| numbers.contains(&r.number)).for_each(|r| r.pause(paused));
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn cost(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let seconds: f64 = match text {
         "" => 1.0,
         text => {
@@ -460,8 +461,8 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         }
     };
     if prompt.running.is_empty() {
-        prompt.say("no entry is running\n");
-        return Ok(Next::Go);
+        prompt.print_reply("no entry is running\n");
+        return Ok(LineResult::Continue);
     }
     let denied = |e: std::io::Error| {
         Failure::new(format!("the kernel cannot measure the run time of programs: {}", reason(&e))).code("no-permission")
@@ -478,21 +479,21 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     while Instant::now() < end && !interrupts::taken() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
     }
-    interrupts::forget();
+    interrupts::reset();
     let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
     // measuring costs the kernel something
     prompt.run_time_stats = None;
-    prompt.say(&format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %"));
+    prompt.print_reply(&format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %"));
     for ((number, name, then), (_, _, now)) in before.iter().zip(&after) {
         let (ns, runs) = (now.ns.saturating_sub(then.ns) as f64, now.runs.saturating_sub(then.runs) as f64);
         let each = if runs > 0.0 { ns / runs } else { 0.0 };
         let line = format!("{:<6} {:>12.0} {each:>8.0} {:>8.3}  {name}\n", format!("[{number}]"), runs * 1e9 / took, ns * 100.0 / took);
-        prompt.say(&line);
+        prompt.print_reply(&line);
     }
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn show(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let (stage, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     if !STAGES.iter().any(|(name, _)| *name == stage) {
         let all: Vec<String> = STAGES.iter().map(|(name, doc)| format!("{name} ({doc})")).collect();
@@ -505,19 +506,19 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let typed = running.text.clone();
     let (entry, _) = prompt.read(&typed, format!("[{}]", running.number))?;
     if stage == "hir" {
-        prompt.say(&dump::dump(&entry.checked.script));
-        return Ok(Next::Go);
+        prompt.print_reply(&dump::dump(&entry.checked.script));
+        return Ok(LineResult::Continue);
     }
     let dumps = Dumps { ir: stage == "ir", optimized: stage == "opt", assembly: stage == "asm", verify: false };
-    let compiled = prompt.workspace.among(|among| among.compile(&entry, dumps))?;
+    let compiled = prompt.workspace.with_entry_context(|among| among.compile(&entry, dumps))?;
     let found = [compiled.ir, compiled.optimized, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
-    prompt.say(&format!("{}\n", found.trim_end()));
-    Ok(Next::Go)
+    prompt.print_reply(&format!("{}\n", found.trim_end()));
+    Ok(LineResult::Continue)
 }
 
-fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
+fn save(prompt: &mut Prompt, file: &str) -> Result<LineResult, Failure> {
     if file.is_empty() {
-        return Err(wanted("a file", ":save mine.bt"));
+        return Err(missing_argument("a file", ":save mine.bt"));
     }
     let mut sources = prompt.workspace.defined();
     sources.extend(prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }));
@@ -532,15 +533,15 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
         }
     })?;
     let n = prompt.running.len() + prompt.workspace.definitions.borrow().len();
-    prompt.say(&format!("{} written to {file}\n", plural(n, "entry", "entries")));
-    Ok(Next::Go)
+    prompt.print_reply(&format!("{} written to {file}\n", plural(n, "entry", "entries")));
+    Ok(LineResult::Continue)
 }
 
-fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+fn write(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let usage = |message: String| Failure::new(message).code("usage");
     let words = shlex::split(text).ok_or_else(|| usage(format!("unbalanced quotes in `{text}`")))?;
     let (file, map) = match words.as_slice() {
-        [] => return Err(wanted("a file", ":write run.html, or :write stacks.speedscope.json @")),
+        [] => return Err(missing_argument("a file", ":write run.html, or :write stacks.speedscope.json @")),
         [file] => (file.as_str(), None),
         [file, map] if map.starts_with('@') => (file.as_str(), Some(prompt.map(map)?)),
         [file, map] if prompt.map(&format!("@{map}")).is_ok() => {
@@ -558,8 +559,8 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     }
     let maps = map.map_or_else(|| prompt.workspace.maps(), |map| vec![map]);
     if maps.is_empty() {
-        prompt.say("there are no maps\n");
-        return Ok(Next::Go);
+        prompt.print_reply("there are no maps\n");
+        return Ok(LineResult::Continue);
     }
     let script = script_of(&prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }).collect::<Vec<_>>());
     let options = RenderOptions {
@@ -579,8 +580,8 @@ fn write(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Err(failure.help("other formats show every map: name the file .html, .csv or .json"));
     }
     outputs.finish()?;
-    prompt.say(&format!("{} written to {file}\n", plural(written, "map", "maps")));
-    Ok(Next::Go)
+    prompt.print_reply(&format!("{} written to {file}\n", plural(written, "map", "maps")));
+    Ok(LineResult::Continue)
 }
 
 /// A name as a word of a command.
@@ -623,27 +624,27 @@ fn script_of(sources: &[Source]) -> String {
     format!("{c_part}{settings}{imports}{rest}")
 }
 
-fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
+fn load(prompt: &mut Prompt, file: &str) -> Result<LineResult, Failure> {
     if file.is_empty() {
-        return Err(wanted("a file", ":load mine.bt"));
+        return Err(missing_argument("a file", ":load mine.bt"));
     }
     let cannot = |why: String| Failure::new(format!("cannot read {file}: {why}")).code("not-readable");
-    interrupts::forget();
+    interrupts::reset();
     let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(reason(&e)))?;
     if part.stopped_early {
         return Err(cannot("interrupted by Ctrl-C".into()));
     }
-    let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(reason(&e)))?;
+    let bytes = input::check_size(part.bytes, input::TEXT).map_err(|e| cannot(reason(&e)))?;
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))?;
     prompt.enter(&text, Some(file))?;
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }
 
-fn reset(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
+fn reset(prompt: &mut Prompt, _: &str) -> Result<LineResult, Failure> {
     prompt.end(|_| true);
     prompt.printer.wait_until_idle(TIMEOUT);
     prompt.workspace.maps.borrow_mut().clear();
     prompt.workspace.stacks.borrow_mut().clear();
     prompt.workspace.definitions.borrow_mut().clear();
-    Ok(Next::Go)
+    Ok(LineResult::Continue)
 }

@@ -106,7 +106,7 @@ pub fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::
 }
 
 /// The parameters of starting an entry.
-pub struct Start<'a> {
+pub struct EntryStart<'a> {
     /// Its number at the prompt.
     pub number: usize,
     /// As typed.
@@ -132,16 +132,16 @@ pub struct Start<'a> {
 /// Loads, attaches and runs an entry. The text of `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
-pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
-    let Start { number, text, artifact, settings, invocation, maps, run, printer, file, end_message: gone } = start;
+pub fn start(start: EntryStart<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
+    let EntryStart { number, text, artifact, settings, invocation, maps, run, printer, file, end_message } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
-    let (say, messages) = mpsc::channel();
-    let (theirs, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
+    let (sender, messages) = mpsc::channel();
+    let (remote_of_thread, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
     let shown = printer.clone();
-    let (last, led) = (printer.clone(), remote.clone());
+    let (last, remote_end) = (printer.clone(), remote.clone());
     let thread = move || {
-        let attached = say.clone();
+        let attached = sender.clone();
         let on_attached = move |probes: u64| {
             shown.show(announce(probes).into_bytes());
             let _ = attached.send(Progress::Attached(probes));
@@ -152,7 +152,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         let options = Options {
             // for people, `announce` prints it
             quiet: run.quiet || run.is_text(),
-            managed_by: Some(theirs),
+            managed_by: Some(remote_of_thread),
             waits: true,
             on_attached: Some(Box::new(on_attached)),
             buffering: run.buffering,
@@ -161,17 +161,17 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
         };
         let ran =
             runtime::load(&artifact, &Env { sys: &sys, settings: &settings, invocation: &invocation }, options).and_then(|mut session| {
-                let _ = say.send(Progress::Loaded(session.parts()?));
+                let _ = sender.send(Progress::Loaded(session.parts()?));
                 session.run(&mut *renderer?, &mut out, &mut err)
             });
         drop((out, err));
         // set before the other side learns of a failure, so that a failed entry never appears to run
         ended.store(true, Ordering::SeqCst);
         match ran {
-            Ok(_) if !led.ended() => last.show(gone.into_bytes()),
+            Ok(_) if !remote_end.ended() => last.show(end_message.into_bytes()),
             Ok(_) => {}
             Err(why) => {
-                let _ = say.send(Progress::Failed(why));
+                let _ = sender.send(Progress::Failed(why));
             }
         }
     };

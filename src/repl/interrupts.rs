@@ -47,6 +47,6 @@ pub fn leaving() -> bool {
 }
 
 /// Resets a recorded Ctrl-C.
-pub fn forget() {
+pub fn reset() {
     INTERRUPTED.store(false, Ordering::Relaxed);
 }

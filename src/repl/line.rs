@@ -58,7 +58,7 @@ impl Line {
 
     /// Candidates for the text before the cursor: the position where they begin, and the names.
     fn candidates(&self, text: &str) -> (usize, Vec<String>) {
-        let place = scan::place(text);
+        let place = scan::completion_context(text);
         let starts = |from: usize| text.get(from..).unwrap_or_default().to_owned();
         let (from, names) = match place {
             CompletionContext::Nothing => return (text.len(), Vec::new()),
@@ -85,7 +85,7 @@ impl Line {
     fn argument(&self, command: &str, text: &str, from: usize) -> (usize, Vec<String>) {
         let typed = text.get(from..).unwrap_or_default();
         let Some(command) = commands::find(command) else { return (from, Vec::new()) };
-        let names = match command.wants {
+        let names = match command.arg {
             CommandArg::Nothing | CommandArg::Number => Vec::new(),
             CommandArg::File => return (from, files(typed, "")),
             CommandArg::Map => self.maps(""),
@@ -158,7 +158,7 @@ impl Line {
     /// Names of types of the kernel and of this prompt.
     fn types(&self, kind: TypeName) -> Vec<String> {
         let mut names = Vec::new();
-        self.workspace.among(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
+        self.workspace.with_entry_context(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
         names
     }
 
@@ -172,14 +172,14 @@ impl Line {
     }
 
     fn members_in(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
-        let (before, asked) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
+        let (before, member) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
         let (head, open) = statement_start(before);
         // `args` is described rather than printed: all of it may be more than a program can hold
-        let args = asked == "args";
-        let asks = if args { String::new() } else { format!("print(({asked}));") };
+        let args = member == "args";
+        let asks = if args { String::new() } else { format!("print(({member}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
         let text = Text { before: "", typed, after: "", name: String::new() };
-        let checked = self.workspace.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
+        let checked = self.workspace.with_entry_context(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
         let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
         let sys: &dyn TargetInfo = &self.workspace.sys;
@@ -198,25 +198,25 @@ impl Line {
     fn hint_of(&self, text: &str) -> Option<String> {
         if let Some(name) = text.trim_start().strip_prefix(':') {
             let command = commands::find(name.trim_end())?;
-            return Some(format!("{}  {}", command.takes, command.doc));
+            return Some(format!("{}  {}", command.usage, command.doc));
         }
         if text.ends_with('\n') && super::headless(text.trim_end()) {
             return Some("{ … }, or nothing: no block comes".to_owned());
         }
-        let from = |at: usize| text.get(at..).filter(|word| !word.is_empty());
-        match scan::place(text) {
+        let from = |offset: usize| text.get(offset..).filter(|word| !word.is_empty());
+        match scan::completion_context(text) {
             CompletionContext::Nothing
             | CompletionContext::Command(_)
             | CompletionContext::Argument(..)
             | CompletionContext::Variable(_)
             | CompletionContext::Type(..) => None,
-            CompletionContext::Map(at) => {
-                let held = self.workspace.maps().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
+            CompletionContext::Map(offset) => {
+                let held = self.workspace.maps().into_iter().find(|m| from(offset) == Some(m.name.as_str()))?;
                 Some(shape(&held))
             }
-            CompletionContext::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
-            CompletionContext::Probe(at) => {
-                let word = from(at)?;
+            CompletionContext::Word(offset) => builtins::find(from(offset)?).map(|row| row.doc.to_owned()),
+            CompletionContext::Probe(offset) => {
+                let word = from(offset)?;
                 let row = builtins::find(word).map(|row| row.doc);
                 row.or_else(|| Some(kind_named(word)?.info().usage)).map(str::to_owned)
             }
@@ -366,10 +366,10 @@ impl Hinter for Line {
 }
 
 impl Highlighter for Line {
-    fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
+    fn highlight<'l>(&self, line: &'l str, offset: usize) -> Cow<'l, str> {
         // the editor moves up as many rows as before the list was shown, so these rows may be overwritten
         if self.candidates_shown.take() {
-            let rows = rows_above(line.get(..at).unwrap_or(line), terminal::size(std::io::stdout()).1);
+            let rows = rows_above(line.get(..offset).unwrap_or(line), terminal::size(std::io::stdout()).1);
             super::printer::write_stdout("\n".repeat(rows).as_bytes());
         }
         if !self.workspace.run.color {

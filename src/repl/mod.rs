@@ -35,7 +35,7 @@ use crate::syntax::{self, ast};
 use crate::system::machine::live::Live;
 use crate::terminal::screen::{Keys, readable};
 use crate::terminal::{self, paint};
-use entries::{NamedMaps, Running, SharedMap, Start};
+use entries::{EntryStart, NamedMaps, Running, SharedMap};
 use line::Line;
 use printer::{Printer, write_stdout};
 
@@ -82,7 +82,7 @@ impl Workspace {
         self.definitions.borrow().iter().map(|(_, source)| source.clone()).collect()
     }
 
-    fn among<T>(&self, ask: impl FnOnce(&EntryContext) -> T) -> T {
+    fn with_entry_context<T>(&self, ask: impl FnOnce(&EntryContext) -> T) -> T {
         let (maps, definitions) = (self.maps(), self.defined());
         ask(&EntryContext { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
     }
@@ -90,9 +90,9 @@ impl Workspace {
 
 /// The next action after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Go,
-    Leave,
+enum LineResult {
+    Continue,
+    Quit,
 }
 
 /// The prompt and its running entries.
@@ -118,7 +118,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     if let Some((_, option)) = for_scripts(run).into_iter().find(|(given, _)| *given) {
         return Err(Failure::new(format!("{option} needs a script")).help("give a FILE, or -e 'PROGRAM'"));
     }
-    let person = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let workspace =
         Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
@@ -135,7 +135,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
         }
         None => None,
     };
-    if person { interactive(workspace, file) } else { by_lines(workspace, file, false) }
+    if is_interactive { interactive(workspace, file) } else { by_lines(workspace, file, false) }
 }
 
 /// Options that need a single script: whether they are present, and their names.
@@ -170,12 +170,12 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
     editor.set_helper(Some(Line::new(workspace.clone())));
     let history = history_file().filter(|path| input::is_own(path));
     if let Some(path) = &history {
-        recall(&mut editor, path);
+        load_history(&mut editor, path);
     }
     let mut unkept = None;
     let printer = Printer::start(Some(Box::new(move |text| above.print(text).is_ok())));
     let mut prompt = Prompt::new(workspace, printer, file, true);
-    prompt.greet();
+    prompt.print_banner();
     let _keys = Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
     while !interrupts::leaving() {
@@ -184,7 +184,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
         // Ctrl-C while nothing was being typed, and nothing else handled it
         editor.helper().map(Line::was_typing);
         let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(PROMPT) };
-        interrupts::forget();
+        interrupts::reset();
         prompt.printer.editing(false);
         prompt.sweep();
         match line {
@@ -194,7 +194,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
                 if let Some(path) = &history {
                     unkept = keep(&mut editor, path).err();
                 }
-                if prompt.take(&text) == Next::Leave {
+                if prompt.execute(&text) == LineResult::Quit {
                     break;
                 }
             }
@@ -221,7 +221,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
 }
 
 /// Reads the history. Invalid UTF-8 in it is replaced, so that the rest is not lost.
-fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
+fn load_history(editor: &mut Editor<Line, FileHistory>, path: &Path) {
     // it does not exist the first time
     let Ok(bytes) = input::read_regular(path, input::TEXT) else { return };
     if let Err(damaged) = String::from_utf8(bytes) {
@@ -252,7 +252,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
     let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
     let (mut text, mut any, mut interrupted) = (String::new(), asks, false);
     if asks {
-        prompt.greet();
+        prompt.print_banner();
     }
     while !interrupts::leaving() {
         if asks && text.is_empty() {
@@ -262,7 +262,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
             Input::Line(line) => line,
             Input::End => break,
             Input::Interrupted if asks && !interrupts::leaving() => {
-                interrupts::forget();
+                interrupts::reset();
                 write_stdout(b"\n");
                 if text.is_empty() && std::mem::replace(&mut interrupted, true) {
                     break;
@@ -292,7 +292,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
         if unfinished(text.strip_suffix('\n').unwrap_or(&text)) {
             continue;
         }
-        if prompt.take(std::mem::take(&mut text).trim()) == Next::Leave {
+        if prompt.execute(std::mem::take(&mut text).trim()) == LineResult::Quit {
             prompt.leave();
             return Ok(u8::from(prompt.failed));
         }
@@ -305,7 +305,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
     if !any {
         return Err(nothing_to_run());
     }
-    prompt.take(text.trim());
+    prompt.execute(text.trim());
     // running entries continue after the end of the input, until exit() or a signal
     while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
         std::thread::sleep(Duration::from_millis(10));
@@ -368,27 +368,29 @@ fn headless(text: &str) -> bool {
     let probe = crate::probes::find(name).is_some_and(|kind| rest.starts_with(':') || rest.trim().is_empty() && kind.by_name_only());
     // each line is another probe, or a predicate
     let lines: Vec<&str> = typed.split('\n').map(str::trim).collect();
-    let goes_on = |pair: &[&str]| matches!(pair, [before, line] if before.ends_with(',') || line.starts_with('/'));
-    probe && !typed.contains('{') && lines.windows(2).all(goes_on) && lines.last().is_some_and(|line| !line.is_empty())
+    let continues = |pair: &[&str]| matches!(pair, [before, line] if before.ends_with(',') || line.starts_with('/'));
+    probe && !typed.contains('{') && lines.windows(2).all(continues) && lines.last().is_some_and(|line| !line.is_empty())
 }
 
 impl Prompt {
-    fn new(workspace: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
-        Self { workspace, printer, running: Vec::new(), number: 0, is_interactive: person, failed: false, file, run_time_stats: None }
+    fn new(workspace: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, interactive: bool) -> Self {
+        Self { workspace, printer, running: Vec::new(), number: 0, is_interactive: interactive, failed: false, file, run_time_stats: None }
     }
 
     /// Prints what can be typed, and which privileges are missing.
-    fn greet(&self) {
+    fn print_banner(&self) {
         if let Err(failure) = require_privileges() {
             report(&failure, self.workspace.run.color);
         }
         if !self.workspace.run.quiet {
-            self.say("Type a probe and its block to trace, or an expression to see its value. :help lists commands; Ctrl-D leaves.\n");
+            self.print_reply(
+                "Type a probe and its block to trace, or an expression to see its value. :help lists commands; Ctrl-D leaves.\n",
+            );
         }
     }
 
     /// Prints a reply to the user, outside of the output if programs read that.
-    fn say(&self, text: &str) {
+    fn print_reply(&self, text: &str) {
         let text = plain_lines(text);
         if self.workspace.run.is_text() {
             write_stdout(text.as_bytes());
@@ -403,23 +405,23 @@ impl Prompt {
     }
 
     /// Executes a line.
-    fn take(&mut self, text: &str) -> Next {
+    fn execute(&mut self, text: &str) -> LineResult {
         let text = text.trim();
         self.sweep();
         if text.is_empty() || text.starts_with("//") {
-            return Next::Go;
+            return LineResult::Continue;
         }
         let done = match text.strip_prefix(':') {
             Some(command) => self.command(command),
-            None if LEAVES.contains(&text) => return Next::Leave,
-            None => self.enter(text, None).map(|()| Next::Go),
+            None if LEAVES.contains(&text) => return LineResult::Quit,
+            None => self.enter(text, None).map(|()| LineResult::Continue),
         };
         done.unwrap_or_else(|failure| {
             self.fail(&failure);
             if commands::TABLE.iter().any(|command| command.name == text) {
                 warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", terminal::BOLD, self.workspace.run.color)));
             }
-            Next::Go
+            LineResult::Continue
         })
     }
 
@@ -434,7 +436,7 @@ impl Prompt {
         let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
         let workspace = self.workspace.clone();
         if workspace.run.warnings && !entry.checked.warnings.0.is_empty() {
-            warn(&workspace.among(|among| among.rendered(&entry.text, &entry.checked.warnings)));
+            warn(&workspace.with_entry_context(|among| among.rendered(&entry.text, &entry.checked.warnings)));
         }
         if what == EntryKind::Definition {
             workspace.definitions.borrow_mut().push((number, entry.text.source()));
@@ -443,16 +445,16 @@ impl Prompt {
         }
         require_privileges()?;
         loop {
-            let compiled = workspace.among(|among| among.compile(&entry, Dumps::default()))?;
+            let compiled = workspace.with_entry_context(|among| among.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
                 Ok(()) => {
                     // a signal that an entry received is not meant for the prompt
                     if self.is_interactive {
-                        interrupts::forget();
+                        interrupts::reset();
                     }
                     return Ok(());
                 }
-                Err(why) => workspace.among(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.with_entry_context(|among| among.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
@@ -486,7 +488,7 @@ impl Prompt {
             Some(_) | None if quiet => String::new(),
             Some(_) | None => format!("[{number}] has ended\n"),
         };
-        let start = Start {
+        let start = EntryStart {
             number,
             text: entry.text.typed.clone(),
             artifact: artifact.clone(),
@@ -557,7 +559,7 @@ impl Prompt {
         let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
         let whole_map = typed.strip_prefix('@').is_some_and(|rest| rest.chars().all(|c| c.is_alphanumeric() || c == '_'));
         let value = if whole_map { frame("begin { print(", "\n); }") } else { value };
-        self.workspace.among(|among| {
+        self.workspace.with_entry_context(|among| {
             let fault = |text: &Text, diags: &Diagnostics| {
                 warn(&among.rendered(text, diags));
                 Failure::reported(1)
@@ -604,7 +606,7 @@ impl Prompt {
 
     /// Tells a user who pressed Ctrl-C on an empty line how to leave.
     fn tell_how_to_leave(&self) {
-        self.say(&match self.running.len() {
+        self.print_reply(&match self.running.len() {
             0 => "no entry is running; press Ctrl-C again to leave\n".to_owned(),
             1 => "1 entry is running. `:drop all` ends it; press Ctrl-C again to leave\n".to_owned(),
             n => format!("{n} entries are running. `:drop all` ends them; press Ctrl-C again to leave\n"),

@@ -105,7 +105,7 @@ impl Printer {
     }
 
     /// Holds further output, or prints it.
-    pub fn hold(&self, held: bool) {
+    pub fn set_held(&self, held: bool) {
         self.queue().suspended = held;
         self.0.1.notify_all();
     }
@@ -145,13 +145,13 @@ pub struct Lines {
     printer: Printer,
     /// `-o`: replaces the printer.
     file: Option<Arc<File>>,
-    held: Vec<u8>,
+    deferred: Vec<u8>,
 }
 
 impl Lines {
     /// Without any lines.
     pub fn new(printer: Printer, file: Option<Arc<File>>) -> Self {
-        Self { printer, file, held: Vec::new() }
+        Self { printer, file, deferred: Vec::new() }
     }
 
     fn show(&self, lines: Vec<u8>) -> io::Result<()> {
@@ -170,10 +170,10 @@ impl Write for Lines {
         if self.printer.unread() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.held.extend_from_slice(bytes);
-        if let Some(end) = self.held.iter().rposition(|b| *b == b'\n') {
-            let rest = self.held.split_off(end + 1);
-            let lines = std::mem::replace(&mut self.held, rest);
+        self.deferred.extend_from_slice(bytes);
+        if let Some(end) = self.deferred.iter().rposition(|b| *b == b'\n') {
+            let rest = self.deferred.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.deferred, rest);
             self.show(lines)?;
         }
         Ok(bytes.len())
@@ -186,9 +186,9 @@ impl Write for Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        if !self.held.is_empty() {
-            self.held.push(b'\n');
-            let lines = std::mem::take(&mut self.held);
+        if !self.deferred.is_empty() {
+            self.deferred.push(b'\n');
+            let lines = std::mem::take(&mut self.deferred);
             // there is no reader to report this to
             let _ = self.show(lines);
         }

@@ -24,9 +24,9 @@ pub enum Token {
 /// Splits a text: kinds and byte ranges, in order, without gaps.
 pub fn tokens(text: &str) -> Vec<(Token, std::ops::Range<usize>)> {
     let mut all = Vec::new();
-    let mut at = 0;
-    while let Some(first) = text.get(at..).and_then(|rest| rest.chars().next()) {
-        let rest = text.get(at..).unwrap_or_default();
+    let mut pos = 0;
+    while let Some(first) = text.get(pos..).and_then(|rest| rest.chars().next()) {
+        let rest = text.get(pos..).unwrap_or_default();
         let word = |from: &str| from.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(from.len());
         let after = rest.get(1..).unwrap_or_default();
         let (kind, len) = match first {
@@ -41,8 +41,8 @@ pub fn tokens(text: &str) -> Vec<(Token, std::ops::Range<usize>)> {
             c if c.is_alphabetic() || c == '_' => (Token::Word, word(rest)),
             c => (Token::Sign, c.len_utf8()),
         };
-        all.push((kind, at..at + len));
-        at += len;
+        all.push((kind, pos..pos + len));
+        pos += len;
     }
     all
 }
@@ -95,7 +95,7 @@ pub enum CompletionContext {
 }
 
 /// The context at the end of a text.
-pub fn place(text: &str) -> CompletionContext {
+pub fn completion_context(text: &str) -> CompletionContext {
     if let Some(command) = text.trim_start().strip_prefix(':') {
         let from = text.len() - command.len();
         return match command.split_once(char::is_whitespace) {
@@ -155,7 +155,7 @@ fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> CompletionCont
         Token::Sign => (end, all.len()),
         Token::Number | Token::Text | Token::Comment => return CompletionContext::Nothing,
     };
-    let sign = |at: usize| all.get(at).filter(|(k, _)| *k == Token::Sign).and_then(|(_, r)| text.get(r.clone()));
+    let sign = |index: usize| all.get(index).filter(|(k, _)| *k == Token::Sign).and_then(|(_, r)| text.get(r.clone()));
     let dot = before.checked_sub(1).and_then(sign) == Some(".");
     let arrow = before.checked_sub(2).and_then(sign) == Some("-") && before.checked_sub(1).and_then(sign) == Some(">");
     if !dot && !arrow {
@@ -220,33 +220,33 @@ mod tests {
     #[test]
     fn what_the_cursor_is_on() {
         let member = |text: &str| {
-            let place = place(text);
+            let place = completion_context(text);
             let CompletionContext::Member { expr, name } = place else { panic!("{text}: {place:?}") };
             (text[expr].to_string(), text[name..].to_string())
         };
-        assert_eq!(place(":he"), CompletionContext::Command(1));
-        assert_eq!(place(":drop 1"), CompletionContext::Argument("drop".into(), 6));
-        assert_eq!(place("tracepoint:sys"), CompletionContext::Probe(0));
-        assert_eq!(place("kprobe:a, kpr"), CompletionContext::Probe(10));
-        assert_eq!(place("uprobe:/bin/ba"), CompletionContext::Probe(0));
-        assert_eq!(place("begin { pri"), CompletionContext::Word(8));
-        assert_eq!(place("begin { $x"), CompletionContext::Variable(8));
-        assert_eq!(place("@he"), CompletionContext::Map(0));
-        assert_eq!(place("begin { print(@a"), CompletionContext::Map(14));
-        assert_eq!(place("begin { print(\"a."), CompletionContext::Nothing);
-        assert_eq!(place("// \"a\" pri"), CompletionContext::Nothing);
-        assert_eq!(place("/*/ pri"), CompletionContext::Nothing);
-        assert_eq!(place("begin { print(\"a\n, pri"), CompletionContext::Word(19));
-        assert_eq!(place("kprobe:a /pi"), CompletionContext::Word(10));
+        assert_eq!(completion_context(":he"), CompletionContext::Command(1));
+        assert_eq!(completion_context(":drop 1"), CompletionContext::Argument("drop".into(), 6));
+        assert_eq!(completion_context("tracepoint:sys"), CompletionContext::Probe(0));
+        assert_eq!(completion_context("kprobe:a, kpr"), CompletionContext::Probe(10));
+        assert_eq!(completion_context("uprobe:/bin/ba"), CompletionContext::Probe(0));
+        assert_eq!(completion_context("begin { pri"), CompletionContext::Word(8));
+        assert_eq!(completion_context("begin { $x"), CompletionContext::Variable(8));
+        assert_eq!(completion_context("@he"), CompletionContext::Map(0));
+        assert_eq!(completion_context("begin { print(@a"), CompletionContext::Map(14));
+        assert_eq!(completion_context("begin { print(\"a."), CompletionContext::Nothing);
+        assert_eq!(completion_context("// \"a\" pri"), CompletionContext::Nothing);
+        assert_eq!(completion_context("/*/ pri"), CompletionContext::Nothing);
+        assert_eq!(completion_context("begin { print(\"a\n, pri"), CompletionContext::Word(19));
+        assert_eq!(completion_context("kprobe:a /pi"), CompletionContext::Word(10));
         assert_eq!(member("curtask."), ("curtask".into(), "".into()));
         assert_eq!(member("begin { print(curtask->real_parent.co"), ("curtask->real_parent".into(), "co".into()));
         assert_eq!(member("kprobe:a { $f = (struct file *)arg0; $f->f_path.d"), ("$f->f_path".into(), "d".into()));
         assert_eq!(member("kprobe:a { if (f(1, 2)[3].x"), ("f(1, 2)[3]".into(), "x".into()));
         assert_eq!(member("kprobe:a /((struct file *)arg0)."), ("((struct file *)arg0)".into(), "".into()));
-        assert_eq!(place("struct ta"), CompletionContext::Type(TypeName::Struct, 7));
-        assert_eq!(place("begin { $x = (union "), CompletionContext::Type(TypeName::Union, 20));
-        assert_eq!(place("sizeof(enum a"), CompletionContext::Type(TypeName::Enum, 12));
-        assert_eq!(place("begin { structs ta"), CompletionContext::Word(16));
+        assert_eq!(completion_context("struct ta"), CompletionContext::Type(TypeName::Struct, 7));
+        assert_eq!(completion_context("begin { $x = (union "), CompletionContext::Type(TypeName::Union, 20));
+        assert_eq!(completion_context("sizeof(enum a"), CompletionContext::Type(TypeName::Enum, 12));
+        assert_eq!(completion_context("begin { structs ta"), CompletionContext::Word(16));
         assert_eq!(member("kprobe:a /args.c"), ("args".into(), "c".into()));
     }
 }

@@ -7,7 +7,7 @@ use crate::types::Type;
 /// The type of the value that the last `print` of a script shows, for people: for a map, with its keys'.
 pub fn printed(script: &hir::Script) -> Option<String> {
     let mut map = None;
-    let mut see = |node: Node| {
+    let mut visit = |node: Node| {
         if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
             && call.row.name == "print"
             && let Some(CallArg::Map(id)) = call.args.first()
@@ -15,14 +15,14 @@ pub fn printed(script: &hir::Script) -> Option<String> {
             map = script.maps.get(*id).map(shape);
         }
     };
-    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut visit));
     map.or_else(|| printed_type(script).map(|ty| ty.to_string()))
 }
 
 /// The type of the value that the last `print` of a script shows.
 pub fn printed_type(script: &hir::Script) -> Option<Type> {
     let mut found = None;
-    let mut see = |node: Node| {
+    let mut visit = |node: Node| {
         let call = match node {
             Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) => call,
             Node::Expr(_) | Node::Stmt(_) => return,
@@ -36,7 +36,7 @@ pub fn printed_type(script: &hir::Script) -> Option<Type> {
             });
         }
     };
-    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut visit));
     found
 }
 

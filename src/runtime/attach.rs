@@ -45,7 +45,7 @@ type AttachedLink = (Option<usize>, OwnedFd);
 /// The attached programs. Detached when dropped, in the background if that is slow.
 #[derive(Default)]
 pub(super) struct Links {
-    fast: Vec<AttachedLink>,
+    quick: Vec<AttachedLink>,
     slow: Vec<AttachedLink>,
     timers: Vec<AttachedLink>,
     /// The program that is being attached, by number; rbt's own have none.
@@ -65,7 +65,7 @@ impl Links {
 
     /// Attaches one of rbt's own programs, which follow processes.
     pub fn follow(&mut self, tracepoint: &str, program: RawFd) -> io::Result<()> {
-        self.fast.push((None, raw_tracepoint(tracepoint, program, 0)?));
+        self.quick.push((None, raw_tracepoint(tracepoint, program, 0)?));
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Links {
     pub fn detach(&mut self, program: usize) {
         let of_it = |held: &mut AttachedLink| held.0 == Some(program);
         let held: Vec<AttachedLink> =
-            [&mut self.timers, &mut self.fast, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
+            [&mut self.timers, &mut self.quick, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
         // if no thread can be created, this one waits
         let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
     }
@@ -116,11 +116,11 @@ impl Links {
 
     fn add(&mut self, fds: LinkFds) {
         match fds {
-            LinkFds::Fast(link) => self.fast.push((self.program, link)),
+            LinkFds::Fast(link) => self.quick.push((self.program, link)),
             LinkFds::Slow(fds) => self.slow.extend(fds.into_iter().map(|fd| (self.program, fd))),
             LinkFds::Perf(events, links) => {
                 self.timers.extend(events.into_iter().map(|fd| (self.program, fd)));
-                self.fast.extend(links.into_iter().map(|fd| (self.program, fd)));
+                self.quick.extend(links.into_iter().map(|fd| (self.program, fd)));
             }
             LinkFds::Iter(link, pin) => self.iters.push((link, pin)),
         }
@@ -130,7 +130,7 @@ impl Links {
 impl Drop for Links {
     fn drop(&mut self) {
         self.timers.clear();
-        self.fast.clear();
+        self.quick.clear();
         background_detach::sweep(std::mem::take(&mut self.slow).into_iter().map(|(_, fd)| fd).collect());
     }
 }
@@ -301,7 +301,7 @@ fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, cx: Attac
             let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
             on_event(perf::tracepoint(id)?, program, *cookie).map(LinkFds::Slow)
         }
-        Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::place(&site.attach, settings) {
+        Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::attach_location(&site.attach, settings) {
             Some(place) => in_file(ty, place, sites, program, cx),
             None => crate::bug!("{} is in a file", site.name),
         },
@@ -404,7 +404,7 @@ fn uprobes(path: &Path, sites: &[(u64, &AttachSite)], ret: bool, program: RawFd,
     let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     for (cookie, site) in sites {
-        if let Some(place) = optimized_uprobe::place(&site.attach, cx.settings) {
+        if let Some(place) = optimized_uprobe::attach_location(&site.attach, cx.settings) {
             offsets.push(place.offset);
             counters.push(place.semaphore);
             cookies.push(*cookie);
@@ -491,8 +491,8 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
         (Attach::Kprobe { offset: 0, .. }, libc::EINVAL) => "the kernel does not allow a probe there".into(),
         (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or an instruction that cannot be probed".into(),
         (Attach::Perf { period: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
-            let most = sys.most_samples().map_or(String::new(), |most| format!(" = {most}"));
-            format!("the rate may be over the limit, kernel.perf_event_max_sample_rate{most}")
+            let max = sys.most_samples().map_or(String::new(), |max| format!(" = {max}"));
+            format!("the rate may be over the limit, kernel.perf_event_max_sample_rate{max}")
         }
         (_, libc::E2BIG) => "too many programs are attached to it".into(),
         (_, libc::EMFILE) => "too many open files: see ulimit -n".into(),
@@ -504,7 +504,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
 /// The mechanism of a program, for `-v`, and why it is not the usual one.
 pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn TargetInfo) -> String {
     let Some(attach) = program.sites.first().map(|s| &s.attach) else { return "nothing".into() };
-    if matches!(attach, Attach::Usdt { .. }) && optimized_uprobe::serves(attach, settings) {
+    if matches!(attach, Attach::Usdt { .. }) && optimized_uprobe::applies_to(attach, settings) {
         return "optimized uprobe (a call instead of a trap)".into();
     }
     let name = attach.mechanism(program.ty);

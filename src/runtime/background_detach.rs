@@ -24,7 +24,7 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
     // SAFETY: the child only makes system calls.
     unsafe {
         if libc::fork() == 0 {
-            hold(&keep, wait.as_raw_fd());
+            run_sweeper(&keep, wait.as_raw_fd());
         }
     }
     drop(fds); // before `done`
@@ -32,7 +32,7 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
 }
 
 /// The sweeper process: keeps these descriptors open until the pipe ends.
-unsafe fn hold(keep: &[RawFd], pipe: RawFd) -> ! {
+unsafe fn run_sweeper(keep: &[RawFd], pipe: RawFd) -> ! {
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"rbt-sweep".as_ptr());

@@ -240,9 +240,9 @@ unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         // Of the signals that the parent blocks, the one that reports its death.
-        let mut death = none;
-        libc::sigaddset(&mut death, libc::SIGTERM);
-        libc::sigprocmask(libc::SIG_UNBLOCK, &death, std::ptr::null_mut());
+        let mut parent_death = none;
+        libc::sigaddset(&mut parent_death, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &parent_death, std::ptr::null_mut());
         gate.wait();
         // Only now: until the child is released, the terminal's SIGINT is for the parent to handle.
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn outliving_child_is_told_to_end() {
+    fn outliving_child_is_reported_to_end() {
         let mut child = Child::prepare("sleep 60").unwrap();
         child.start().unwrap();
         child.stop();

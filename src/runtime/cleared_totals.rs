@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::builtins;
-use crate::state::{AggregateState, Entry, Map, Other};
+use crate::state::{AggregateState, Entry, Map, OtherKeys};
 use crate::types::{Agg, Type};
 
 /// The totals, by map.
@@ -20,7 +20,7 @@ pub(super) struct ClearedTotals {
 #[derive(Default)]
 struct Sums {
     /// By key; none if the map was not cleared since the key was seen.
-    own: BTreeMap<String, Option<Entry>>,
+    entries: BTreeMap<String, Option<Entry>>,
     /// The sum for all other keys.
     other: Option<AggregateState>,
 }
@@ -31,7 +31,7 @@ impl ClearedTotals {
     }
 
     /// Adds the contents of a map that is about to be cleared.
-    pub fn keep(&mut self, map: usize, contents: Map) {
+    pub fn add_contents(&mut self, map: usize, contents: Map) {
         let Some(agg) = adds(&contents.value) else { return };
         let sums = self.maps.entry(map).or_default();
         for entry in contents.entries {
@@ -58,18 +58,18 @@ impl ClearedTotals {
                 (other, keys) = (added(agg, other, entry.counted), keys + 1);
             }
         }
-        let absent = sums.own.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, entry_sum)| entry_sum.clone());
+        let absent = sums.entries.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, entry_sum)| entry_sum.clone());
         *entries = absent.collect();
         entries.extend(seen.into_values());
-        contents.other = other.map(|counted| Other { counted, keys });
+        contents.other = other.map(|counted| OtherKeys { counted, keys });
     }
 }
 
 impl Sums {
     /// The entry of a key that is kept individually.
     fn find(&mut self, entry: &Entry, max_keys: usize) -> Option<&mut Option<Entry>> {
-        let (id, has_room) = (id(entry), self.own.len() < max_keys);
-        if has_room { Some(self.own.entry(id).or_default()) } else { self.own.get_mut(&id) }
+        let (id, has_room) = (id(entry), self.entries.len() < max_keys);
+        if has_room { Some(self.entries.entry(id).or_default()) } else { self.entries.get_mut(&id) }
     }
 }
 
@@ -125,12 +125,12 @@ mod tests {
         let one = |key, n| (Value::Uint(key), Some(n));
         // 7 is seen before the map is cleared
         assert_eq!(shown(&mut cleared, 7..8), (vec![one(7, 1)], None));
-        cleared.keep(0, map(0..5));
+        cleared.add_contents(0, map(0..5));
         assert_eq!(shown(&mut cleared, 0..0), (vec![one(0, 1)], Some((Some(4), 0))));
-        cleared.keep(0, map(100..1100));
+        cleared.add_contents(0, map(100..1100));
         assert_eq!(shown(&mut cleared, 7..9), (vec![one(0, 1), one(7, 1)], Some((Some(1005), 1))));
-        cleared.keep(0, map(7..9));
+        cleared.add_contents(0, map(7..9));
         assert_eq!(shown(&mut cleared, 0..0), (vec![one(0, 1), one(7, 1)], Some((Some(1005), 0))));
-        assert_eq!(cleared.maps[&0].own.len(), 2);
+        assert_eq!(cleared.maps[&0].entries.len(), 2);
     }
 }

@@ -58,7 +58,7 @@ impl Batch {
     }
 
     /// Bytes of unprocessed records.
-    pub fn left(&self) -> u64 {
+    pub fn unprocessed_bytes(&self) -> u64 {
         self.bytes.len().saturating_sub(self.at) as u64
     }
 
@@ -197,7 +197,7 @@ impl Drop for Collector {
 /// The thread's main loop.
 fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     let limit = ring.size().saturating_mul(TIMES);
-    let brim = ring.size() / 16;
+    let watermark = ring.size() / 16;
     loop {
         let mut bytes = {
             let queue = channel.lock();
@@ -221,10 +221,10 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         });
         {
             let mut queue = channel.lock();
-            if !found.more && !found.busy {
+            if !found.has_more && !found.busy {
                 queue.ended = queue.ended.or(requested);
             }
-            let news = !batch.bytes.is_empty() || queue.ended.is_some();
+            let changed = !batch.bytes.is_empty() || queue.ended.is_some();
             if batch.bytes.is_empty() {
                 if queue.spare.len() < MAX_SPARE_BUFFERS {
                     queue.spare.push(batch.bytes);
@@ -233,11 +233,11 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
                 queue.bytes += batch.bytes.len() as u64;
                 queue.waiting.push_back(batch);
             }
-            if news && std::mem::take(&mut queue.sleeps) {
+            if changed && std::mem::take(&mut queue.sleeps) {
                 wake(&channel.reader);
             }
         }
-        if found.more || found.bytes > brim {
+        if found.has_more || found.bytes > watermark {
             continue; // they come faster than a pause allows
         }
         let stop = channel.thread.as_raw_fd();

@@ -181,7 +181,7 @@ impl<'a> RunContext<'a> {
     /// Writes the rendered text, if it is time to (or `now`): output before messages.
     pub(super) fn flush(&mut self, now: bool) {
         if let Some(watch) = &mut self.watch {
-            watch.keep(&mut self.rendered);
+            watch.set_text(&mut self.rendered);
             return;
         }
         let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= FLUSH_THRESHOLD || !self.rendered.err.is_empty();
@@ -238,7 +238,7 @@ impl<'a> RunContext<'a> {
     /// Reports the failure of a program that a record describes.
     pub(super) fn take_problem(&mut self, record: &[u8]) {
         let mut problems = std::mem::take(&mut self.problems);
-        problems.take(record, self);
+        problems.report(record, self);
         self.problems = problems;
     }
 
@@ -312,7 +312,7 @@ impl<'a> RunContext<'a> {
         self.notes.extend(self.spans.problems().into_iter().filter(|_| self.settings.warning_level > 0));
         self.output_done = true;
         let counts = self.counts();
-        self.empty_result.over();
+        self.empty_result.set_finished();
         // a script that prints none, such as one with len(ustack), does not need the note
         let shows_stacks = self.manifest.types().any(builtins::contains_user_stack);
         let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| shows_stacks);
@@ -368,13 +368,13 @@ impl<'a> RunContext<'a> {
     }
 
     /// Called before a map is cleared.
-    pub(super) fn keep(&mut self, map: usize) -> anyhow::Result<()> {
+    pub(super) fn before_clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (mut kept, in_end) = (std::mem::take(&mut self.final_views), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
         self.final_views = kept;
         done?;
-        let (_, at) = self.map_at(map)?;
-        self.save(map, at)
+        let (_, fd) = self.map_at(map)?;
+        self.save(map, fd)
     }
 
     /// Clears a map. Clearing a large map takes the kernel a while, so at the end it is only marked.
@@ -464,15 +464,15 @@ impl Host for RunContext<'_> {
 
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         let manifest = self.manifest;
-        let (_, at) = self.map_at(map)?;
+        let (_, fd) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, fd, self)? };
         Ok(MapView { set: view.set || self.other_is_set(map), ..view })
     }
 
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
         let manifest = self.manifest;
-        let (_, at) = self.map_at(map)?;
+        let (_, fd) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
         let mut apart = false;
         if let Some(bit) = row.double {
@@ -484,38 +484,38 @@ impl Host for RunContext<'_> {
                 apart = true;
             }
         }
-        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
+        let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, fd, self)? };
         let view = MapView { set: view.set || self.other_is_set(map), ..view };
         self.final_views.emptied(map, self.in_end, || Ok(view.clone()))?;
-        self.save(map, at)?;
+        self.save(map, fd)?;
         match (keys, apart) {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;
-                maps::keep_keys(row, at, now)?;
+                maps::keep_keys(row, fd, now)?;
                 // only this function knows that a scalar is set
-                if at.array { maps::zero(row, at)? } else { maps::clear(row, at)? }
+                if fd.array { maps::zero(row, fd)? } else { maps::clear(row, fd)? }
             }
-            (true, false) => maps::zero(row, at)?,
+            (true, false) => maps::zero(row, fd)?,
             (false, false) => self.clear(map)?,
-            (false, true) => maps::clear(row, at)?,
+            (false, true) => maps::clear(row, fd)?,
         }
         Ok(view)
     }
 
     fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {
         let manifest = self.manifest;
-        let (_, at) = self.map_at(map)?;
+        let (_, fd) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        if self.cleared_at_end.contains(&map) { maps::no_element(row, at, self) } else { maps::element(row, at, key, self) }
+        if self.cleared_at_end.contains(&map) { maps::no_element(row, fd, self) } else { maps::element(row, fd, key, self) }
     }
 
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {
-        self.keep(map)?;
+        self.before_clear(map)?;
         self.clear(map)
     }
 
     fn zero_map(&mut self, map: usize) -> anyhow::Result<()> {
-        self.keep(map)?;
+        self.before_clear(map)?;
         let (map, at) = self.map_at(map)?;
         maps::zero(map, at)
     }

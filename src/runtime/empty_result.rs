@@ -13,7 +13,7 @@ pub(super) struct EmptyResult {
     records: u64,
     last: u64,
     /// All records have been processed.
-    over: bool,
+    finished: bool,
     after: bool,
 }
 
@@ -24,19 +24,19 @@ impl EmptyResult {
     }
 
     /// Called when all records are processed.
-    pub fn over(&mut self) {
-        self.over = true;
+    pub fn set_finished(&mut self) {
+        self.finished = true;
     }
 
     /// Called when something is printed.
     pub fn printed(&mut self, output: &Output) {
         if output.is_result() {
             self.last = self.records;
-            self.after |= self.over;
+            self.after |= self.finished;
         }
     }
 
-    /// The note if `asked` had no result except for the output of `begin`, whose records come first.
+    /// The note if `purpose` had no result except for the output of `begin`, whose records come first.
     pub fn nothing_of(&self, purpose: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
         let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
         let first: u64 = begins.map(|p| state.probe_counters(&p.probes).sent).sum();

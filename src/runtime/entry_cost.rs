@@ -81,7 +81,7 @@ fn parse(bytes: &[u8]) -> Option<Costs> {
 fn measure() -> io::Result<Costs> {
     let plain = nanoseconds(call);
     let trap = {
-        let (path, offset) = place()?;
+        let (path, offset) = probe_location()?;
         let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE)?;
         let event = perf::uprobe(&path, offset, 0, false, Some(std::process::id()))?;
         let _link = attach::on_event(event, program.as_raw_fd(), 0)?;
@@ -93,10 +93,10 @@ fn measure() -> io::Result<Costs> {
         let _link = attach::raw_tracepoint("sys_enter", program.as_raw_fd(), 0)?;
         nanoseconds(enter_kernel) - plain
     };
-    let least = |ns: f64, least: f64| ns.clamp(least, 1e5);
+    let min = |ns: f64, min: f64| ns.clamp(min, 1e5);
     // The record of a tracepoint costs this in addition.
-    let tracepoint = least(raw, 10.0) + DEFAULT_COSTS.tracepoint - DEFAULT_COSTS.raw;
-    Ok(Costs { trap: least(trap, 100.0), tracepoint, raw: least(raw, 10.0) })
+    let tracepoint = min(raw, 10.0) + DEFAULT_COSTS.tracepoint - DEFAULT_COSTS.raw;
+    Ok(Costs { trap: min(trap, 100.0), tracepoint, raw: min(raw, 10.0) })
 }
 
 /// The nanoseconds of one call, at best: processor time, since other processes may use the CPU in the meantime.
@@ -139,7 +139,7 @@ fn enter_kernel() {
 }
 
 /// The executable of this process, and the offset of [`target`] in it.
-fn place() -> io::Result<(std::ffi::CString, u64)> {
+fn probe_location() -> io::Result<(std::ffi::CString, u64)> {
     let addr = target as extern "C" fn() as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let found = maps.lines().find_map(|line| {

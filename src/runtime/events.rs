@@ -43,7 +43,7 @@ impl Events {
     }
 
     /// Runs the handler of a record.
-    pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
+    pub fn handle(&mut self, record: &[u8], host: &mut dyn Host) {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
             let msg = format!("skipped a record of unknown kind {index}");

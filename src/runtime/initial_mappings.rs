@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use super::proc_maps::{Line, hold, is_at};
+use super::proc_maps::{MapsLine, is_at, open_mapped_file};
 use crate::system::machine::procfs;
 
 /// Maximum number of files that are kept open because their paths do not lead to them (deleted, replaced, in a container).
@@ -21,7 +21,7 @@ const MAX_OPEN_FILES: usize = 256;
 pub(super) struct ProcessMappings {
     /// These lines of its `/proc/PID/maps`.
     pub(super) maps: Vec<u8>,
-    pub(super) seen: SystemTime,
+    pub(super) read_at: SystemTime,
 }
 
 /// The result of the scan.
@@ -41,7 +41,7 @@ pub(super) struct Scan(JoinHandle<InitialMappings>);
 impl Scan {
     /// Starts the thread; none if it cannot be created.
     pub(super) fn begin() -> Option<Self> {
-        std::thread::Builder::new().name("rbt-maps".into()).spawn(look).ok().map(Self)
+        std::thread::Builder::new().name("rbt-maps".into()).spawn(read_all).ok().map(Self)
     }
 
     /// Is there nothing to wait for?
@@ -55,7 +55,7 @@ impl Scan {
     }
 }
 
-fn look() -> InitialMappings {
+fn read_all() -> InitialMappings {
     let mut found = InitialMappings::default();
     let mut files = HashSet::new();
     let rbt_pid = std::process::id();
@@ -66,7 +66,7 @@ fn look() -> InitialMappings {
         let seen = SystemTime::now();
         let mut maps = Vec::new();
         for text in text.split(|b| *b == b'\n') {
-            let Some(line) = Line::parse(text).filter(|line| line.executable) else { continue };
+            let Some(line) = MapsLine::parse(text).filter(|line| line.executable) else { continue };
             maps.extend_from_slice(text);
             maps.push(b'\n');
             if line.path.is_empty() && found.compilers.last() != Some(&pid) {
@@ -76,7 +76,7 @@ fn look() -> InitialMappings {
             let key = (path, line.inode);
             if found.open_files.len() < MAX_OPEN_FILES && !files.contains(&key) {
                 if (deleted || !is_at(&key.0, key.1, seen))
-                    && let Some(file) = hold(pid, &line, None)
+                    && let Some(file) = open_mapped_file(pid, &line, None)
                 {
                     found.open_files.push((key.clone(), file));
                 }
@@ -85,7 +85,7 @@ fn look() -> InitialMappings {
         }
         // kernel threads have no mappings
         if !maps.is_empty() {
-            found.processes.insert(pid, ProcessMappings { maps, seen });
+            found.processes.insert(pid, ProcessMappings { maps, read_at: seen });
         }
     }
     found

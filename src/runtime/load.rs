@@ -22,9 +22,9 @@ use super::unwind::{self as unwind_tables, Unwinder};
 use super::verifier_log::VerifierError;
 use super::{unloadable, verifier_log};
 use crate::codegen::artifact::{
-    Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, Manifest, Map, PYTHON_CODES,
-    PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, TALLIES_SECTION,
-    second, stacks_name, unwind,
+    Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants, Manifest, Map,
+    PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
+    TALLIES_SECTION, second, stacks_name, unwind,
 };
 use crate::failure::reason;
 use crate::probes::{self, Attach};
@@ -91,7 +91,7 @@ thread_local! {
 }
 
 fn listen(_: PrintLevel, message: String) {
-    SAID.with_borrow_mut(|said| said.push(message));
+    SAID.with_borrow_mut(|messages| messages.push(message));
 }
 
 /// Existing maps, and the process that follows.
@@ -161,9 +161,9 @@ pub(super) fn load(
             Err(why) => Err(why),
         });
         libbpf_rs::set_print(before);
-        let said = SAID.take();
+        let messages = SAID.take();
         if selected.libbpf {
-            said.iter().for_each(|line| log(line.trim_end()));
+            messages.iter().for_each(|line| log(line.trim_end()));
         }
         verified.iter().for_each(|text| log(text));
         let why = match loaded {
@@ -171,7 +171,7 @@ pub(super) fn load(
             Err(why) => why,
         };
         let known = left_out.len();
-        let mut targets = unloadable::targets(&why, &said, manifest);
+        let mut targets = unloadable::targets(&why, &messages, manifest);
         // the program can use another mechanism, so the script is compiled again. If policy forbids a program on a
         // kernel function, it forbids the other mechanisms too.
         if !unloadable::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
@@ -188,7 +188,7 @@ pub(super) fn load(
         }
         if left_out.len() == known {
             return Err(match why.downcast_ref::<libbpf_rs::Error>() {
-                Some(_) => explain(why, &said, manifest, sys),
+                Some(_) => explain(why, &messages, manifest, sys),
                 None => why,
             });
         }
@@ -326,7 +326,7 @@ fn prepare_maps(
             Some(FAILURES_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
-                map.set_value_size((manifest.problems.len().max(1) as u32 * size_of::<Failures>() as u32) << Start::shift(cpus))?;
+                map.set_value_size((manifest.problems.len().max(1) as u32 * size_of::<Failures>() as u32) << LoadConstants::shift(cpus))?;
             }
             Some(SCRATCH | PYTHON_STATE) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
@@ -360,9 +360,9 @@ fn prepare_maps(
     Ok(ring_bytes)
 }
 
-/// The contents of [`Start`], as the programs read them.
+/// The contents of [`LoadConstants`], as the programs read them.
 fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
-    let start = Start {
+    let start = LoadConstants {
         child: child.into(),
         boot_ns: clock(DynamicClockId::Boottime),
         cpus: cpus.into(),
@@ -371,7 +371,7 @@ fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
         opaque_zero: 0,
         rbt_pid: super::test_run::own_id(),
         problems: manifest.problems.len() as u64,
-        failures_shift: Start::shift(cpus).into(),
+        failures_shift: LoadConstants::shift(cpus).into(),
         seed: seed(),
     };
     let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.opaque_zero];
@@ -396,7 +396,7 @@ pub(super) fn clock(which: DynamicClockId) -> u64 {
 fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) -> u64 {
     const LEAST: u64 = 256 << 10;
     const SOME: u64 = 1 << 20;
-    let most = (u64::from(cpus) << 20).clamp(4 << 20, 16 << 20);
+    let max = (u64::from(cpus) << 20).clamp(4 << 20, 16 << 20);
     let page = super::ring::page_size();
     if settings.perf_rb_pages > 0 {
         let pages = settings.perf_rb_pages.max(cpus.into());
@@ -408,7 +408,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) 
     if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.properties().is_rare) {
         return SOME;
     }
-    let bytes = available_memory().map_or(most, |bytes| bytes / 64).clamp(LEAST, most);
+    let bytes = available_memory().map_or(max, |bytes| bytes / 64).clamp(LEAST, max);
     1 << bytes.ilog2()
 }
 
@@ -506,13 +506,13 @@ fn collect(
 /// The error of a failed load: the verifier's reason if it gave one.
 fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
     let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
-    let failure = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
+    let failure = SAID.with_borrow(|messages| messages.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
     let too_large = failure.as_deref().is_some_and(|failure| verifier_log::read("", "", Some(failure)).is_too_large());
     if text.trim().is_empty() && !too_large {
         return why.into();
     }
     // libbpf stops at the first program that fails, and names it
-    let function = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failed_program(line)));
+    let function = SAID.with_borrow(|messages| messages.iter().find_map(|line| unloadable::failed_program(line)));
     let program = manifest.programs.iter().find(|p| Some(&p.function) == function.as_ref());
     let name = match program.map(|p| p.sites.as_slice()) {
         Some([site]) => site.name.clone(),
@@ -523,10 +523,10 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
 }
 
 /// Other failures: a missing permission, or the messages of libbpf.
-fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn TargetInfo) -> anyhow::Error {
+fn explain(why: anyhow::Error, messages: &[String], manifest: &Manifest, sys: &dyn TargetInfo) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {
-        let failed = said.iter().find_map(|line| unloadable::failed_program(line));
+        let failed = messages.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
         let lacking = privileges::missing().or_else(|| privileges::memory_denied(sys));
         // the mechanism that it was lowered to may be forbidden, but nothing else is known
@@ -542,8 +542,8 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
     }
     // A log of many lines (of types, for example) is the verifier's, and too long for a message.
     let words: Vec<&str> =
-        said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
-    if let Some(failure) = said.iter().find_map(|line| map_failure(line, &manifest.maps, &manifest.stacks)) {
+        messages.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
+    if let Some(failure) = messages.iter().find_map(|line| map_failure(line, &manifest.maps, &manifest.stacks)) {
         return anyhow::anyhow!(failure);
     }
     match words.is_empty() {

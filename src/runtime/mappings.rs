@@ -15,7 +15,7 @@ use super::initial_mappings::{ProcessMappings, Scan};
 use super::jit_dump::JitDump;
 use super::mmap_events::Event;
 use super::mmap_reader::MmapReader;
-use super::proc_maps::{Line, hold, is_at};
+use super::proc_maps::{MapsLine, is_at, open_mapped_file};
 use crate::diag::{plain, plural};
 use crate::input;
 use crate::system::machine::procfs;
@@ -29,31 +29,31 @@ pub(super) struct Object {
     pub(super) path: PathBuf,
     inode: u64,
     /// When it was mapped, or first seen as mapped.
-    seen: SystemTime,
+    mapped_at: SystemTime,
     /// Keeps a file open whose path may not lead to it: deleted, replaced, or in a container.
     open_file: Option<File>,
 }
 
 impl Object {
     /// Is it created in memory rather than on a disk? Some just-in-time compilers do that to map code twice.
-    pub(super) fn is_made_up(&self) -> bool {
+    pub(super) fn is_in_memory(&self) -> bool {
         self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
     }
 
     /// A path to the mapped file itself, not to a later one with the same name; none if the file is lost.
-    pub(super) fn reach(&self) -> Option<PathBuf> {
-        if is_at(&self.path, self.inode, self.seen) {
+    pub(super) fn path_to_file(&self) -> Option<PathBuf> {
+        if is_at(&self.path, self.inode, self.mapped_at) {
             return Some(self.path.clone());
         }
-        self.open_path()
+        self.descriptor_path()
     }
 
-    /// The same as [`Object::reach`], for a file that grows.
-    fn reach_changed(&self) -> Option<PathBuf> {
-        self.open_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
+    /// The same as [`Object::path_to_file`], for a file that grows.
+    fn path_to_growing_file(&self) -> Option<PathBuf> {
+        self.descriptor_path().or_else(|| Some(self.path.clone()).filter(|path| fs::metadata(path).is_ok_and(|m| m.ino() == self.inode)))
     }
 
-    fn open_path(&self) -> Option<PathBuf> {
+    fn descriptor_path(&self) -> Option<PathBuf> {
         self.open_file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
 }
@@ -107,7 +107,7 @@ struct Process {
     maps_read_at: Option<Instant>,
     /// The mappings are complete: either those from before the recording are included, or the process began after its
     /// start.
-    whole: bool,
+    is_complete: bool,
     /// Lost records may have been of this process.
     maybe_incomplete: bool,
 }
@@ -190,12 +190,12 @@ pub(super) struct Mappings {
     compilers: BTreeSet<u32>,
     reader: Option<MmapReader>,
     /// Whether the kernel's records were requested.
-    asked: bool,
+    records_requested: bool,
     /// A scan of the mappings that existed before.
     scan: Option<Scan>,
     /// Mappings of processes that were not needed yet.
     existing_mappings: HashMap<u32, ProcessMappings>,
-    held: usize,
+    open_files: usize,
     last_id: usize,
     /// Lost records, forgotten processes, and addresses without a name for either reason.
     lost: u64,
@@ -208,8 +208,8 @@ pub(super) struct Mappings {
 impl Mappings {
     /// Starts recording, if the kernel allows it.
     pub(super) fn record(&mut self) {
-        if !self.asked {
-            self.asked = true;
+        if !self.records_requested {
+            self.records_requested = true;
             self.reader = MmapReader::start().ok();
         }
     }
@@ -231,20 +231,20 @@ impl Mappings {
     }
 
     /// Holds a file that processes will map: it remains readable even if it is replaced.
-    pub(super) fn keep(&mut self, path: &Path) {
+    pub(super) fn hold_file(&mut self, path: &Path) {
         let Ok((file, meta)) = input::open_regular(path) else { return };
         // as the process names it, which may have another root
         let named = procfs::through_root(path).map_or_else(|| path.to_owned(), |(_, named)| named);
-        self.keep_as((named, meta.ino()), file, SystemTime::now());
+        self.hold_file_as((named, meta.ino()), file, SystemTime::now());
     }
 
-    fn keep_as(&mut self, key: (PathBuf, u64), file: File, seen: SystemTime) {
-        if self.held >= MAX_OPEN_FILES || self.objects.get(&key).is_some_and(|known| known.open_file.is_some()) {
+    fn hold_file_as(&mut self, key: (PathBuf, u64), file: File, seen: SystemTime) {
+        if self.open_files >= MAX_OPEN_FILES || self.objects.get(&key).is_some_and(|known| known.open_file.is_some()) {
             return;
         }
-        self.held += 1;
+        self.open_files += 1;
         self.last_id += 1;
-        let object = Object { id: self.last_id, path: key.0.clone(), inode: key.1, seen, open_file: Some(file) };
+        let object = Object { id: self.last_id, path: key.0.clone(), inode: key.1, mapped_at: seen, open_file: Some(file) };
         self.objects.insert(key, Rc::new(object));
     }
 
@@ -273,7 +273,7 @@ impl Mappings {
         }
         let found = self.look_for(pid, addr);
         if found.is_none() {
-            let is_complete = self.processes.get(&pid).is_some_and(|p| p.whole && !p.maybe_incomplete && !p.mappings.is_empty());
+            let is_complete = self.processes.get(&pid).is_some_and(|p| p.is_complete && !p.maybe_incomplete && !p.mappings.is_empty());
             self.unnamed += u64::from(!is_complete && !procfs::of(pid).exists());
         }
         found
@@ -311,7 +311,7 @@ impl Mappings {
             Backing::File(object) => JitDump::is_one(&object.path).then_some(object),
             Backing::Vdso | Backing::Anonymous | Backing::Other(_) => None,
         });
-        files.filter_map(|object| object.reach_changed()).next()
+        files.filter_map(|object| object.path_to_growing_file()).next()
     }
 
     /// Notes that the file of an address is no longer available.
@@ -363,7 +363,7 @@ impl Mappings {
             self.existing_mappings = found.processes;
             let remaining = COMPILERS.saturating_sub(self.compilers.len());
             self.compilers.extend(found.compilers.into_iter().take(remaining));
-            found.open_files.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
+            found.open_files.into_iter().for_each(|(key, file)| self.hold_file_as(key, file, SystemTime::UNIX_EPOCH));
         }
     }
 
@@ -371,13 +371,13 @@ impl Mappings {
     fn complete(&mut self, pid: u32) {
         self.end_look();
         let process = self.processes.entry(pid).or_default();
-        if std::mem::replace(&mut process.whole, true) {
+        if std::mem::replace(&mut process.is_complete, true) {
             return;
         }
         let Some(early) = self.existing_mappings.remove(&pid) else { return };
         let since = std::mem::take(&mut process.mappings);
-        for line in early.maps.split(|b| *b == b'\n').filter_map(Line::parse) {
-            self.map(pid, &line, early.seen);
+        for line in early.maps.split(|b| *b == b'\n').filter_map(MapsLine::parse) {
+            self.map(pid, &line, early.read_at);
         }
         let process = self.processes.entry(pid).or_default();
         since.iter().for_each(|mapping| process.add(mapping.clone()));
@@ -399,12 +399,12 @@ impl Mappings {
                 Event::Mapped { pid: FOREIGN_PID, .. } | Event::Forked { pid: FOREIGN_PID, .. } | Event::Exited { pid: FOREIGN_PID } => {}
                 Event::Mapped { pid, start, len, offset, inode, path, time } => {
                     let (end, path) = (start.saturating_add(len), path.as_os_str());
-                    let line = Line { start, end, executable: true, offset, inode, path };
+                    let line = MapsLine { start, end, executable: true, offset, inode, path };
                     self.map(pid, &line, time);
                 }
                 Event::Forked { pid, parent } => {
                     // A parent that is older than the recording.
-                    if !self.processes.get(&parent).is_some_and(|p| p.whole) {
+                    if !self.processes.get(&parent).is_some_and(|p| p.is_complete) {
                         self.complete(parent);
                         self.read(parent);
                     }
@@ -415,13 +415,13 @@ impl Mappings {
                         true => self.descendants.insert(pid),
                         false => self.descendants.remove(&pid),
                     };
-                    self.processes.insert(pid, Process { whole: true, ..inherited });
+                    self.processes.insert(pid, Process { is_complete: true, ..inherited });
                 }
                 Event::Exited { pid } => {
                     self.compilers.remove(&pid);
                     let mappings = self.processes.get(&pid).map_or(0, |p| p.mappings.len());
                     self.exited[usize::from(!self.descendants.contains(&pid))].push(pid, mappings);
-                    self.forget();
+                    self.evict_processes();
                 }
                 // Running processes are read from /proc as soon as an address is not found.
                 Event::Lost { count } => {
@@ -433,7 +433,7 @@ impl Mappings {
     }
 
     /// Limits the number of processes; watched ones always stay.
-    fn forget(&mut self) {
+    fn evict_processes(&mut self) {
         for exited in &mut self.exited {
             while let Some(pid) = exited.pop() {
                 // A process that has the pid again keeps its entry.
@@ -448,7 +448,7 @@ impl Mappings {
 
     fn read(&mut self, pid: u32) {
         let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable) {
             self.map(pid, &line, SystemTime::now());
         }
         let process = self.processes.entry(pid).or_default();
@@ -456,7 +456,7 @@ impl Mappings {
         process.maybe_incomplete &= maps.is_empty();
     }
 
-    fn map(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) {
+    fn map(&mut self, pid: u32, line: &MapsLine<'_>, seen: SystemTime) {
         let backing = match line.path.as_bytes() {
             [] | [b'/', b'/', ..] | [b'[', b'a', b'n', b'o', b'n', ..] => Backing::Anonymous,
             [b'/', ..] => Backing::File(self.object(pid, line, seen)),
@@ -477,22 +477,23 @@ impl Mappings {
         });
     }
 
-    fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
+    fn object(&mut self, pid: u32, line: &MapsLine<'_>, seen: SystemTime) -> Rc<Object> {
         let (path, deleted) = line.file().unwrap_or_default();
         let key = (path, line.inode);
         // The file that is now at a deleted file's path is another one.
         let seen = if deleted { SystemTime::UNIX_EPOCH } else { seen };
         let watched = self.watched.contains(&pid);
         // The inode of an open file is not reused.
-        let known = self.objects.get(&key).filter(|known| known.open_file.is_some() || is_at(&key.0, key.1, known.seen));
+        let known = self.objects.get(&key).filter(|known| known.open_file.is_some() || is_at(&key.0, key.1, known.mapped_at));
         if let Some(known) = known
             && (known.open_file.is_some() || !watched)
         {
             return Rc::clone(known);
         }
         let here = is_at(&key.0, key.1, seen);
-        let held = if here && !watched || self.held >= MAX_OPEN_FILES { None } else { hold(pid, line, here.then_some(&key.0)) };
-        self.held += usize::from(held.is_some());
+        let held =
+            if here && !watched || self.open_files >= MAX_OPEN_FILES { None } else { open_mapped_file(pid, line, here.then_some(&key.0)) };
+        self.open_files += usize::from(held.is_some());
         let id = known.map(|known| known.id).unwrap_or_else(|| {
             self.last_id += 1;
             self.last_id
@@ -502,7 +503,7 @@ impl Mappings {
             self.prune_above = 2 * self.objects.len();
         }
         self.prune_above = self.prune_above.max(OBJECTS);
-        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, open_file: held });
+        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, mapped_at: seen, open_file: held });
         self.objects.insert(key, Rc::clone(&object));
         object
     }
@@ -515,13 +516,13 @@ mod tests {
 
     #[test]
     fn lines() {
-        let line = Line::parse(b"55d583d35000-55d583d3b000 r-xp 00002000 fe:00 1234    /usr/bin/a b").unwrap();
+        let line = MapsLine::parse(b"55d583d35000-55d583d3b000 r-xp 00002000 fe:00 1234    /usr/bin/a b").unwrap();
         assert_eq!((line.start, line.end, line.offset, line.inode), (0x55d5_83d3_5000, 0x55d5_83d3_b000, 0x2000, 1234));
         assert_eq!(line.path, "/usr/bin/a b");
         assert!(line.executable);
-        assert_eq!(Line::parse(b"7f00-7f10 rw-p 00000000 00:00 0 ").unwrap().path, "");
-        assert_eq!(Line::parse(b"7f00-7f10 rw-p 00000000 00:00 0").unwrap().path, "");
-        assert!(Line::parse(b"").is_none() && Line::parse(b"x-y rw-p 0 0 0").is_none());
+        assert_eq!(MapsLine::parse(b"7f00-7f10 rw-p 00000000 00:00 0 ").unwrap().path, "");
+        assert_eq!(MapsLine::parse(b"7f00-7f10 rw-p 00000000 00:00 0").unwrap().path, "");
+        assert!(MapsLine::parse(b"").is_none() && MapsLine::parse(b"x-y rw-p 0 0 0").is_none());
     }
 
     #[test]
@@ -530,17 +531,17 @@ mod tests {
         let exe = fs::read_link("/proc/self/exe").unwrap();
         let pid = u32::MAX;
         let now = SystemTime::now();
-        let line = Line { start: 0x1000, end: 0x3000, executable: true, offset: 0, inode: 1, path: OsStr::new("/no/such/old") };
+        let line = MapsLine { start: 0x1000, end: 0x3000, executable: true, offset: 0, inode: 1, path: OsStr::new("/no/such/old") };
         mappings.map(pid, &line, now);
         let inode = fs::metadata(&exe).unwrap().ino();
-        mappings.map(pid, &Line { start: 0x2000, end: 0x4000, offset: 0x500, inode, path: exe.as_os_str(), ..line }, now);
+        mappings.map(pid, &MapsLine { start: 0x2000, end: 0x4000, offset: 0x500, inode, path: exe.as_os_str(), ..line }, now);
         let found = mappings.find(pid, 0x2010).unwrap();
         assert_eq!(found.offset_of(0x2010), 0x510);
         let Backing::File(object) = &found.backing else { panic!() };
-        assert_eq!(object.reach(), Some(exe));
+        assert_eq!(object.path_to_file(), Some(exe));
         let old = mappings.find(pid, 0x1010).unwrap();
         let Backing::File(object) = &old.backing else { panic!() };
-        assert_eq!(object.reach(), None);
+        assert_eq!(object.path_to_file(), None);
         assert!(mappings.find(pid, 0x5000).is_none());
     }
 
@@ -557,7 +558,7 @@ mod tests {
     /// The fallback if the kernel does not allow recording.
     #[test]
     fn looking_at_intervals() {
-        let mut mappings = Mappings { asked: true, ..Mappings::default() };
+        let mut mappings = Mappings { records_requested: true, ..Mappings::default() };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
         mappings.watch(pid);
@@ -579,6 +580,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let found = mappings.find(pid, start).unwrap();
-        assert!(matches!(&found.backing, Backing::File(f) if f.path == path && f.reach().is_some()));
+        assert!(matches!(&found.backing, Backing::File(f) if f.path == path && f.path_to_file().is_some()));
     }
 }

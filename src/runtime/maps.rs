@@ -28,12 +28,12 @@ pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
 }
 
 /// The same without loss.
-pub(super) fn saved(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<state::Map> {
+pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<state::Map> {
     let mut entries = Vec::new();
     let entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
         state::portable(&mut key);
         if let Type::Agg(agg) = &map.value {
-            let counted = (row(agg)?.state_codec.save)(agg, &slots(map, at, agg, bytes));
+            let counted = (row(agg)?.state_codec.save)(agg, &slots(map, fd, agg, bytes));
             return anyhow::Ok(state::Entry { key, value: None, counted: Some(counted) });
         }
         let mut value = decoded(&map.value, bytes, host);
@@ -42,84 +42,84 @@ pub(super) fn saved(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result
     };
     match &map.key {
         None => {
-            let bytes = lookup(at, &[0; 4]).with_context(|| format!("reading {}", map.name))?.unwrap_or_default();
+            let bytes = lookup(fd, &[0; 4]).with_context(|| format!("reading {}", map.name))?.unwrap_or_default();
             entries.push(entry(Value::None, &bytes, host)?);
         }
         Some(ty) => {
-            let (keys, values) = read_all(at).with_context(|| format!("reading {}", map.name))?;
-            for (key, bytes) in keys.chunks_exact(at.key_size.max(1)).zip(values.chunks_exact(at.room().max(1))) {
+            let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
+            for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
                 entries.push(entry(decoded(ty, key, host), bytes, host)?);
             }
         }
     }
-    let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(at));
+    let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(fd));
     Ok(state::Map { name: map.name.clone(), key, value, set, emptied: 0, cleared: false, entries, other: None })
 }
 
 /// A whole map, merged across CPUs.
-pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<MapView> {
+pub(super) fn view(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<MapView> {
     let empty = empty(map)?;
     let mut entries = Vec::new();
     match &map.key {
-        None => entries.push((Value::None, element(map, at, &[], host)?)),
+        None => entries.push((Value::None, element(map, fd, &[], host)?)),
         Some(ty) => {
-            let (keys, values) = read_all(at).with_context(|| format!("reading {}", map.name))?;
-            for (key, bytes) in keys.chunks_exact(at.key_size.max(1)).zip(values.chunks_exact(at.room().max(1))) {
+            let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
+            for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
                 let key = decoded(ty, key, host);
-                entries.push((key, value(map, at, bytes, host)?));
+                entries.push((key, value(map, fd, bytes, host)?));
             }
         }
     }
-    let set = map.key.is_some() || is_set(at);
+    let set = map.key.is_some() || is_set(fd);
     Ok(MapView { keyed: map.key.is_some(), set, entries, ..empty })
 }
 
 /// Has the script set the only element of an array, on any processor?
-pub(super) fn is_set(at: MapFd) -> bool {
-    let value = at.value_size.next_multiple_of(8).max(1);
-    first(at).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(IS_SET as usize).any(|b| *b != 0)))
+pub(super) fn is_set(fd: MapFd) -> bool {
+    let value = fd.value_size.next_multiple_of(8).max(1);
+    first(fd).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(IS_SET as usize).any(|b| *b != 0)))
 }
 
 /// An element by the bytes of its key (which may be followed by more); zero if it does not exist.
-pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
-    let mut padded = vec![0u8; at.key_size.max(4)];
+pub(super) fn element(map: &Map, fd: MapFd, key: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
+    let mut padded = vec![0u8; fd.key_size.max(4)];
     if map.key.is_some() {
-        for (to, from) in padded.iter_mut().take(at.key_size).zip(key) {
+        for (to, from) in padded.iter_mut().take(fd.key_size).zip(key) {
             *to = *from;
         }
     }
-    match lookup(at, &padded).with_context(|| format!("reading {}", map.name))? {
-        Some(bytes) => value(map, at, &bytes, host),
-        None => no_element(map, at, host),
+    match lookup(fd, &padded).with_context(|| format!("reading {}", map.name))? {
+        Some(bytes) => value(map, fd, &bytes, host),
+        None => no_element(map, fd, host),
     }
 }
 
 /// The value of a missing element.
-pub(super) fn no_element(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<Value> {
-    value(map, at, &vec![0u8; at.room()], host)
+pub(super) fn no_element(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<Value> {
+    value(map, fd, &vec![0u8; fd.room()], host)
 }
 
 /// The bytes of an array's only element.
-pub(super) fn first(at: MapFd) -> Option<Vec<u8>> {
-    lookup(at, &[0; 4]).ok().flatten()
+pub(super) fn first(fd: MapFd) -> Option<Vec<u8>> {
+    lookup(fd, &[0; 4]).ok().flatten()
 }
 
 /// Removes all elements; those of an array are set to zero.
-pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
-    let zeros = vec![0u8; at.room()];
-    if at.array {
+pub(super) fn clear(map: &Map, fd: MapFd) -> anyhow::Result<()> {
+    let zeros = vec![0u8; fd.room()];
+    if fd.array {
         // SAFETY: a key and values of the map's sizes
-        return check(unsafe { libbpf_sys::bpf_map_update_elem(at.fd, ptr(&[0u8; 4]), ptr(&zeros), 0) })
+        return check(unsafe { libbpf_sys::bpf_map_update_elem(fd.fd, ptr(&[0u8; 4]), ptr(&zeros), 0) })
             .with_context(|| format!("clearing {}", map.name));
     }
-    if remove_all(at).is_ok() {
+    if remove_all(fd).is_ok() {
         return Ok(());
     }
     // the kernel has no batch operations (before Linux 5.6)
-    let keys = keys(at).with_context(|| format!("clearing {}", map.name))?;
-    for key in keys.chunks_exact(at.key_size.max(1)) {
+    let keys = keys(fd).with_context(|| format!("clearing {}", map.name))?;
+    for key in keys.chunks_exact(fd.key_size.max(1)) {
         // SAFETY: a key of the map's size
-        match check(unsafe { libbpf_sys::bpf_map_delete_elem(at.fd, ptr(key)) }) {
+        match check(unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) }) {
             Err(why) if why.raw_os_error() != Some(libc::ENOENT) => return Err(why).with_context(|| format!("clearing {}", map.name)),
             _ => {}
         }
@@ -128,16 +128,16 @@ pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
 }
 
 /// Sets all elements to zero; an unset scalar stays unset.
-pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
+pub(super) fn zero(map: &Map, fd: MapFd) -> anyhow::Result<()> {
     const EXIST: u64 = 2; // BPF_EXIST: an element that a program removed meanwhile stays removed
-    let mut zeros = vec![0u8; at.room()];
-    if at.array && is_set(at) {
+    let mut zeros = vec![0u8; fd.room()];
+    if fd.array && is_set(fd) {
         zeros.iter_mut().nth_back(IS_SET as usize - 1).into_iter().for_each(|b| *b = 1);
     }
-    let keys = keys(at).with_context(|| format!("zeroing {}", map.name))?;
-    for key in keys.chunks_exact(at.key_size.max(1)) {
+    let keys = keys(fd).with_context(|| format!("zeroing {}", map.name))?;
+    for key in keys.chunks_exact(fd.key_size.max(1)) {
         // SAFETY: a key and values of the map's sizes
-        match check(unsafe { libbpf_sys::bpf_map_update_elem(at.fd, ptr(key), ptr(&zeros), if at.array { 0 } else { EXIST }) }) {
+        match check(unsafe { libbpf_sys::bpf_map_update_elem(fd.fd, ptr(key), ptr(&zeros), if fd.array { 0 } else { EXIST }) }) {
             Err(why) if why.raw_os_error() != Some(libc::ENOENT) => return Err(why).with_context(|| format!("zeroing {}", map.name)),
             _ => {}
         }
@@ -166,22 +166,22 @@ pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()>
 }
 
 /// The addresses under a stack's id in a stack map.
-pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
-    Some(frames(&lookup(at, &id.to_ne_bytes()).ok()??))
+pub(super) fn stack(fd: MapFd, id: u64) -> Option<Vec<u64>> {
+    Some(frames(&lookup(fd, &id.to_ne_bytes()).ok()??))
 }
 
 /// Takes all stacks out of a stack map, and passes the id and addresses of each to `each`.
-pub(super) fn take_stacks(at: MapFd, mut each: impl FnMut(u64, Vec<u64>)) -> io::Result<()> {
-    batches(at, true, &mut |keys, values| {
-        for (key, value) in keys.as_chunks::<8>().0.iter().zip(values.chunks_exact(at.room().max(1))) {
+pub(super) fn take_stacks(fd: MapFd, mut each: impl FnMut(u64, Vec<u64>)) -> io::Result<()> {
+    batches(fd, true, &mut |keys, values| {
+        for (key, value) in keys.as_chunks::<8>().0.iter().zip(values.chunks_exact(fd.room().max(1))) {
             each(u64::from_ne_bytes(*key), frames(value));
         }
     })
 }
 
 /// Passes the bytes of all keys and all values to `each`, in pieces.
-pub(super) fn scan(at: MapFd, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    batches(at, false, &mut |keys, values| [keys, values].into_iter().for_each(&mut each))
+pub(super) fn scan(fd: MapFd, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    batches(fd, false, &mut |keys, values| [keys, values].into_iter().for_each(&mut each))
 }
 
 fn frames(bytes: &[u8]) -> Vec<u64> {
@@ -195,26 +195,26 @@ fn row(agg: &Agg) -> anyhow::Result<&'static AggregateSide> {
     }
 }
 
-fn value(map: &Map, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
+fn value(map: &Map, fd: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
     let Type::Agg(agg) = &map.value else { return Ok(decoded(&map.value, bytes, host)) };
-    Ok((row(agg)?.merge)(agg, &slots(map, at, agg, bytes)))
+    Ok((row(agg)?.merge)(agg, &slots(map, fd, agg, bytes)))
 }
 
 /// The slots of an aggregation in the bytes of an element.
-fn slots<'a>(map: &Map, at: MapFd, agg: &Agg, bytes: &'a [u8]) -> Vec<&'a [u8]> {
+fn slots<'a>(map: &Map, fd: MapFd, agg: &Agg, bytes: &'a [u8]) -> Vec<&'a [u8]> {
     let (first, stride) = match map.slots {
         Some(slots) => (slots.first as usize, slots.stride as usize),
-        None => (0, at.value_size.next_multiple_of(8)),
+        None => (0, fd.value_size.next_multiple_of(8)),
     };
     let size = agg.size as usize;
     let slots = bytes.get(first..).unwrap_or_default();
     slots.chunks(stride.max(1)).filter_map(|slot| slot.get(..size)).collect()
 }
 
-fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let mut value = vec![0u8; at.room()];
+fn lookup(fd: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0u8; fd.room()];
     // SAFETY: the key has the map's size, and the value room for all CPUs
-    match check(unsafe { libbpf_sys::bpf_map_lookup_elem(at.fd, ptr(key), value.as_mut_ptr().cast()) }) {
+    match check(unsafe { libbpf_sys::bpf_map_lookup_elem(fd.fd, ptr(key), value.as_mut_ptr().cast()) }) {
         Ok(()) => Ok(Some(value)),
         Err(why) if why.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(why) => Err(why),
@@ -222,17 +222,17 @@ fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// All keys and values: in batches, or else one by one.
-fn read_all(at: MapFd) -> io::Result<Entries> {
-    match read_batches(at) {
+fn read_all(fd: MapFd) -> io::Result<Entries> {
+    match read_batches(fd) {
         Ok(entries) => Ok(entries),
         // EINVAL before Linux 5.6, ENOTSUPP (524) for kinds of maps without batch operations
-        Err(_) => read_singly(at),
+        Err(_) => read_singly(fd),
     }
 }
 
-fn read_batches(at: MapFd) -> io::Result<Entries> {
+fn read_batches(fd: MapFd) -> io::Result<Entries> {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    batches(at, false, &mut |k, v| {
+    batches(fd, false, &mut |k, v| {
         keys.extend_from_slice(k);
         values.extend_from_slice(v);
     })?;
@@ -240,16 +240,16 @@ fn read_batches(at: MapFd) -> io::Result<Entries> {
 }
 
 /// Removes all elements. In a large map each removal costs one or two cache misses, so several threads share the work.
-pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
+pub(super) fn remove_all(fd: MapFd) -> io::Result<()> {
     /// The minimum number of elements per thread, which take a tenth of a second.
     const MIN_ELEMENTS_PER_THREAD: u32 = 1 << 17;
     const THREADS: u32 = 8;
     let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(THREADS));
-    let threads = (at.max_entries / MIN_ELEMENTS_PER_THREAD).clamp(1, cpus.min(THREADS));
-    let buckets = at.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX);
+    let threads = (fd.max_entries / MIN_ELEMENTS_PER_THREAD).clamp(1, cpus.min(THREADS));
+    let buckets = fd.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX);
     let of = |i: u32| (u64::from(buckets) * u64::from(i) / u64::from(threads)) as u32;
     std::thread::scope(|scope| {
-        let part = |i: u32| move || batches_of(at, true, of(i)..of(i + 1), &mut |_, _| ());
+        let part = |i: u32| move || batches_of(fd, true, of(i)..of(i + 1), &mut |_, _| ());
         let others: Vec<_> = (1..threads).map(|i| std::thread::Builder::new().spawn_scoped(scope, part(i))).collect();
         let mut result = part(0)();
         for (i, other) in (1..).zip(others) {
@@ -264,19 +264,19 @@ pub(super) fn remove_all(at: MapFd) -> io::Result<()> {
 }
 
 /// Passes all keys and values to `each`, in pieces; with `remove`, removes them as they are read.
-fn batches(at: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
-    batches_of(at, remove, 0..u32::MAX, each)
+fn batches(fd: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
+    batches_of(fd, remove, 0..u32::MAX, each)
 }
 
 /// The same for a range of a hash map's buckets, whose number is a power of two: the kernel's batches begin and end at
 /// bucket numbers.
-fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
+fn batches_of(fd: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
     let call = if remove { libbpf_sys::bpf_map_lookup_and_delete_batch } else { libbpf_sys::bpf_map_lookup_batch };
     // A bucket must fit in a batch, and most have one or two elements. Elements are copied while their bucket is
     // locked.
-    let mut batch = at.max_entries.clamp(1, ((4 << 20) / (at.room() + at.key_size).max(1)).clamp(64, 65536) as u32);
+    let mut batch = fd.max_entries.clamp(1, ((4 << 20) / (fd.room() + fd.key_size).max(1)).clamp(64, 65536) as u32);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let mut place = vec![0u8; at.key_size.max(8)];
+    let mut place = vec![0u8; fd.key_size.max(8)];
     let mut next = vec![0u8; place.len()];
     let mut first = buckets.start == 0;
     let number = |place: &[u8]| place.first_chunk().map_or(u32::MAX, |n| u32::from_ne_bytes(*n));
@@ -284,13 +284,13 @@ fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
         *to = buckets.start.to_ne_bytes();
     }
     loop {
-        keys.resize(batch as usize * at.key_size, 0);
-        values.resize(batch as usize * at.room(), 0);
+        keys.resize(batch as usize * fd.key_size, 0);
+        values.resize(batch as usize * fd.room(), 0);
         let mut count = batch;
         // SAFETY: room for `batch` keys and values; the position is a u32 or a key
         let result = check(unsafe {
             call(
-                at.fd,
+                fd.fd,
                 if first { std::ptr::null_mut() } else { place.as_mut_ptr().cast() },
                 next.as_mut_ptr().cast(),
                 keys.as_mut_ptr().cast(),
@@ -308,7 +308,7 @@ fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
             return Err(why);
         }
         let count = if full { 0 } else { count.min(batch) as usize };
-        each(keys.get(..count * at.key_size).unwrap_or_default(), values.get(..count * at.room()).unwrap_or_default());
+        each(keys.get(..count * fd.key_size).unwrap_or_default(), values.get(..count * fd.room()).unwrap_or_default());
         if end || (!full && number(&next) >= buckets.end) {
             return Ok(());
         }
@@ -325,10 +325,10 @@ fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
     }
 }
 
-fn read_singly(at: MapFd) -> io::Result<Entries> {
+fn read_singly(fd: MapFd) -> io::Result<Entries> {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for key in self::keys(at)?.chunks_exact(at.key_size.max(1)) {
-        if let Some(value) = lookup(at, key)? {
+    for key in self::keys(fd)?.chunks_exact(fd.key_size.max(1)) {
+        if let Some(value) = lookup(fd, key)? {
             keys.extend_from_slice(key);
             values.extend_from_slice(&value);
         }
@@ -338,16 +338,16 @@ fn read_singly(at: MapFd) -> io::Result<Entries> {
 
 /// All keys, concatenated. The kernel restarts a walk that meets a removed key, so the number of steps is limited to twice
 /// the capacity of the map.
-fn keys(at: MapFd) -> io::Result<Vec<u8>> {
+fn keys(fd: MapFd) -> io::Result<Vec<u8>> {
     let mut keys: Vec<u8> = Vec::new();
-    let mut key = vec![0u8; at.key_size.max(4)];
+    let mut key = vec![0u8; fd.key_size.max(4)];
     let mut first = true;
-    for _ in 0..u64::from(at.max_entries).saturating_mul(2).saturating_add(1) {
+    for _ in 0..u64::from(fd.max_entries).saturating_mul(2).saturating_add(1) {
         let mut next = vec![0u8; key.len()];
         let from = if first { std::ptr::null() } else { ptr(&key) };
         // SAFETY: both have the key's size
-        match check(unsafe { libbpf_sys::bpf_map_get_next_key(at.fd, from, next.as_mut_ptr().cast()) }) {
-            Ok(()) => keys.extend(next.iter().take(at.key_size)),
+        match check(unsafe { libbpf_sys::bpf_map_get_next_key(fd.fd, from, next.as_mut_ptr().cast()) }) {
+            Ok(()) => keys.extend(next.iter().take(fd.key_size)),
             Err(why) if why.raw_os_error() == Some(libc::ENOENT) => break,
             Err(why) => return Err(why),
         }

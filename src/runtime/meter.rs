@@ -124,11 +124,11 @@ impl Meter {
             .collect();
         let steps = self.steps(cx, &measured, seconds);
         // those run once, and not because of an event
-        let is_event = |at: usize| {
-            let sites = cx.manifest.programs.get(at).map_or(&[][..], |program| &program.sites);
+        let is_event = |index: usize| {
+            let sites = cx.manifest.programs.get(index).map_or(&[][..], |program| &program.sites);
             !sites.iter().all(|site| matches!(site.attach, Attach::Begin | Attach::End))
         };
-        let probes = measured.into_iter().enumerate().filter(|(at, _)| is_event(*at)).map(|(_, cost)| cost).collect();
+        let probes = measured.into_iter().enumerate().filter(|(index, _)| is_event(*index)).map(|(_, cost)| cost).collect();
         let (maps, bytes) = memory(cx);
         Costs { seconds, cpus: self.cpus, probes, maps, bytes, steps }
     }
@@ -142,22 +142,27 @@ impl Meter {
             let programs = cx.manifest.programs.iter().zip(measured).filter(|(program, _)| program.probes.contains(&probe));
             for (_, cost) in programs {
                 let (share, entries) = (cost.share(seconds), cost.runs as f64 * cost.entry / (seconds * 1e9));
-                match groups.iter_mut().find(|group| group.of == of) {
+                match groups.iter_mut().find(|group| group.index == of) {
                     Some(group) => {
                         group.names.push(cost.probe.clone());
                         (group.share, group.entries) = (group.share + share, group.entries + entries);
                     }
-                    None => {
-                        groups.push(ProbeGroup { of, names: vec![cost.probe.clone()], sampled: gate.is_some(), one_in: 1, share, entries })
-                    }
+                    None => groups.push(ProbeGroup {
+                        index: of,
+                        names: vec![cost.probe.clone()],
+                        sampled: gate.is_some(),
+                        one_in: 1,
+                        share,
+                        entries,
+                    }),
                 }
             }
         }
         let mut steps: Vec<(String, Remedy)> = Vec::new();
         loop {
             let share: f64 = groups.iter().map(|group| group.share).sum();
-            let dearest = groups.iter_mut().filter(|group| group.share > 0.0).max_by(|a, b| a.share.total_cmp(&b.share));
-            let Some(group) = dearest.filter(|_| share > budget) else { return steps };
+            let costliest = groups.iter_mut().filter(|group| group.share > 0.0).max_by(|a, b| a.share.total_cmp(&b.share));
+            let Some(group) = costliest.filter(|_| share > budget) else { return steps };
             let remedy = throttle::remedy(group.share, group.entries, budget - (share - group.share), group.sampled, group.one_in);
             match remedy {
                 Remedy::Sample { one_in } => {
@@ -175,7 +180,7 @@ impl Meter {
 
 /// Probes that are sampled and detached together.
 struct ProbeGroup {
-    of: usize,
+    index: usize,
     names: Vec<String>,
     /// Can single runs be dropped?
     sampled: bool,
@@ -199,8 +204,8 @@ pub(super) fn read(loaded: &Loaded) -> Vec<Cost> {
 fn memory(cx: &SessionCx) -> (Vec<(String, u64)>, u64) {
     let loaded = &cx.loaded;
     let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0);
-    let second = |at: usize| loaded.second_copies.get(at).copied().flatten().map_or(0, |map| bytes(&map));
+    let second = |index: usize| loaded.second_copies.get(index).copied().flatten().map_or(0, |map| bytes(&map));
     let script_maps = cx.manifest.maps.iter().zip(&loaded.maps).enumerate();
-    let script_maps = script_maps.map(|(at, (row, map))| (row.name.clone(), bytes(map) + second(at))).collect();
+    let script_maps = script_maps.map(|(index, (row, map))| (row.name.clone(), bytes(map) + second(index))).collect();
     (script_maps, cost::memory_of_all_maps())
 }

@@ -132,14 +132,14 @@ impl Recorder {
             ring.drain(&mut fresh);
         }
         fresh.sort_by_key(|(time, _)| *time);
-        self.keep(fresh);
+        self.queue_events(fresh);
     }
 
-    fn keep(&mut self, fresh: Vec<(u64, Event)>) {
+    fn queue_events(&mut self, fresh: Vec<(u64, Event)>) {
         for (time, event) in fresh {
             let watched = self.is_watched(&event);
             let max_bytes = if watched { 2 * MAX_PENDING_BYTES } else { MAX_PENDING_BYTES };
-            if self.is_again(&event) {
+            if self.is_repeated(&event) {
                 continue;
             }
             let event = if self.size < max_bytes { event } else { Event::Lost { count: 1 } };
@@ -154,7 +154,7 @@ impl Recorder {
     }
 
     /// Does it repeat the latest record of the process? Some programs map the same memory repeatedly.
-    fn is_again(&mut self, event: &Event) -> bool {
+    fn is_repeated(&mut self, event: &Event) -> bool {
         let (Event::Mapped { pid, .. } | Event::Forked { pid, .. } | Event::Exited { pid }) = event else { return false };
         if !matches!(event, Event::Mapped { .. }) {
             self.latest_mapping.remove(pid);
@@ -235,9 +235,9 @@ impl Ring {
         }
     }
 
-    fn position(&self, at: usize) -> &AtomicU64 {
+    fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: within the first page, aligned, and shared with the kernel as an atomic.
-        unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 
     /// Bytes that are not read yet.
@@ -319,16 +319,16 @@ fn event(kind: u32, record: &[u8], time: SystemTime) -> Option<Event> {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    bytes.get(offset..offset + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..offset + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes)
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    bytes.get(offset..offset + 8)?.try_into().ok().map(u64::from_ne_bytes)
 }
 
 #[cfg(test)]
@@ -365,11 +365,11 @@ mod tests {
             path: PathBuf::from("x".repeat(4096)),
             time: SystemTime::UNIX_EPOCH,
         };
-        recorder.keep((0..10).map(|time| (time, mapped(1, 4096))).collect());
+        recorder.queue_events((0..10).map(|time| (time, mapped(1, 4096))).collect());
         assert_eq!(recorder.events.len(), 1);
-        recorder.keep((0..50_000).map(|time| (time, mapped(2, 4096 * time))).collect());
+        recorder.queue_events((0..50_000).map(|time| (time, mapped(2, 4096 * time))).collect());
         assert!(recorder.size <= MAX_PENDING_BYTES + 8192);
-        recorder.keep(vec![(50_000, mapped(7, 4096))]);
+        recorder.queue_events(vec![(50_000, mapped(7, 4096))]);
         let events = recorder.drain();
         let lost: u64 = events.iter().map(|e| if let Event::Lost { count } = e { *count } else { 0 }).sum();
         let of_two = events.iter().filter(|e| matches!(e, Event::Mapped { pid: 2, .. })).count() as u64;

@@ -180,7 +180,7 @@ pub struct Options {
     /// `ignore`.
     pub blocks: Vec<Vec<String>>,
     /// The user's filters as typed, for a note at the end if nothing matched.
-    pub asked: Option<String>,
+    pub filters: Option<String>,
     /// The unwind tables of the process of `-p`, if they are being read already.
     pub prefetched: Option<Prefetch>,
     /// The destination of `-v`, one line at a time without its newline; none for no output.
@@ -303,7 +303,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
     let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, cache_results: keep };
     let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
-    let watched = wants(manifest, &builtins::is_user_code);
+    let watched = prints_any(manifest, &builtins::is_user_code);
     if let Some(pid) = settings.pid.or((child > 0).then_some(child)).filter(|_| watched) {
         symbols.watch(pid);
     }
@@ -312,7 +312,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     }
     if watched {
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
-        traced.into_iter().for_each(|path| symbols.keep(path));
+        traced.into_iter().for_each(|path| symbols.hold_file(path));
     }
     if let (Some(unwinder), Some(identify)) = (&loaded.unwinder, loaded.identify_program) {
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
@@ -372,7 +372,7 @@ impl Session<'_> {
 
     /// Attaches the lowered probes or all others. Failures are reported as `missing_probes` requires; those of lowered probes
     /// are [`AttachRefused`].
-    fn attach(&mut self, lowered: bool, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
+    fn attach(&mut self, lowered: bool, report: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
         if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
             child.wait_until_ready();
         }
@@ -400,7 +400,7 @@ impl Session<'_> {
                     }
                     MissingProbes::Warn => {
                         let (msg, pos) = (failed.to_string(), failed.pos);
-                        say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos, line: String::new() });
+                        report(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos, line: String::new() });
                         Ok(())
                     }
                 }
@@ -425,7 +425,7 @@ impl Session<'_> {
         if lowered {
             return Ok(());
         }
-        self.unattached_blocks(&ignored).into_iter().for_each(say);
+        self.unattached_blocks(&ignored).into_iter().for_each(report);
         let sites = || self.cx.manifest.programs.iter().flat_map(|p| &p.sites);
         let test_run = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
         if self.links.sites == test_run && sites().any(|s| !run_by_hand(&s.attach)) && self.cx.signals.end().is_none() {
@@ -482,13 +482,13 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
 }
 
 /// Does the script print a value of one of these types, or one that contains such a value?
-fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
-    fn has(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
+fn prints_any(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
+    fn contains_any(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
         match ty {
             Type::Deferred(tagged) => these(tagged),
-            Type::Array(of, _) => has(of, these),
-            Type::Tuple(elems) => elems.iter().any(|ty| has(ty, these)),
-            Type::Record(record) => record.fields.iter().any(|f| has(&f.ty, these)),
+            Type::Array(of, _) => contains_any(of, these),
+            Type::Tuple(elems) => elems.iter().any(|ty| contains_any(ty, these)),
+            Type::Record(record) => record.fields.iter().any(|f| contains_any(&f.ty, these)),
             Type::Void
             | Type::Bool
             | Type::Int(_)
@@ -502,7 +502,7 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
         }
     }
     let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
-        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => has(ty, these),
+        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => contains_any(ty, these),
         EventArg::Int(_)
         | EventArg::Text(_)
         | EventArg::Word(_)
@@ -510,7 +510,7 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
         | EventArg::TakenMap { .. }
         | EventArg::Element { .. } => false,
     });
-    sent || manifest.maps.iter().any(|m| has(&m.value, these) || m.key.as_ref().is_some_and(|ty| has(ty, these)))
+    sent || manifest.maps.iter().any(|m| contains_any(&m.value, these) || m.key.as_ref().is_some_and(|ty| contains_any(ty, these)))
 }
 
 /// Does it contain values that are decoded late, such as symbols and stacks?

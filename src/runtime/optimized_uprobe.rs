@@ -11,13 +11,13 @@ use crate::system::machine::arch::HERE;
 
 /// Where a probe in a file is attached: for a marker that supports it, at the instruction that the kernel turns into a
 /// call.
-pub(super) fn place<'a>(attach: &'a Attach, settings: &Settings) -> Option<FileLocation<'a>> {
+pub(super) fn attach_location<'a>(attach: &'a Attach, settings: &Settings) -> Option<FileLocation<'a>> {
     let place = attach.in_file()?;
     Some(FileLocation { offset: place.offset + distance(attach, settings), ..place })
 }
 
 /// Is a marker attached where the kernel optimizes its uprobe?
-pub(super) fn serves(attach: &Attach, settings: &Settings) -> bool {
+pub(super) fn applies_to(attach: &Attach, settings: &Settings) -> bool {
     distance(attach, settings) != 0
 }
 

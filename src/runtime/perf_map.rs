@@ -29,7 +29,7 @@ pub(super) struct PerfMap {
     /// The user of the process.
     owner: Option<u32>,
     /// Keeps the file open in case it or its directory can no longer be reached, as after a container has ended.
-    held: Option<File>,
+    kept_open: Option<File>,
     /// The contents of the process's jitdump file.
     dump: JitDump,
     /// Sizes and names by start. They do not overlap: the last one written applies.
@@ -65,8 +65,8 @@ impl PerfMap {
     /// Reads what was added to the file of the process, or all of it if it is another one. A process in a PID namespace writes
     /// its own view of its PID, into its own /tmp; one that has ended may have left its file in rbt's /tmp.
     fn refresh(&mut self, pid: u32) {
-        self.hold(pid);
-        let held = self.held.as_ref().and_then(|file| Some((file.try_clone().ok()?, file.metadata().ok()?)));
+        self.open_map(pid);
+        let held = self.kept_open.as_ref().and_then(|file| Some((file.try_clone().ok()?, file.metadata().ok()?)));
         if let Some((file, meta)) = held {
             self.take(file, &meta);
         }
@@ -84,16 +84,16 @@ impl PerfMap {
 
     /// Opens the file of a running process, because its addresses may be resolved after the process has ended. The file may
     /// be another one than before.
-    pub(super) fn hold(&mut self, pid: u32) {
-        self.held = self.open(pid).or_else(|| self.held.take());
+    pub(super) fn open_map(&mut self, pid: u32) {
+        self.kept_open = self.open(pid).or_else(|| self.kept_open.take());
     }
 
     fn open(&mut self, pid: u32) -> Option<File> {
         // the user of a process is known while the process exists; a file that was trusted once remains trusted
         let status = fs::read_to_string(procfs::file(pid, "status")).unwrap_or_default();
         // its effective user: /proc/PID belongs to root if a process has changed its user
-        self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
-        let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
+        self.owner = status_field(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
+        let places = [path_in_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
         places.into_iter().flatten().find_map(|path| open(&path, self.owner)).map(|(file, _)| file)
     }
 
@@ -155,13 +155,13 @@ impl FileState {
 }
 
 /// A line of proc_pid_status(5).
-pub(super) fn of_status<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 
-fn of_namespace(pid: u32, status: &str) -> Option<PathBuf> {
-    let inner = of_status(status, "NSpid:")?.split_whitespace().last()?;
-    Some(procfs::within(pid, Path::new(&format!("/tmp/perf-{inner}.map"))))
+fn path_in_namespace(pid: u32, status: &str) -> Option<PathBuf> {
+    let inner = status_field(status, "NSpid:")?.split_whitespace().last()?;
+    Some(procfs::path_in_root(pid, Path::new(&format!("/tmp/perf-{inner}.map"))))
 }
 
 /// /tmp is writable by everyone: only a file of the process's user, root or our user is trusted (as in perf), and no

@@ -48,9 +48,9 @@ impl Problems {
     }
 
     /// Reports the failure that a record describes.
-    pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
-        let word = |at: usize| record.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
-        let problem = word(offset_of!(Failure, problem)).and_then(|at| self.rows.get_mut(usize::try_from(at).ok()?));
+    pub fn report(&mut self, record: &[u8], host: &mut dyn Host) {
+        let word = |offset: usize| record.get(offset..offset + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
+        let problem = word(offset_of!(Failure, problem)).and_then(|offset| self.rows.get_mut(usize::try_from(offset).ok()?));
         if let (Some(row), Some(returned)) = (problem, word(offset_of!(Failure, returned))) {
             row.reported += 1;
             host.say(row.output(returned.cast_signed()));

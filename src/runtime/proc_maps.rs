@@ -19,7 +19,7 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
 /// The identities of the files whose code this process has mapped.
 pub(super) fn own_files() -> BTreeSet<(u64, u64)> {
     let maps = fs::read("/proc/self/maps").unwrap_or_default();
-    let code = maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable);
+    let code = maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable);
     code.filter_map(|line| line.file()).filter_map(|(path, _)| identity(&path)).collect()
 }
 
@@ -32,14 +32,14 @@ pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
 
 /// Opens a mapped file by its path if that still leads to the file, or else by the mapping itself, which needs CAP_SYS_ADMIN
 /// or CAP_CHECKPOINT_RESTORE and a living process.
-pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
+pub(super) fn open_mapped_file(pid: u32, line: &MapsLine<'_>, path: Option<&PathBuf>) -> Option<File> {
     let by_mapping = || procfs::mapped(pid, line.start, line.end);
     input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
 }
 
 /// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct MapsLine<'a> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) executable: bool,
@@ -48,7 +48,7 @@ pub(super) struct Line<'a> {
     pub(super) path: &'a OsStr,
 }
 
-impl<'a> Line<'a> {
+impl<'a> MapsLine<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.splitn(6, |b| *b == b' ');
         let mut next = || parts.next();

@@ -11,14 +11,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The cgroup to watch, until its removal is reported.
 pub(super) struct Watch {
-    of: Option<CgroupFilter>,
+    filter: Option<CgroupFilter>,
     checked_at: Instant,
 }
 
 impl Watch {
     /// Nothing is watched if no warnings are wanted.
     pub(super) fn new(settings: &Settings, invocation: &Invocation) -> Self {
-        Self { of: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), checked_at: Instant::now() }
+        Self { filter: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), checked_at: Instant::now() }
     }
 
     /// The warning, once; checks only at intervals.
@@ -27,7 +27,7 @@ impl Watch {
             return None;
         }
         self.checked_at = Instant::now();
-        let gone = self.of.take_if(|c| !cgroup::is_there(&c.path, c.id))?;
+        let gone = self.filter.take_if(|c| !cgroup::is_cgroup_path(&c.path, c.id))?;
         Some(format!("WARNING: the cgroup {} was removed: no further tasks are traced", gone.path.display()))
     }
 }

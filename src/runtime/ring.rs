@@ -33,7 +33,7 @@ pub(super) struct Drained {
     /// It ended at a record that is still being written.
     pub busy: bool,
     /// It stopped on request or at its limit.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// A mapped ring buffer.
@@ -113,7 +113,7 @@ impl Ring {
                     given_back = at;
                 }
                 if !go_on || at - start >= limit {
-                    found.more = true;
+                    found.has_more = true;
                     break 'ring;
                 }
             }

@@ -176,7 +176,7 @@ impl EventLoop<'_> {
         }
         let done = self.source.done(context, &self.cx.loaded.state);
         if context.exit.is_none() {
-            context.exit = done.asked;
+            context.exit = done.exit_status;
         }
         if self.watched && self.refreshed.elapsed() >= MAX_WAIT {
             self.cx.symbols.refresh();
@@ -332,7 +332,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
 /// Reports the results of a run that is over: a note if there are none, the state, and the maps for expectations.
 /// `status` is that of the script before `end`.
 fn report(context: &mut RunContext, options: &mut Options, not_attached: &BTreeSet<String>, status: Option<u8>) -> anyhow::Result<()> {
-    let purpose = options.asked.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
+    let purpose = options.filters.as_deref().filter(|_| context.exit.or(status).unwrap_or(0) == 0 && !context.incomplete);
     if let Some(note) = purpose.and_then(|purpose| context.empty_result.nothing_of(purpose, context.manifest, &context.loaded.state)) {
         context.rendered.err.extend_from_slice(note.as_bytes());
         context.flush(true);

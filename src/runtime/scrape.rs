@@ -21,9 +21,9 @@ const MEASURE_AFTER_REQUEST: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Scrapes {
     wake: OwnedFd,
-    asked: AtomicBool,
+    requested: AtomicBool,
     /// The run is over, with or without a last state.
-    over: AtomicBool,
+    finished: AtomicBool,
     /// The state before the run begins.
     initial_state: State,
     answer: Mutex<Option<Box<State>>>,
@@ -44,8 +44,8 @@ impl Scrapes {
         let over = AtomicBool::new(false);
         Ok(Self {
             wake,
-            asked,
-            over,
+            requested: asked,
+            finished: over,
             initial_state: blank,
             answer: Mutex::default(),
             answered: Condvar::new(),
@@ -55,17 +55,17 @@ impl Scrapes {
     }
 
     /// Requests the state, and waits for it; none if the run does not answer in time.
-    pub fn ask(&self) -> Option<Box<State>> {
+    pub fn request_state(&self) -> Option<Box<State>> {
         let _turn = self.request_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.last();
-        if last.is_some() || self.over.load(Ordering::SeqCst) {
+        if last.is_some() || self.finished.load(Ordering::SeqCst) {
             return last;
         }
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         *answer = None;
-        self.asked.store(true, Ordering::SeqCst);
+        self.requested.store(true, Ordering::SeqCst);
         poll::wake(&self.wake);
-        let waited = self.answered.wait_timeout_while(answer, TIMEOUT, |answer| answer.is_none() && !self.over.load(Ordering::SeqCst));
+        let waited = self.answered.wait_timeout_while(answer, TIMEOUT, |answer| answer.is_none() && !self.finished.load(Ordering::SeqCst));
         let (mut answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
         answer.take()
     }
@@ -73,7 +73,7 @@ impl Scrapes {
     /// Closes it: no answers follow.
     pub fn close(&self) {
         let _answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over.store(true, Ordering::SeqCst);
+        self.finished.store(true, Ordering::SeqCst);
         self.answered.notify_all();
     }
 
@@ -103,7 +103,7 @@ impl Scrapes {
 
     /// Answers the request, if there is one.
     pub(super) fn answer(&self, context: &mut RunContext) -> anyhow::Result<()> {
-        if !self.asked.swap(false, Ordering::SeqCst) {
+        if !self.requested.swap(false, Ordering::SeqCst) {
             // measuring costs each run of a program some nanoseconds
             context.run_time_stats.take_if(|(_, asked)| asked.elapsed() > MEASURE_AFTER_REQUEST);
             return Ok(());
@@ -124,8 +124,8 @@ impl RunContext<'_> {
     fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {
         let mut maps = Vec::new();
         for map in 0..self.manifest.maps.len() {
-            let (_, at) = self.map_at(map)?;
-            let mut now = self.saved_at(map, at)?;
+            let (_, fd) = self.map_at(map)?;
+            let mut now = self.saved_at(map, fd)?;
             if let Some(cleared) = &mut self.cleared_totals {
                 cleared.add_to(map, &mut now);
             }
@@ -150,14 +150,14 @@ impl RunContext<'_> {
         let Some(earlier) = earlier else { return Ok(()) };
         for before in earlier.maps {
             let Some(map) = self.manifest.maps.iter().position(|map| map.name == before.name) else { continue };
-            let (_, at) = self.map_at(map)?;
-            let (old, new) = (before.types(), self.saved_at(map, at)?.types());
+            let (_, fd) = self.map_at(map)?;
+            let (old, new) = (before.types(), self.saved_at(map, fd)?.types());
             if old != new {
                 self.warn(&format!("the series of {} start again: its type was {old}, and is {new}", before.name));
                 continue;
             }
             if let Some(cleared) = &mut self.cleared_totals {
-                cleared.keep(map, before);
+                cleared.add_contents(map, before);
             }
         }
         self.flush(true);
@@ -165,13 +165,13 @@ impl RunContext<'_> {
     }
 
     /// Called before a map is cleared.
-    pub(super) fn remember(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
+    pub(super) fn read_map(&mut self, map: usize, fd: MapFd) -> anyhow::Result<()> {
         if self.cleared_totals.is_none() || self.in_end {
             return Ok(());
         }
-        let contents = self.saved_at(map, at)?;
+        let contents = self.saved_at(map, fd)?;
         if let Some(cleared) = &mut self.cleared_totals {
-            cleared.keep(map, contents);
+            cleared.add_contents(map, contents);
         }
         Ok(())
     }

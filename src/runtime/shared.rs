@@ -91,9 +91,9 @@ impl Shared {
     }
 
     /// `at` is less than `length`.
-    fn add(&self, sum: &mut ProbeCounters, at: usize) {
+    fn add(&self, sum: &mut ProbeCounters, index: usize) {
         // SAFETY: within the mapping, and for the rest as below
-        let counters = unsafe { self.counters.add(at) };
+        let counters = unsafe { self.counters.add(index) };
         let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);
         unsafe {
             sum.sent += load(&raw const (*counters).sent);

@@ -37,12 +37,12 @@ const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
 /// Handles SIGINT, SIGTERM and SIGUSR1 while it lives, unless another thread controls the run.
 pub(super) struct Signals {
-    from: From,
+    from: SignalSource,
     /// When the run ends automatically.
     deadline: Cell<Option<Instant>>,
 }
 
-enum From {
+enum SignalSource {
     SignalHandlers(SignalHandlers),
     Managed(Arc<Remote>),
 }
@@ -107,15 +107,15 @@ pub extern "C" fn keep_user_signals() {
 impl Signals {
     /// Installs the handlers.
     pub fn catch() -> io::Result<Self> {
-        Ok(Self::from(From::SignalHandlers(SignalHandlers::catch(&CAUGHT)?)))
+        Ok(Self::from(SignalSource::SignalHandlers(SignalHandlers::catch(&CAUGHT)?)))
     }
 
     /// Does not change the process's signal handlers.
     pub fn managed_by(remote: Arc<Remote>) -> Self {
-        Self::from(From::Managed(remote))
+        Self::from(SignalSource::Managed(remote))
     }
 
-    fn from(from: From) -> Self {
+    fn from(from: SignalSource) -> Self {
         Self { from, deadline: Cell::new(None) }
     }
 
@@ -138,8 +138,8 @@ impl Signals {
 
     fn wake(&self) -> &OwnedFd {
         match &self.from {
-            From::SignalHandlers(caught) => &caught.wake,
-            From::Managed(remote) => remote.fd(),
+            SignalSource::SignalHandlers(caught) => &caught.wake,
+            SignalSource::Managed(remote) => remote.fd(),
         }
     }
 
@@ -147,7 +147,7 @@ impl Signals {
     /// signals, so another thread handles them meanwhile. `known` is the number of earlier requests, which do not count.
     pub fn interruptible<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
         let result = match &self.from {
-            From::SignalHandlers(_) => {
+            SignalSource::SignalHandlers(_) => {
                 LOOPS.store(flags.interrupted(), Ordering::SeqCst);
                 flags.interrupt(self.end_requests() > known);
                 let over = AtomicBool::new(false);
@@ -174,7 +174,7 @@ impl Signals {
                 LOOPS.store(std::ptr::null_mut(), Ordering::SeqCst);
                 result
             }
-            From::Managed(remote) => {
+            SignalSource::Managed(remote) => {
                 remote.interruptible(Some(flags));
                 flags.interrupt(self.end_requests() > known);
                 let result = run();
@@ -196,8 +196,8 @@ impl Signals {
             return Some(0);
         }
         match &self.from {
-            From::SignalHandlers(_) => (END_SIGNALS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
-            From::Managed(remote) => remote.ended().then_some(0),
+            SignalSource::SignalHandlers(_) => (END_SIGNALS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
+            SignalSource::Managed(remote) => remote.ended().then_some(0),
         }
     }
 
@@ -205,16 +205,16 @@ impl Signals {
     pub fn end_requests(&self) -> u32 {
         let overdue = u32::from(self.is_overdue());
         match &self.from {
-            From::SignalHandlers(_) => overdue + END_SIGNALS.load(Ordering::SeqCst),
-            From::Managed(remote) => overdue + u32::from(remote.ended()),
+            SignalSource::SignalHandlers(_) => overdue + END_SIGNALS.load(Ordering::SeqCst),
+            SignalSource::Managed(remote) => overdue + u32::from(remote.ended()),
         }
     }
 
     /// Should the run pause or resume? `None` if that has not changed since the last call.
     pub fn paused(&self) -> Option<bool> {
         match &self.from {
-            From::SignalHandlers(_) => None,
-            From::Managed(remote) => remote.paused(),
+            SignalSource::SignalHandlers(_) => None,
+            SignalSource::Managed(remote) => remote.paused(),
         }
     }
 
@@ -222,8 +222,8 @@ impl Signals {
     pub fn acknowledge(&self) -> u32 {
         poll::clear(self.wake());
         match &self.from {
-            From::SignalHandlers(_) => USER.swap(0, Ordering::Relaxed),
-            From::Managed(remote) => remote.signals(),
+            SignalSource::SignalHandlers(_) => USER.swap(0, Ordering::Relaxed),
+            SignalSource::Managed(remote) => remote.signals(),
         }
     }
 }
@@ -232,24 +232,24 @@ impl Signals {
 fn block(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: writes to our own signal sets
     unsafe {
-        let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigemptyset(&mut ours);
+        let (mut new_mask, mut old_mask): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut new_mask);
         for signal in signals {
-            libc::sigaddset(&mut ours, *signal);
+            libc::sigaddset(&mut new_mask, *signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &ours, &mut before);
-        before
+        libc::pthread_sigmask(libc::SIG_BLOCK, &new_mask, &mut old_mask);
+        old_mask
     }
 }
 
 /// Runs `f`, which may wait for programs. Their loops end if it takes longer than `patience`.
-pub(super) fn with_loop_deadline<T>(flags: Flags, patience: Duration, work: impl FnOnce() -> T) -> T {
+pub(super) fn with_loop_deadline<T>(flags: Flags, timeout: Duration, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         let watch = || {
             let since = Instant::now();
-            while !over.load(Ordering::SeqCst) && since.elapsed() < patience {
-                std::thread::park_timeout(patience.saturating_sub(since.elapsed()));
+            while !over.load(Ordering::SeqCst) && since.elapsed() < timeout {
+                std::thread::park_timeout(timeout.saturating_sub(since.elapsed()));
             }
             if !over.load(Ordering::SeqCst) {
                 flags.interrupt(true);

@@ -36,7 +36,7 @@ pub(super) struct DrainResult {
     /// All records were read.
     pub is_complete: bool,
     /// A program has ended the run with this status, and all earlier records are processed.
-    pub asked: Option<u8>,
+    pub exit_status: Option<u8>,
 }
 
 impl Source {
@@ -59,19 +59,19 @@ impl Source {
             // read before the drain, which then sees every record that was written before it
             let requested = state.ended();
             let found = self.drain(context, BATCH);
-            let all = !found.more && !found.busy;
-            return DrainResult { is_complete: all, asked: requested.filter(|_| all) };
+            let all = !found.has_more && !found.busy;
+            return DrainResult { is_complete: all, exit_status: requested.filter(|_| all) };
         };
         if self.batch.is_over() {
             // read before the next batch, which then contains all earlier records
             let requested = collector.ended();
             match collector.next(std::mem::take(&mut self.batch)) {
                 Some(batch) => self.batch = batch,
-                None => return DrainResult { is_complete: true, asked: requested },
+                None => return DrainResult { is_complete: true, exit_status: requested },
             }
         }
         do_batch(&mut self.batch, &mut self.events, context);
-        DrainResult { is_complete: false, asked: None }
+        DrainResult { is_complete: false, exit_status: None }
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.
@@ -112,7 +112,7 @@ impl Source {
         while context.is_running() && done <= capacity {
             let found = self.drain(context, BATCH);
             done += found.bytes;
-            if !found.more {
+            if !found.has_more {
                 break;
             }
         }
@@ -130,7 +130,7 @@ impl Source {
             context.flush(false);
             if !reported && since.elapsed() >= REPORT_AFTER {
                 reported = true;
-                context.still(self.pending.iter().chain([&self.batch]).map(Batch::left).sum());
+                context.still(self.pending.iter().chain([&self.batch]).map(Batch::unprocessed_bytes).sum());
             }
             if self.batch.is_over() {
                 match self.pending.pop_front() {
@@ -154,7 +154,7 @@ impl Source {
             }
             if found.busy && since.elapsed() < MAX_WRITER_WAIT {
                 std::thread::sleep(Duration::from_millis(1));
-            } else if found.busy || !found.more {
+            } else if found.busy || !found.has_more {
                 break;
             }
         }
@@ -173,7 +173,7 @@ fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
 /// Processes a record. Returns true if the next one follows immediately.
 fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bool {
     if python::is_code(record) {
-        python::keep(record);
+        python::add_record(record);
         return true;
     }
     context.date(record);
@@ -186,7 +186,7 @@ fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bo
     if context.listener.is_some() {
         context.source = events.source(record, context.boot_to_unix_ns);
     }
-    events.take(record, context);
+    events.handle(record, context);
     context.source = None;
     context.after_record();
     context.is_running() && !std::mem::take(&mut context.slow_record)

@@ -21,7 +21,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// A stack in memory.
 struct StoredStack {
     frames: Box<[u64]>,
-    when: Instant,
+    stored_at: Instant,
 }
 
 /// The stacks of a run.
@@ -84,16 +84,16 @@ impl Stacks {
         for (limit, table) in &self.tables {
             // stacks that cannot be taken out stay, and new ones are counted as not kept
             let _ = maps::take_stacks(*table, |id, frames| {
-                self.by_id.insert((*limit, id), StoredStack { frames: frames.into(), when });
+                self.by_id.insert((*limit, id), StoredStack { frames: frames.into(), stored_at: when });
             });
         }
         if idle && self.by_id.len() > self.evict_above {
-            self.forget();
+            self.discard_unused();
         }
     }
 
     /// Discards stacks that no map refers to. Every value that looks like an ID counts as one.
-    fn forget(&mut self) {
+    fn discard_unused(&mut self) {
         let ids: HashSet<u64> = self.by_id.keys().map(|(_, id)| *id).collect();
         let mut held = HashSet::new();
         for map in &self.stack_maps {
@@ -104,7 +104,7 @@ impl Stacks {
                 return;
             }
         }
-        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE_PERIOD);
+        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.stored_at.elapsed() < GRACE_PERIOD);
         self.evict_above = MAX_STACKS.max(self.by_id.len().saturating_mul(2));
     }
 }

@@ -16,8 +16,8 @@ impl RunContext<'_> {
         let saved = std::mem::take(&mut self.final_contents);
         let (emptied, cleared) = (saved.clear_count(), saved.cleared());
         state.maps = saved.contents(|map| {
-            let (_, at) = self.map_at(map)?;
-            self.saved_at(map, at)
+            let (_, fd) = self.map_at(map)?;
+            self.saved_at(map, fd)
         })?;
         for (map, (emptied, cleared)) in state.maps.iter_mut().zip(emptied.into_iter().zip(cleared)) {
             (map.emptied, map.cleared) = (emptied, cleared);
@@ -32,18 +32,18 @@ impl RunContext<'_> {
     }
 
     /// Called before a map is cleared, of which this is the copy in use: keeps what a state or a scrape needs.
-    pub(super) fn save(&mut self, map: usize, at: MapFd) -> anyhow::Result<()> {
+    pub(super) fn save(&mut self, map: usize, fd: MapFd) -> anyhow::Result<()> {
         let (mut saved, in_end) = (std::mem::take(&mut self.final_contents), self.in_end);
-        let done = saved.emptied(map, in_end, || self.saved_at(map, at));
+        let done = saved.emptied(map, in_end, || self.saved_at(map, fd));
         self.final_contents = saved;
         done?;
-        self.remember(map, at)
+        self.read_map(map, fd)
     }
 
-    pub(super) fn saved_at(&mut self, map: usize, at: MapFd) -> anyhow::Result<Map> {
+    pub(super) fn saved_at(&mut self, map: usize, fd: MapFd) -> anyhow::Result<Map> {
         let manifest = self.manifest;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
-        let mut saved = maps::saved(row, at, self)?;
+        let mut saved = maps::saved(row, fd, self)?;
         saved.set = saved.set || self.other_is_set(map);
         if self.cleared_at_end.contains(&map) {
             saved.entries.clear();

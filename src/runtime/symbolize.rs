@@ -71,8 +71,8 @@ impl Symbols {
     }
 
     /// Keeps a file open that processes will run, in case it is replaced before their stacks are printed.
-    pub fn keep(&self, path: &Path) {
-        self.state.borrow_mut().mappings.keep(path);
+    pub fn hold_file(&self, path: &Path) {
+        self.state.borrow_mut().mappings.hold_file(path);
     }
 
     /// Processes the new mappings. Call it regularly (every 100 ms to 1 s; it takes 1 µs if there are none), so that
@@ -82,7 +82,7 @@ impl Symbols {
         let state = &mut *self.state.borrow_mut();
         state.mappings.refresh();
         for pid in state.mappings.compilers() {
-            state.perf_maps.entry(pid).or_default().hold(pid);
+            state.perf_maps.entry(pid).or_default().open_map(pid);
         }
     }
 
@@ -197,7 +197,7 @@ impl State {
         let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None).into() };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
-            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at).into(),
+            Backing::File(object) if object.is_in_memory() => self.anonymous(pid, addr, at).into(),
             Backing::File(object) => self.shared((object.id, offset, call, addr), options.cache_results, |state| {
                 state.file_frames(options, object, offset, call, addr)
             }),
@@ -224,7 +224,7 @@ impl State {
             last.build_id = Some((id.clone(), offset));
         }
         if last.symbol.is_none() {
-            let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.reach()?));
+            let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.path_to_file()?));
             // a return address may be past the end
             let back = u64::from(call);
             last.within = segments.as_ref().and_then(|s| Some(elf::address(s, offset - back)? + back));
@@ -246,8 +246,10 @@ impl State {
     fn several(&mut self, object: &Object) -> &HashSet<String> {
         let dirs = &self.debug_dirs;
         self.ambiguous_names.entry(object.id).or_insert_with(|| {
-            let functions =
-                object.reach().and_then(|path| catch_panic(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
+            let functions = object
+                .path_to_file()
+                .and_then(|path| catch_panic(|| elf::open(&path, dirs).ok()).ok()?)
+                .map_or_else(Vec::new, |b| b.functions);
             let mut first: HashMap<&str, u64> = HashMap::new();
             let known = functions.iter().filter_map(|f| Some((demangle::before_hash(&f.name)?, f.offset)));
             known.filter(|(name, offset)| *first.entry(name).or_insert(*offset) != *offset).map(|(name, _)| name.to_owned()).collect()
@@ -255,7 +257,7 @@ impl State {
     }
 
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
-        let Some(path) = object.reach() else {
+        let Some(path) = object.path_to_file() else {
             self.mappings.note_gone(object);
             return Vec::new();
         };
@@ -274,7 +276,7 @@ impl State {
             }
         }
         let frames = self.elf(options, object, &path, Input::FileOffset(offset), call, None);
-        frames.unwrap_or_else(|| self.of_go(object, &path, offset, call).into_iter().collect())
+        frames.unwrap_or_else(|| self.go_frame(object, &path, offset, call).into_iter().collect())
     }
 
     /// The frames at an address of an ELF file; none if it has no symbol there. `named`: the function, if its name is
@@ -305,7 +307,7 @@ impl State {
     }
 
     /// A Go function that only Go's own table describes: see `system::binary::go`.
-    fn of_go(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
+    fn go_frame(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
         let functions = self.go.entry(object.id).or_insert_with(|| elf::go_functions(path).unwrap_or_default());
         let at = offset.wrapping_sub(u64::from(call));
         let f = functions.get(functions.partition_point(|f| f.offset <= at).checked_sub(1)?)?;
@@ -321,10 +323,10 @@ impl State {
     }
 
     /// Code without a file: named if its compiler recorded it.
-    fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Arc<Frame>> {
+    fn anonymous(&mut self, pid: u32, addr: u64, lookup_addr: u64) -> Vec<Arc<Frame>> {
         let map = self.perf_maps.entry(pid).or_default();
         let dump = self.mappings.jit_dump(pid);
-        let found = map.look_up(pid, at, dump.as_deref()).map(|(start, name)| Frame {
+        let found = map.look_up(pid, lookup_addr, dump.as_deref()).map(|(start, name)| Frame {
             symbol: Some(name.to_owned()),
             offset: addr - start,
             ..Frame::default()
@@ -364,11 +366,11 @@ impl State {
     /// then the address itself, because the return address of a signal handler (`__restore_rt`) follows no call. None
     /// if both are unknown.
     fn frames(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, call: bool) -> Option<Vec<Frame>> {
-        let before = if call { self.ask(options, object, source, at.map(|a| a.wrapping_sub(1)), 1) } else { None };
-        before.or_else(|| self.ask(options, object, source, at, 0))
+        let before = if call { self.symbolize(options, object, source, at.map(|a| a.wrapping_sub(1)), 1) } else { None };
+        before.or_else(|| self.symbolize(options, object, source, at, 0))
     }
 
-    fn ask(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, past: u64) -> Option<Vec<Frame>> {
+    fn symbolize(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, past: u64) -> Option<Vec<Frame>> {
         if self.panicked.contains(&object) {
             return None;
         }
@@ -413,7 +415,7 @@ fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
 
 fn build_id(object: &Object) -> Option<String> {
     use std::fmt::Write as _;
-    let path = object.reach()?;
+    let path = object.path_to_file()?;
     let id = catch_panic(|| blazesym::helper::read_elf_build_id(&path).ok().flatten().map(|id| id.to_vec())).ok()??;
     Some(id.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -20,9 +20,9 @@ use crate::value::{Pos, Value};
 
 /// Keeps the output.
 #[derive(Clone, Default)]
-struct Heard(Rc<RefCell<Vec<Output>>>);
+struct CapturedOutput(Rc<RefCell<Vec<Output>>>);
 
-impl Renderer for Heard {
+impl Renderer for CapturedOutput {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         self.0.borrow_mut().push(output.clone());
         to.out.push(b'.');
@@ -31,7 +31,7 @@ impl Renderer for Heard {
     fn text(&self, _: &Value, _: Reader, _: &mut Vec<u8>) {}
 }
 
-impl Heard {
+impl CapturedOutput {
     fn problems(&self) -> Vec<String> {
         let outputs = self.0.borrow();
         outputs.iter().filter_map(|o| if let Output::Problem { msg, .. } = o { Some(msg.clone()) } else { None }).collect()
@@ -134,13 +134,13 @@ macro_rules! object {
     }};
 }
 
-fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (Heard, anyhow::Result<Exit>) {
+fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (CapturedOutput, anyhow::Result<Exit>) {
     let sys = Live::new();
-    let mut heard = Heard::default();
+    let mut output = CapturedOutput::default();
     let result = load(artifact, &Env::new(&sys, settings), options)
-        .and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
-    heard.0 = heard.0.clone();
-    (heard, result)
+        .and_then(|mut s| s.run(&mut output.clone(), &mut std::io::sink(), &mut std::io::sink()));
+    output.0 = output.0.clone();
+    (output, result)
 }
 
 /// Links on this machine that belong to us or to a sweeper, by number.
@@ -175,11 +175,11 @@ fn begin_and_end_in_order() {
         events: vec![says("b0"), says("b1"), says("e0")],
         ..Manifest::default()
     };
-    let (heard, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
+    let (output, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
     assert_eq!(exit.unwrap(), Exit { status: 0, child: None });
-    assert_eq!(heard.problems(), ["b0", "b1", "e0"]);
-    assert!(matches!(heard.0.borrow()[0], Output::Attached { probes: 3 }));
-    assert!(matches!(heard.0.borrow().last(), Some(Output::End)));
+    assert_eq!(output.problems(), ["b0", "b1", "e0"]);
+    assert!(matches!(output.0.borrow()[0], Output::Attached { probes: 3 }));
+    assert!(matches!(output.0.borrow().last(), Some(Output::End)));
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn every_mechanism_counts_and_leaves() {
         std::thread::sleep(Duration::from_millis(900));
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     });
-    let heard = Heard::default();
+    let output = CapturedOutput::default();
     let settings = Settings::default();
     let mut session = load(&artifact, &Env::new(&sys, &settings), Options::default()).map_err(|e| format!("{e:#}")).unwrap();
-    let exit = session.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
+    let exit = session.run(&mut output.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
     let start = Instant::now();
     drop(session);
     let took = start.elapsed();
@@ -279,10 +279,10 @@ fn every_mechanism_counts_and_leaves() {
     caller.join().unwrap();
     killer.join().unwrap();
     assert_eq!(exit.status, 0);
-    assert!(heard.0.borrow().contains(&Output::Attached { probes: sites }));
-    let counted = heard.map("@c");
+    assert!(output.0.borrow().contains(&Output::Attached { probes: sites }));
+    let counted = output.map("@c");
     let of = |key| counted.iter().find(|(k, _)| *k == Value::Uint(key)).map_or(0, |(_, v)| if let Value::Uint(n) = v { *n } else { 0 });
-    eprintln!("counts {counted:?}, dropped in {took:?}, ticks {}", heard.problems().len());
+    eprintln!("counts {counted:?}, dropped in {took:?}, ticks {}", output.problems().len());
     for key in [1, 2, 3, 4, 7] {
         assert!(of(key) > 10, "mechanism {key}: {counted:?}");
     }
@@ -351,10 +351,10 @@ fn order_of_declaration() {
             std::thread::sleep(Duration::from_millis(50));
             unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
         });
-        let (heard, exit) = run(&artifact, &Settings::default(), Options::default());
+        let (output, exit) = run(&artifact, &Settings::default(), Options::default());
         killer.join().unwrap();
         exit.unwrap();
-        let problems = heard.problems();
+        let problems = output.problems();
         eprintln!("{ty:?}: {problems:?}");
         // calls made while only some of the programs were attached come first
         let whole = problems.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{ty:?}: {problems:?}"));
@@ -430,9 +430,9 @@ fn failures_to_attach_name_the_probe() {
     let error = exit.unwrap_err();
     assert_eq!(error.to_string(), "cannot attach rawtracepoint:nope: no such raw tracepoint (No such file or directory)");
     let settings = Settings { missing_probes: MissingProbes::Warn, ..Settings::default() };
-    let (heard, exit) = run(&artifact, &settings, Options::default());
+    let (output, exit) = run(&artifact, &settings, Options::default());
     assert!(exit.unwrap_err().is::<NothingAttached>());
-    let _ = heard;
+    let _ = output;
 }
 
 /// Every record is seen or counted as lost, whether they come in floods or one by one; and a sleeping reader is woken
@@ -476,22 +476,22 @@ fn nothing_is_lost_in_silence() {
         }
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     });
-    let heard = Heard::default();
-    session.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
+    let output = CapturedOutput::default();
+    session.run(&mut output.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
-    let sent = match heard.map("@c").first() {
+    let sent = match output.map("@c").first() {
         Some((_, Value::Uint(n))) => *n,
         other => panic!("{other:?}"),
     };
-    let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
-    let problems = heard.problems();
+    let lost: u64 = output.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
+    let problems = output.problems();
     let seen = problems.len() as u64;
     eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.cx.loaded.state.probe_counters(&[0]));
     assert_eq!(sent, seen + lost);
 }
 
 /// A renderer that blocks on its first output until it is released.
-struct BlockingRenderer(Heard, std::sync::mpsc::Receiver<()>, bool);
+struct BlockingRenderer(CapturedOutput, std::sync::mpsc::Receiver<()>, bool);
 
 impl Renderer for BlockingRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
@@ -548,14 +548,14 @@ fn a_slow_record_has_none_lost() {
         go_on.send(()).unwrap();
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     });
-    let heard = Heard::default();
-    let mut dawdler = BlockingRenderer(heard.clone(), wait, false);
+    let output = CapturedOutput::default();
+    let mut dawdler = BlockingRenderer(output.clone(), wait, false);
     session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
     let counters = session.cx.loaded.state.probe_counters(&[0]);
     assert!(counters.sent > BURSTS * BURST, "{counters:?}");
     assert_eq!(counters.dropped, 0, "{counters:?}");
-    let problems = heard.problems();
+    let problems = output.problems();
     let seen = problems.len() as u64;
     assert_eq!(seen, counters.sent);
 }

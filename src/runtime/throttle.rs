@@ -60,7 +60,7 @@ pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<u
     }
 }
 
-/// The remedy for a group that has a budget of `room` and now takes `share` of a CPU, of which dropping runs cannot
+/// The remedy for a group that has a budget of `remaining` and now takes `share` of a CPU, of which dropping runs cannot
 /// save `entries`.
 pub(super) fn remedy(share: f64, entries: f64, remaining: f64, sampled: bool, one_in: u64) -> Remedy {
     let factor = (share - entries) / (remaining * 0.7 - entries);
@@ -82,7 +82,7 @@ pub(super) struct Throttle {
     /// Open while the kernel measures run times.
     statistics: Option<OwnedFd>,
     /// Nanoseconds above the limit; negative below.
-    debt: f64,
+    excess_ns: f64,
     calm_ticks: u32,
     idle_ticks: u32,
 }
@@ -156,7 +156,7 @@ impl Throttle {
             groups,
             measured_at: Instant::now(),
             statistics: None,
-            debt: 0.0,
+            excess_ns: 0.0,
             calm_ticks: 0,
             idle_ticks: 0,
         };
@@ -189,16 +189,16 @@ impl Throttle {
         };
         let ns = took.as_nanos() as f64;
         let measured = self.statistics.is_some();
-        self.groups.iter_mut().for_each(|group| group.look(cx, ns, measured));
+        self.groups.iter_mut().for_each(|group| group.measure(cx, ns, measured));
         let share: f64 = self.groups.iter().map(|g| g.share).sum();
-        self.debt = (self.debt + (share - budget) * ns).max(-budget * 1e9);
-        let step = if share > budget && self.debt > 0.0 {
+        self.excess_ns = (self.excess_ns + (share - budget) * ns).max(-budget * 1e9);
+        let step = if share > budget && self.excess_ns > 0.0 {
             self.calm_ticks = 0;
             self.reduce_cost(cx, links, budget, share)
         } else {
             self.calm_ticks += 1;
-            let time = self.calm_ticks >= RECOVERY_TICKS && self.debt <= 0.0 && share < budget * 0.5;
-            time.then(|| self.relax(cx, links, sys, budget, share)).flatten()
+            let time = self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
+            time.then(|| self.undo_step(cx, links, sys, budget, share)).flatten()
         };
         self.fill(cx);
         self.measure(share, budget);
@@ -259,13 +259,13 @@ impl Throttle {
         }
         group.detached = Some(Instant::now());
         group.reductions += 1;
-        let step = limited(group, Step::Detach { for_good: group.gate.is_none() });
+        let step = limited(group, Step::Detach { permanent: group.gate.is_none() });
         (group.share, group.entries) = (0.0, 0.0);
         Some(step)
     }
 
     /// Undoes one step, if that is not expected to exceed the limit.
-    fn relax(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
+    fn undo_step(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm_ticks = 0;
@@ -312,7 +312,7 @@ impl ProbeGroup {
     }
 
     /// Computes the group's share of processor time in the last `ns` nanoseconds.
-    fn look(&mut self, cx: &SessionCx, ns: f64, measured: bool) {
+    fn measure(&mut self, cx: &SessionCx, ns: f64, measured: bool) {
         if self.detached.is_some() {
             return;
         }

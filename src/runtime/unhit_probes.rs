@@ -16,7 +16,7 @@ use crate::system::{Function, TargetInfo, kernel::noreturn};
 /// Notes about the attach points whose sites were never hit. `failed` sites were not attached.
 pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn TargetInfo) -> Vec<String> {
     let Some(bytes) = maps::first(hits) else { return Vec::new() };
-    let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
+    let hit = |index: usize| bytes.get(index).is_some_and(|b| *b != 0);
     // for each attach point, in the script's order: whether one of its sites was hit, and the number of its sites
     let mut points: Vec<(&AttachSite, bool, usize)> = Vec::new();
     for of in &manifest.hits {
@@ -51,12 +51,12 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     if let Some(path) = attach.binary() {
         let marker = matches!(attach, Attach::Usdt { .. });
         return match users_of(path, pid) {
-            Users { here: 0, replaced: Some(pid) } => format!("process {pid} runs an older version of this {}", path.display()),
-            Users { here: 0, replaced: None } => match pid {
+            Users { in_namespace: 0, replaced: Some(pid) } => format!("process {pid} runs an older version of this {}", path.display()),
+            Users { in_namespace: 0, replaced: None } => match pid {
                 Some(pid) => format!("process {pid} does not have that file mapped now"),
                 None => "no process has that file mapped now".into(),
             },
-            Users { here: n, .. } => {
+            Users { in_namespace: n, .. } => {
                 let have = plural(n, "process has", "processes have");
                 let how = if marker { "; some programs must enable their markers first" } else { "" };
                 format!("{have} that file mapped, but did not reach the probe{how}")
@@ -74,22 +74,22 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
 /// Is it the return of a function that does not return?
 fn never_returns(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Kprobe { function, ret: true, .. } | Attach::Trampoline { function, exit: true, .. } = attach {
-        return noreturn::of_kernel(function);
+        return noreturn::is_noreturn_kernel_function(function);
     }
     let Attach::Uprobe { path, offset, ret: true, .. } = attach else { return syscall::never_exits(attach, sys) };
-    let never = |f: &Function| noreturn::of_library(&f.name) || sys.never_returns(path, f);
+    let never = |f: &Function| noreturn::is_noreturn_library_function(&f.name) || sys.never_returns(path, f);
     sys.binary(path).is_ok_and(|binary| binary.functions.iter().any(|f| f.offset == *offset && never(f)))
 }
 
 /// Processes that have mapped a file as code.
 struct Users {
-    here: usize,
+    in_namespace: usize,
     /// A process that has mapped another file, which had this name before.
     replaced: Option<u32>,
 }
 
 fn users_of(path: &Path, only: Option<u32>) -> Users {
-    let mut users = Users { here: 0, replaced: None };
+    let mut users = Users { in_namespace: 0, replaced: None };
     let Ok(meta) = fs::metadata(path) else { return users };
     let pids: Vec<u32> = match only {
         Some(pid) => vec![pid],
@@ -103,7 +103,7 @@ fn users_of(path: &Path, only: Option<u32>) -> Users {
         let runs = |line: &&str| line.split(' ').nth(1).is_some_and(|perms| perms.contains('x'));
         let same_name = |line: &str| path.file_name().is_some_and(|name| line.ends_with(&*name.to_string_lossy()));
         if maps.lines().filter(runs).any(|line| of(&line) && same_name(line)) {
-            users.here += 1;
+            users.in_namespace += 1;
         } else if maps.lines().filter(runs).any(|line| line.ends_with(&gone)) {
             users.replaced = Some(pid);
         }

@@ -4,7 +4,7 @@
 use super::verifier_log::VerifierError;
 use crate::codegen::artifact::Manifest;
 
-/// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `said` has the messages
+/// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `messages` are those
 /// of libbpf.
 pub(super) fn targets(why: &anyhow::Error, messages: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
     let failed = messages.iter().find_map(|line| failed_program(line));

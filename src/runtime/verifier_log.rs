@@ -150,11 +150,11 @@ const LAST_LINES: usize = 8;
 /// The last line that is neither summary, instruction, register state nor source; or the text after an instruction.
 fn last_message(trace: &[&str]) -> Option<String> {
     let gives_up = |line: &str| LIMIT_MESSAGES.iter().find_map(|words| Some(line.split_at(line.find(words)?).1.to_owned()));
-    let speech = || trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned);
-    trace.iter().rev().take(LAST_LINES).find_map(|line| gives_up(line)).or_else(speech)
+    let message = || trace.iter().rev().map(|line| line.trim()).find(|line| is_message(line)).map(str::to_owned);
+    trace.iter().rev().take(LAST_LINES).find_map(|line| gives_up(line)).or_else(message)
 }
 
-fn is_speech(line: &str) -> bool {
+fn is_message(line: &str) -> bool {
     const NOISE: [&str; 15] = [
         // after "infinite loop detected"
         "cur state:",

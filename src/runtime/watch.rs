@@ -32,7 +32,7 @@ pub struct WatchView {
 
 /// The screen.
 pub(super) struct Watch {
-    wanted: WatchView,
+    view: WatchView,
     /// Indices of the maps, in order of name.
     maps: Vec<usize>,
     screen: Screen,
@@ -64,7 +64,7 @@ impl Watch {
         maps.sort_by_key(name);
         let screen = Screen::take(true).ok()?;
         let (keys, now) = (screen.has_keys(), Instant::now());
-        Some(Self { wanted, maps, screen, keys, since: now, next_redraw: now, size: (0, 0), lines: VecDeque::new(), dropped: 0 })
+        Some(Self { view: wanted, maps, screen, keys, since: now, next_redraw: now, size: (0, 0), lines: VecDeque::new(), dropped: 0 })
     }
 
     /// Readable when there is a key.
@@ -73,7 +73,7 @@ impl Watch {
     }
 
     /// Takes the rendered text.
-    pub fn keep(&mut self, rendered: &mut Rendered) {
+    pub fn set_text(&mut self, rendered: &mut Rendered) {
         for (stream, bytes) in [(Stream::Output, &mut rendered.out), (Stream::Messages, &mut rendered.err)] {
             for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
                 match self.lines.back_mut() {
@@ -109,7 +109,7 @@ impl Watch {
         if size == self.size && now < self.next_redraw {
             return None;
         }
-        (self.size, self.next_redraw) = (size, now + self.wanted.interval);
+        (self.size, self.next_redraw) = (size, now + self.view.interval);
         Some(self.maps.clone())
     }
 
@@ -121,12 +121,13 @@ impl Watch {
     /// Draws the screen.
     pub fn draw(&self, views: Vec<MapView>) -> io::Result<()> {
         let (rows, columns) = self.size;
-        let colors = self.wanted.options.canvas.colors;
-        let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.wanted.options.clone() };
+        let colors = self.view.options.canvas.colors;
+        let options = RenderOptions { canvas: Canvas { colors, ..Canvas::of(io::stdout(), colors) }, ..self.view.options.clone() };
         // the title, what is left out, and the line of the cursor
         let max_lines = rows.saturating_sub(3);
-        let mut blocks: Vec<Block> = views.into_iter().filter_map(|view| Block::of_map(view, max_lines, &options)).collect();
-        blocks.push(Block::of_output(self.lines.iter().rev().take(max_lines).map(|(_, line)| line.trim_end().to_string()).rev().collect()));
+        let mut blocks: Vec<Block> = views.into_iter().filter_map(|view| Block::from_map(view, max_lines, &options)).collect();
+        blocks
+            .push(Block::from_output(self.lines.iter().rev().take(max_lines).map(|(_, line)| line.trim_end().to_string()).rev().collect()));
 
         let given = fitting(&blocks, max_lines);
         let (mut shown, mut left_out) = (Vec::new(), Vec::new());
@@ -134,7 +135,7 @@ impl Watch {
             block.show(given, &options, &mut shown, &mut left_out);
         }
         let how = if self.keys { "press q to end" } else { "press Ctrl-C to end" };
-        let title = format!("{}   {} s   {how}", plain(&self.wanted.title), self.since.elapsed().as_secs());
+        let title = format!("{}   {} s   {how}", plain(&self.view.title), self.since.elapsed().as_secs());
         let left_out = if left_out.is_empty() { String::new() } else { format!("not shown: {}", left_out.join(", ")) };
         let lines = [title.as_str(), left_out.as_str()].into_iter().chain(shown.iter().map(String::as_str)).take(rows.saturating_sub(1));
         self.screen.show(lines, columns)
@@ -165,18 +166,18 @@ struct Block {
     /// The number of entries in them.
     entries: usize,
     /// The number of lines that name what follows.
-    head: usize,
+    heading_lines: usize,
     /// The least number of lines that show something.
     min_lines: usize,
 }
 
 impl Block {
-    fn of_output(lines: Vec<String>) -> Self {
-        Self { view: None, lines, entries: 0, head: 0, min_lines: 1 }
+    fn from_output(lines: Vec<String>) -> Self {
+        Self { view: None, lines, entries: 0, heading_lines: 0, min_lines: 1 }
     }
 
     /// None if there is nothing to show.
-    fn of_map(mut view: MapView, max_lines: usize, options: &RenderOptions) -> Option<Self> {
+    fn from_map(mut view: MapView, max_lines: usize, options: &RenderOptions) -> Option<Self> {
         if !view.set || !view.is_result() {
             return None;
         }
@@ -192,8 +193,8 @@ impl Block {
         // the names of columns
         let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
         let head = usize::from(named) + usize::from(columns);
-        let least = if is_heat(&view) { render::HEAT_MAP_LINES } else { head + 1 };
-        Some(Self { view: Some(view), lines, entries, head, min_lines: least })
+        let min_lines = if is_heat(&view) { render::HEAT_MAP_LINES } else { head + 1 };
+        Some(Self { view: Some(view), lines, entries, heading_lines: head, min_lines: min_lines })
     }
 
     /// Appends what fits into this many lines, and notes what is left out.
@@ -227,16 +228,16 @@ impl Block {
             self.show_pictures(given, &name, shown, left_out);
         } else {
             // the greatest values are at the end
-            let rows = given.saturating_sub(self.head).max(1);
-            let lines = self.lines.len().saturating_sub(1 + self.head);
+            let rows = given.saturating_sub(self.heading_lines).max(1);
+            let lines = self.lines.len().saturating_sub(1 + self.heading_lines);
             let cut = lines.saturating_sub(rows);
             // the lines of a stack belong to one key
             left_out.push(match lines == self.entries {
                 true => format!("{} of {name}", plural(view.entries.len().saturating_sub(rows), "key", "keys")),
                 false => format!("{} of {name}", plural(cut, "line", "lines")),
             });
-            let values = self.lines.iter().skip(self.head + cut).take(rows);
-            shown.extend(self.lines.iter().take(self.head).chain(values).cloned());
+            let values = self.lines.iter().skip(self.heading_lines + cut).take(rows);
+            shown.extend(self.lines.iter().take(self.heading_lines).chain(values).cloned());
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::convert::{cast, tuple_element};
 use super::fold;
 use super::hir::{Expr, ExprKind};
@@ -30,7 +30,7 @@ impl BodyChecker<'_> {
         }
         let space = self.space_of(&base);
         match &base.ty {
-            Type::Void => poison(span),
+            Type::Void => error_expr(span),
             Type::Args => self.args_field(name, span),
             Type::Struct(_) if self.object(&base, &name.name).is_some() => self.args_field(name, span),
             Type::Struct(s) => match self.env.sys.member(s, &name.name) {
@@ -65,7 +65,7 @@ impl BodyChecker<'_> {
                 // the type may be a plain number only because the kernel's types are unknown
                 let d = self.explain_types(d);
                 self.report(d);
-                poison(span)
+                error_expr(span)
             }
         }
     }
@@ -74,13 +74,13 @@ impl BodyChecker<'_> {
     fn object(&self, base: &Expr, name: &str) -> Option<&Rc<ContextField>> {
         let ExprKind::Deref(pointer, _) = &base.kind else { return None };
         let ExprKind::Context(ArgRef::Ctx) = pointer.kind else { return None };
-        self.context.fields.iter().find(|f| f.place == FieldLocation::Object && f.field.name == name)
+        self.context.fields.iter().find(|f| f.location == FieldLocation::Object && f.field.name == name)
     }
 
     fn no_field(&mut self, owner: &str, name: &ast::Ident, names: &[String]) -> Expr {
         let d = Diagnostic::error("unknown-field", name.span, format!("{owner} has no field `{}`", name.name));
         self.report(d.suggest(&name.name, names.iter().map(String::as_str)));
-        poison(name.span)
+        error_expr(name.span)
     }
 
     /// Reports that an argument exists, but cannot be read.
@@ -99,9 +99,9 @@ impl BodyChecker<'_> {
         let context = self.context;
         match context.fields.iter().find(|f| f.field.name == name.name) {
             Some(field) => {
-                if let FieldLocation::Unreadable(why) = field.place {
+                if let FieldLocation::Unreadable(why) = field.location {
                     self.no_location(name, why);
-                    return poison(span);
+                    return error_expr(span);
                 }
                 let ty = self.context_type(&field.field.ty);
                 Expr { kind: ExprKind::Context(ArgRef::Named(field.clone())), ty, span }
@@ -122,7 +122,7 @@ impl BodyChecker<'_> {
 
     fn element(&mut self, base: Expr, index: usize, span: Span) -> Expr {
         match &base.ty {
-            Type::Void => poison(span),
+            Type::Void => error_expr(span),
             Type::Tuple(elems) if index < elems.len() => {
                 if let Some(known) = fold::part(&base, index) {
                     return Expr { span, ..known };
@@ -137,7 +137,7 @@ impl BodyChecker<'_> {
             Type::Int(_) if fold::is_literal(&base) => {
                 let d = Diagnostic::error("type-mismatch", span, "decimals are not allowed here");
                 self.report(d.help("use a smaller unit (1500ms); printf prints quotients with decimals: `%.1f`"));
-                poison(span)
+                error_expr(span)
             }
             ty => {
                 let message = format!("{ty} is not a tuple");
@@ -158,7 +158,7 @@ impl BodyChecker<'_> {
             };
         }
         if index.ty == Type::Void || base.ty == Type::Void {
-            return poison(span);
+            return error_expr(span);
         }
         if !matches!(index.ty, Type::Int(_) | Type::Enum(_) | Type::Bool) {
             let message = format!("an index must be an integer, but this is {}", index.ty);
@@ -208,7 +208,7 @@ impl BodyChecker<'_> {
     pub fn deref_value(&mut self, e: Expr, span: Span) -> Expr {
         let (to, space) = match &e.ty {
             Type::Ptr(to, space) => ((**to).clone(), *space),
-            Type::Void => return poison(span),
+            Type::Void => return error_expr(span),
             Type::Array(elem, _) => {
                 let elem = (**elem).clone();
                 let first = fold::literal(0, span);
@@ -222,7 +222,7 @@ impl BodyChecker<'_> {
         if to == Type::Void {
             let message = "a void pointer cannot be dereferenced";
             self.report(Diagnostic::error("type-mismatch", e.span, message).help("cast it to a pointer of the right type first"));
-            return poison(span);
+            return error_expr(span);
         }
         let space = if space == Space::Unknown { self.default_space() } else { space };
         let ty = in_space(to, space);
@@ -280,7 +280,7 @@ impl BodyChecker<'_> {
             _ if self.is_place(&e) => self.space_of(&e),
             _ => {
                 if e.ty == Type::Void {
-                    return poison(span);
+                    return error_expr(span);
                 }
                 return self.fail("no-address", span, "only variables, maps and memory locations have an address");
             }
@@ -290,14 +290,14 @@ impl BodyChecker<'_> {
         }
         let ty = e.ty.clone().ptr(space);
         if !self.may_hold(&ty, span) {
-            return poison(span);
+            return error_expr(span);
         }
         Expr { kind: ExprKind::AddrOf(Box::new(e)), ty, span }
     }
 
     /// `offsetof(T, a.b)`
     pub fn offsetof(&mut self, arg: &ast::Arg, path: &[ast::Ident], span: Span) -> Expr {
-        let Some(mut ty) = self.type_of_arg(arg) else { return poison(span) };
+        let Some(mut ty) = self.type_of_arg(arg) else { return error_expr(span) };
         let mut offset = 0u32;
         for name in path {
             let name = &self.member_name(name);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::expr::widen;
 use super::fold;
@@ -109,7 +109,7 @@ impl BodyChecker<'_> {
                     _ => self.key_value(std::slice::from_ref(e), e.span),
                 };
                 let key = match map {
-                    Some(name) => self.use_key(name, Some(key), e.span).unwrap_or_else(|| poison(e.span)),
+                    Some(name) => self.use_key(name, Some(key), e.span).unwrap_or_else(|| error_expr(e.span)),
                     None => key,
                 };
                 CallArg::Value(key)
@@ -149,7 +149,7 @@ impl BodyChecker<'_> {
             }
             let d = Diagnostic::error("type-mismatch", e.span, format!("{} takes {wants} as its `{}`", row.name, param.name));
             self.report(d.help(format!("write {}", signature(row))));
-            return Some(CallArg::Value(poison(e.span)));
+            return Some(CallArg::Value(error_expr(e.span)));
         };
         let name = &self.map_name(name);
         *map = Some(name.clone());
@@ -157,13 +157,13 @@ impl BodyChecker<'_> {
         if matches!(param.accepts, Accepts::Map | Accepts::KeyedMap) {
             let d = Diagnostic::error("type-mismatch", e.span, format!("{} takes a whole map as its `{}`", row.name, param.name));
             self.report(d.help(format!("remove the key: `@{name}`")));
-            return Some(CallArg::Value(poison(e.span)));
+            return Some(CallArg::Value(error_expr(e.span)));
         }
         if param.accepts == Accepts::MapOrValue && !self.only_user_space_reads(name) {
             return None;
         }
         let key = self.key_value(key, e.span);
-        let key = self.use_key(name, Some(key), e.span).unwrap_or_else(|| poison(e.span));
+        let key = self.use_key(name, Some(key), e.span).unwrap_or_else(|| error_expr(e.span));
         let id = self.use_map(name, e.span);
         Some(CallArg::Element(id, key))
     }
@@ -205,7 +205,7 @@ impl BodyChecker<'_> {
             ast::ExprKind::Ident(name) => {
                 let message = format!("`{name}` is not a {} of {}, which takes {}", param.name, row.name, words.join(", "));
                 self.report(Diagnostic::error("invalid-keyword", e.span, message).suggest(name, words.iter().copied()));
-                CallArg::Value(poison(e.span))
+                CallArg::Value(error_expr(e.span))
             }
             _ => {
                 let message = format!("{} takes one of {} as its `{}`", row.name, words.join(", "), param.name);
@@ -235,7 +235,9 @@ impl BodyChecker<'_> {
             Accepts::Literal => {
                 (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
             }
-            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if string_layouts::place(self.env.sys, of).is_some()) => (true, ""),
+            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if string_layouts::string_layout(self.env.sys, of).is_some()) => {
+                (true, "")
+            }
             Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }
@@ -253,7 +255,7 @@ impl BodyChecker<'_> {
             if let (Type::Struct(of), Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr) = (&value.ty, accepts) {
                 let help = format!("use a member of it; `rbt -lv 'struct {}'` lists them", of.name);
                 self.report(Diagnostic::error("type-mismatch", e.span, message).help(help));
-                return CallArg::Value(poison(e.span));
+                return CallArg::Value(error_expr(e.span));
             }
             return CallArg::Value(self.fail("type-mismatch", e.span, message));
         }
@@ -321,14 +323,14 @@ impl BodyChecker<'_> {
                     ExprKind::Call(call) => Some((call.row.name, call.word(0))),
                     _ => None,
                 };
-                ArgInfo { ty, span: e.span, lit, map: None, made_by, has_verifier_type: is_handed(e) }
+                ArgInfo { ty, span: e.span, lit, map: None, origin: made_by, has_verifier_type: is_handed(e) }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
             CallArg::Word(w) => {
-                ArgInfo { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, has_verifier_type: false }
+                ArgInfo { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, origin: None, has_verifier_type: false }
             }
-            CallArg::Type(ty) => ArgInfo { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, has_verifier_type: false },
+            CallArg::Type(ty) => ArgInfo { ty: ty.clone(), span: call, lit: None, map: None, origin: None, has_verifier_type: false },
         }
     }
 
@@ -336,7 +338,7 @@ impl BodyChecker<'_> {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        ArgInfo { ty, span, lit: None, map: Some(MapArg { id, key }), made_by: None, has_verifier_type: false }
+        ArgInfo { ty, span, lit: None, map: Some(MapArg { id, key }), origin: None, has_verifier_type: false }
     }
 }
 

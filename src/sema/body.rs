@@ -40,7 +40,7 @@ pub struct VarState {
 
 impl VarState {
     /// The type as far as it is known.
-    fn settled(&self) -> Type {
+    fn resolved_type(&self) -> Type {
         match (&self.declared, &self.opaque) {
             (Some(ty), _) => ty.clone(),
             (None, Some(blank)) if self.inferred.ty == Type::Void => blank.clone(),
@@ -53,7 +53,7 @@ impl VarState {
 struct HiddenVar {
     var: Var,
     /// What yields its sign.
-    weak: WeakSign,
+    weak_sign: WeakSign,
 }
 
 /// A body being checked.
@@ -94,10 +94,10 @@ pub struct BodyChecker<'a> {
     pub callees: &'a mut Callees,
     /// The function that is being checked; none for the probe's own body.
     pub function: Option<EnclosingFunction<'a>>,
-    /// See [`State::spread`]: the result of this pass.
-    spread: BTreeMap<String, Span>,
+    /// See [`State::outer_reads`]: the result of this pass.
+    outer_reads: BTreeMap<String, Span>,
     /// Names of variables that the body declares itself, rather than a macro in it.
-    own: BTreeSet<String>,
+    declared: BTreeSet<String>,
 }
 
 /// The results of a pass over a body, for the next pass.
@@ -108,7 +108,7 @@ pub struct State {
     /// The functions it calls.
     pub callees: Vec<Callee>,
     /// Variables that are read outside the block that assigns them, and where: they belong to the whole body.
-    pub spread: BTreeMap<String, Span>,
+    pub outer_reads: BTreeMap<String, Span>,
 }
 
 /// The result of checking a body.
@@ -151,7 +151,7 @@ impl<'a> BodyChecker<'a> {
     ) -> Checked {
         let mut callees = Callees::new(&known.callees);
         let mut body = BodyChecker::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
-        for (name, span) in &known.spread {
+        for (name, span) in &known.outer_reads {
             body.declare(name, None);
             let message = format!("`${name}` is read outside the block that assigns it");
             body.report(Diagnostic::warning("deprecated", *span, message).help(format!("declare it before that block: `let ${name};`")));
@@ -161,18 +161,18 @@ impl<'a> BodyChecker<'a> {
         let stmts = match cond {
             Some(cond) => {
                 let span = cond.span;
-                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
+                vec![Stmt { kind: StmtKind::If { cond, then: stmts, else_: Vec::new() }, span }]
             }
             None => stmts,
         };
-        let mut spread = known.spread.clone();
-        spread.extend(std::mem::take(&mut body.spread));
+        let mut spread = known.outer_reads.clone();
+        spread.extend(std::mem::take(&mut body.outer_reads));
         let FinishedBody { vars, states, mut diags, mut options } = body.finish();
         let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
         options.append(&mut callees.options);
         // With other variables before them, the states of these are useless.
-        let vars_now = if spread.len() == known.spread.len() { states } else { Vec::new() };
-        let state = State { vars: vars_now, callees: callees.finish(), spread };
+        let vars_now = if spread.len() == known.outer_reads.len() { states } else { Vec::new() };
+        let state = State { vars: vars_now, callees: callees.finish(), outer_reads: spread };
         Checked { vars, body: stmts, functions, state, diags, options }
     }
 
@@ -194,7 +194,7 @@ impl<'a> BodyChecker<'a> {
             known,
             vars: Vec::new(),
             hidden: Vec::new(),
-            frame: Frame::of_probe(),
+            frame: Frame::for_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
             options: Vec::new(),
@@ -205,8 +205,8 @@ impl<'a> BodyChecker<'a> {
             fors: 0,
             callees,
             function,
-            spread: BTreeMap::new(),
-            own: BTreeSet::new(),
+            outer_reads: BTreeMap::new(),
+            declared: BTreeSet::new(),
         }
     }
 
@@ -218,7 +218,7 @@ impl<'a> BodyChecker<'a> {
                 self.warn("unset-variable", span, format!("`{}` is never assigned", var.name));
             }
         }
-        let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
+        let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.resolved_type() }).collect();
         vars.extend(self.hidden.drain(..).map(|hidden| hidden.var));
         FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
@@ -246,7 +246,7 @@ impl<'a> BodyChecker<'a> {
         if self.frame.library.is_some() && d.code == "no-effect" {
             return;
         }
-        let d = Diagnostic { span: self.place(d.span), ..d };
+        let d = Diagnostic { span: self.use_site(d.span), ..d };
         let usages = self.frame.own_usages().take(MAX_USAGES);
         self.diags.push(usages.fold(d, |d, (name, span)| d.related(*span, format!("expanded from this use of `{name}`"))));
     }
@@ -264,14 +264,14 @@ impl<'a> BodyChecker<'a> {
     /// Reports an error. The result replaces the expression and suppresses errors about its uses.
     pub fn fail(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> Expr {
         self.error(code, span, message);
-        poison(span)
+        error_expr(span)
     }
 
     /// The same with an existing diagnostic.
     pub fn poisoned(&mut self, d: Diagnostic) -> Expr {
         let span = d.span;
         self.report(d);
-        poison(span)
+        error_expr(span)
     }
 
     /// The address space of pointers if neither their type nor the probe kind determines it.
@@ -297,7 +297,7 @@ impl<'a> BodyChecker<'a> {
         });
         self.assigned.push(false);
         if self.frame.usage.is_none() {
-            self.own.insert(name.to_string());
+            self.declared.insert(name.to_string());
         }
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
@@ -306,32 +306,32 @@ impl<'a> BodyChecker<'a> {
     }
 
     /// Creates a variable for the checker.
-    pub fn hide(&mut self, ty: Type) -> VarId {
+    pub fn new_hidden_var(&mut self, ty: Type) -> VarId {
         self.hide_weak(ty, WeakSign::No)
     }
 
     /// The same for a value whose sign may be weak.
     pub fn hide_weak(&mut self, ty: Type, weak: WeakSign) -> VarId {
-        self.hidden.push(HiddenVar { var: Var { name: "$".into(), ty }, weak });
+        self.hidden.push(HiddenVar { var: Var { name: "$".into(), ty }, weak_sign: weak });
         // In the last pass, all of the script's own variables are known, so that ids are then right.
         self.known.len() + self.hidden.len() - 1
     }
 
     /// The type of a variable as far as it is known, and its origin.
     pub fn var_type(&self, id: VarId) -> InferredType {
-        let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
+        let state = self.known.get(id).filter(|v| v.resolved_type() != Type::Void).or_else(|| self.vars.get(id));
         match state {
             Some(state) if state.declared.is_some() || state.opaque.is_some() => {
-                let weak = if state.inferred.ty == state.settled() { state.inferred.weak.clone() } else { WeakSign::No };
-                InferredType { ty: state.settled(), weak, span: state.inferred.span }
+                let weak = if state.inferred.ty == state.resolved_type() { state.inferred.weak_sign.clone() } else { WeakSign::No };
+                InferredType { ty: state.resolved_type(), weak_sign: weak, span: state.inferred.span }
             }
             Some(state) => state.inferred.clone(),
             None => {
                 let hidden = id.checked_sub(self.known.len());
                 let found = hidden.and_then(|i| self.hidden.get(i));
-                found.map_or_else(InferredType::default, |HiddenVar { var, weak }| InferredType {
+                found.map_or_else(InferredType::default, |HiddenVar { var, weak_sign: weak }| InferredType {
                     ty: var.ty.clone(),
-                    weak: weak.clone(),
+                    weak_sign: weak.clone(),
                     span: Span::default(),
                 })
             }
@@ -348,16 +348,16 @@ impl<'a> BodyChecker<'a> {
             let elsewhere = self.vars.iter().any(|v| v.name == written);
             // Until bpftrace 0.22 a variable belonged to the whole probe: such scripts still work. The next pass finds
             // it.
-            if self.own.contains(name) && self.function.is_none() && self.frame.usage.is_none() {
-                self.spread.entry(name.to_string()).or_insert(span);
-                return poison(span);
+            if self.declared.contains(name) && self.function.is_none() && self.frame.usage.is_none() {
+                self.outer_reads.entry(name.to_string()).or_insert(span);
+                return error_expr(span);
             }
             self.report(if elsewhere {
                 d.help(format!("`{written}` belongs to another block; declare it before that block: `let {written};`"))
             } else {
                 d
             });
-            return poison(span);
+            return error_expr(span);
         };
         if self.assigned.get(id) == Some(&false) && self.loops == 0 {
             if let Some(done) = self.assigned.get_mut(id) {
@@ -380,7 +380,7 @@ impl<'a> BodyChecker<'a> {
         if let Some(blank) = blank.filter(|b| ty != Type::Void && !same_tag(b, &ty)) {
             let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
             self.error("type-conflict", value.span, format!("`{name}` is declared as {blank} and cannot hold {ty}"));
-            return StmtKind::SetVar(id, poison(span));
+            return StmtKind::SetVar(id, error_expr(span));
         }
         if let Some(v) = self.vars.get_mut(id) {
             v.inferred.add(&ty, &weak, span);
@@ -402,11 +402,11 @@ impl<'a> BodyChecker<'a> {
             return value;
         }
         if fixed && !self.in_range(&value, &target.ty) {
-            return poison(value.span);
+            return error_expr(value.span);
         }
         let (span, ty) = (value.span, value.ty.clone());
         if !fixed && !self.has_room(&value, &target.ty) {
-            return poison(span);
+            return error_expr(span);
         }
         if loses_sign(&value, &target.ty) && !self.is_weak(&value) {
             let message = format!("`{name}` is {}: a {ty} may change its sign here", target.ty);
@@ -420,7 +420,7 @@ impl<'a> BodyChecker<'a> {
                 let d = Diagnostic::error("type-conflict", span, format!("`{name}` is {:#} and cannot hold {ty:#}", target.ty));
                 let place = if fixed { "declared here" } else { "its type comes from here" };
                 self.report(d.related(target.span, format!("{place}: {:#}", target.ty)));
-                poison(span)
+                error_expr(span)
             }
         }
     }
@@ -461,6 +461,6 @@ fn same_tag(a: &Type, b: &Type) -> bool {
 }
 
 /// A placeholder for an expression with a reported error or an unknown type.
-pub fn poison(span: Span) -> Expr {
+pub fn error_expr(span: Span) -> Expr {
     Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span }
 }

@@ -11,7 +11,7 @@ const MAX_CALL_DEPTH: u32 = 6;
 
 /// Reports probes whose loops are nested too deeply.
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
-    let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), too_deep: None };
+    let mut walk = Walk { functions: &probe.functions, visited: BTreeSet::new(), too_deep: None };
     walk.stmts(&probe.body, 0);
     let message = format!("loops are nested more than {MAX_CALL_DEPTH} deep, which the kernel rejects");
     walk.too_deep.map(|at| {
@@ -23,7 +23,7 @@ pub fn check(probe: &Probe) -> Option<Diagnostic> {
 struct Walk<'a> {
     functions: &'a [Function],
     /// Functions, and the depths of their calls.
-    seen: BTreeSet<(usize, u32)>,
+    visited: BTreeSet<(usize, u32)>,
     too_deep: Option<Span>,
 }
 
@@ -46,7 +46,7 @@ impl Walk<'_> {
 
     fn call(&mut self, id: usize, depth: u32) {
         if let (Some(f), None) = (self.functions.get(id), self.too_deep)
-            && self.seen.insert((id, depth))
+            && self.visited.insert((id, depth))
         {
             self.stmts(&f.body, depth);
         }

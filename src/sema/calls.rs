@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use super::args::CheckedArgs;
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::fold;
 use super::hir::{Call, CallArg, CastOrigin, Expr, ExprKind};
 use super::types::enum_value;
@@ -60,7 +60,7 @@ impl BodyChecker<'_> {
         };
         let d = self.explain_headers(name, d);
         self.report(d);
-        poison(span)
+        error_expr(span)
     }
 
     /// `f(a, b)`
@@ -92,7 +92,7 @@ impl BodyChecker<'_> {
                 }
             }
         }
-        poison(span)
+        error_expr(span)
     }
 
     /// The value of a C macro that is not an expression of the language.
@@ -110,7 +110,7 @@ impl BodyChecker<'_> {
             CMacro::Other(text) => {
                 let d = Diagnostic::error("c-preprocessor", span, format!("`{name}` is not usable here: `{text}`"));
                 self.report(d.help("write the value, or `#define` it in the script as an expression"));
-                poison(span)
+                error_expr(span)
             }
         }
     }
@@ -127,13 +127,13 @@ impl BodyChecker<'_> {
         if let Lower::Aggregate(_) = row.lower {
             let d = Diagnostic::error("misplaced-aggregation", span, format!("`{}` can only be assigned to a map", row.name));
             self.report(d.help(format!("`@x = {}(…)`", row.name)));
-            return poison(span);
+            return error_expr(span);
         }
         if !self.may_call(row, span) {
-            return poison(span);
+            return error_expr(span);
         }
-        let Some(given) = self.arguments(row, args, span) else { return poison(span) };
-        let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
+        let Some(given) = self.arguments(row, args, span) else { return error_expr(span) };
+        let Some((ty, consts)) = self.returned(row, &given, span) else { return error_expr(span) };
         if let (1.., Some(MapAction::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::map_action(row), given.args.first()) {
             let d = Diagnostic::warning("late-print", span, format!("{} prints the map as it is after the loop", row.name));
             self.report(d.help("print the current element instead, whose value is captured by the call"));
@@ -147,12 +147,12 @@ impl BodyChecker<'_> {
             Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
             Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
-            Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => poison(span),
+            Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => error_expr(span),
             Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) | Lower::Source(_) => poison(span),
+            Lower::Aggregate(_) | Lower::Source(_) => error_expr(span),
         }
     }
 
@@ -173,7 +173,7 @@ impl BodyChecker<'_> {
                 Expr { kind: e.kind, ty, span }
             }
             Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
-            None => poison(span),
+            None => error_expr(span),
         }
     }
 
@@ -220,7 +220,7 @@ impl BodyChecker<'_> {
             self.report(d.help("allow it with --unsafe"));
             return false;
         }
-        if !self.stable_enough(row.name, span) {
+        if !self.require_stable(row.name, span) {
             return false;
         }
         let from_context = matches!(row.lower, Lower::Context(_));
@@ -235,7 +235,7 @@ impl BodyChecker<'_> {
     }
 
     /// Reports the use of an unstable feature, and whether the settings allow it.
-    pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
+    pub fn require_stable(&mut self, feature: &str, span: Span) -> bool {
         let setting = format!("unstable_{feature}");
         let message = format!("`{feature}` is unstable and may change");
         match self.env.settings.unstable(feature) {
@@ -263,13 +263,13 @@ impl BodyChecker<'_> {
                     1 => "it has arg0 only".to_string(),
                     n => format!("it has arg0 to arg{}", n - 1),
                 }));
-                return poison(span);
+                return error_expr(span);
             }
             ArgRef::Index(n) => match self.context.arg_types.get(*n as usize) {
                 Some(Some(ty)) => ty.clone(),
                 Some(None) => {
                     self.unreadable(row.name, span);
-                    return poison(span);
+                    return error_expr(span);
                 }
                 None => ty,
             },

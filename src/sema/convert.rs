@@ -5,11 +5,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::fold;
 use super::hir::{CastOrigin, Expr, ExprKind, Node, Stmt, StmtKind};
 use super::stmt::has_effect;
-use super::types::{InferredType, WeakSign, in_space, of_pointers, record_of, same_target};
+use super::types::{InferredType, WeakSign, has_pointer_elements, in_space, record_of, same_target};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast;
@@ -59,7 +59,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
         (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Int(_) | Type::Bool | Type::Enum(_)) => true,
         (Type::Str(x), Type::Str(y)) | (Type::Buf(x), Type::Buf(y)) => x <= y,
         (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
-        (Type::Array(x, n), Type::Array(y, m)) => n == m && of_pointers(x) && fits(x, y),
+        (Type::Array(x, n), Type::Array(y, m)) => n == m && has_pointer_elements(x) && fits(x, y),
         (Type::Tuple(x), Type::Tuple(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| fits(x, y)),
         (Type::Record(x), Type::Record(y)) => {
             let other = |name: &str| y.fields.iter().find(|f| f.name == name);
@@ -73,7 +73,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
 impl BodyChecker<'_> {
     /// The parts of a value whose sign is weak.
     pub fn weakness(&self, e: &Expr) -> WeakSign {
-        let held = |m: &InferredType| if m.ty == e.ty { m.weak.clone().read() } else { WeakSign::No };
+        let held = |m: &InferredType| if m.ty == e.ty { m.weak_sign.clone().read() } else { WeakSign::No };
         match &e.kind {
             ExprKind::Int(_) => fold::is_flexible(e).into(),
             ExprKind::Var(id) => held(&self.var_type(*id)),
@@ -138,23 +138,23 @@ impl BodyChecker<'_> {
 
     /// Builds a tuple or record from its parts, with the fields of a record in the required order. The parts are evaluated in
     /// the order of the source.
-    fn parts_of(&mut self, have: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
-        let moved = have.iter().zip(wanted).any(|((name, _), f)| *name != f.name);
-        let mut have = if moved { self.in_written_order(have) } else { (Vec::new(), have) };
+    fn parts_of(&mut self, given: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
+        let moved = given.iter().zip(wanted).any(|((name, _), f)| *name != f.name);
+        let mut given = if moved { self.in_written_order(given) } else { (Vec::new(), given) };
         let mut elems = Vec::with_capacity(wanted.len());
         for f in wanted {
-            let at = have.1.iter().position(|(n, _)| *n == f.name)?;
-            let (_, e) = have.1.remove(at);
+            let at = given.1.iter().position(|(n, _)| *n == f.name)?;
+            let (_, e) = given.1.remove(at);
             elems.push(self.coerce(e, &f.ty)?);
         }
         let tuple = Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span };
-        Some(if have.0.is_empty() { tuple } else { Expr { kind: ExprKind::Block(have.0, Box::new(tuple)), ty: to.clone(), span } })
+        Some(if given.0.is_empty() { tuple } else { Expr { kind: ExprKind::Block(given.0, Box::new(tuple)), ty: to.clone(), span } })
     }
 
     /// Stores values that may affect each other in variables, one after the other. Constants stay.
-    fn in_written_order(&mut self, have: Vec<(String, Expr)>) -> (Vec<Stmt>, Vec<(String, Expr)>) {
-        if !have.iter().any(|(_, e)| has_effect(e)) {
-            return (Vec::new(), have);
+    fn in_written_order(&mut self, given: Vec<(String, Expr)>) -> (Vec<Stmt>, Vec<(String, Expr)>) {
+        if !given.iter().any(|(_, e)| has_effect(e)) {
+            return (Vec::new(), given);
         }
         let mut kept = Vec::new();
         let mut keep = |(name, e): (String, Expr)| {
@@ -166,8 +166,8 @@ impl BodyChecker<'_> {
             kept.push(Stmt { kind: StmtKind::SetVar(var, e), span });
             (name, Expr { kind: ExprKind::Var(var), ty, span })
         };
-        let have = have.into_iter().map(&mut keep).collect();
-        (kept, have)
+        let given = given.into_iter().map(&mut keep).collect();
+        (kept, given)
     }
 
     /// An expression that has a value.
@@ -179,7 +179,7 @@ impl BodyChecker<'_> {
                 self.fail("no-value", e.span, format!("{name} returns no value"))
             }
             ExprKind::CallFn(..) if e.ty == Type::Void => self.fail("no-value", e.span, "this function returns no value"),
-            ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => poison(e.span),
+            ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => error_expr(e.span),
             _ => e,
         }
     }
@@ -218,7 +218,7 @@ impl BodyChecker<'_> {
     /// Reports the fields that `args` as a whole omits.
     fn leaves_out(&mut self, span: Span) {
         let reason = |f: &ContextField| {
-            let FieldLocation::Unreadable(why) = f.place else { return None };
+            let FieldLocation::Unreadable(why) = f.location else { return None };
             Some(format!("`{}` ({why})", f.field.name))
         };
         let left: Vec<String> = self.context.fields.iter().filter_map(|f| reason(f)).collect();

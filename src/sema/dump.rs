@@ -103,7 +103,7 @@ impl Dump<'_> {
             StmtKind::ZeroVar(v) => format!("{} = zero;", self.var_name(*v)),
             StmtKind::SetMap { map, key, value } => format!("{} = {};", self.map_name(*map, key.as_ref()), self.expr(value)),
             StmtKind::Aggregate { map, key, call } => format!("{} <- {};", self.map_name(*map, key.as_ref()), self.call(call)),
-            StmtKind::If { cond, then, otherwise } => {
+            StmtKind::If { cond, then, else_: otherwise } => {
                 self.block(&format!("if {}", self.expr(cond)), then);
                 if !otherwise.is_empty() {
                     self.block("else", otherwise);

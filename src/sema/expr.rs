@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::fold;
 use super::hir::{CastOrigin, Expr, ExprKind};
@@ -15,9 +15,9 @@ use crate::types::{Space, Type};
 impl BodyChecker<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
-        let span = self.place(e.span);
+        let span = self.use_site(e.span);
         if !self.counted(span) {
-            return poison(span);
+            return error_expr(span);
         }
         match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
@@ -33,7 +33,7 @@ impl BodyChecker<'_> {
             ast::ExprKind::TupleIndex { base, index } => self.tuple_index(base, *index, span),
             ast::ExprKind::Index { base, index } => self.index(base, index, span),
             ast::ExprKind::Unary(op, inner) => self.unary(*op, inner, span),
-            ast::ExprKind::Step { target, up, post } => self.step(target, *up, *post, span),
+            ast::ExprKind::Step { target, increment: up, post } => self.step(target, *up, *post, span),
             ast::ExprKind::Binary(op, a, b) => self.binary(*op, a, b, span),
             ast::ExprKind::Ternary { cond, then, otherwise } => self.ternary(cond, then.as_deref(), otherwise, span),
             ast::ExprKind::If { cond, then, otherwise } => self.if_value(cond, then, otherwise.as_ref(), span),
@@ -43,13 +43,13 @@ impl BodyChecker<'_> {
             ast::ExprKind::Record(fields) => self.record(fields, span),
             ast::ExprKind::Sizeof(arg) => match self.size_of_arg(arg) {
                 Some(size) => fold::unsigned(size.bytes, span),
-                None => poison(span),
+                None => error_expr(span),
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
             ast::ExprKind::Typeof(_) => {
                 let d = Diagnostic::error("no-value", span, "`typeof` is a type, but a value is expected here");
                 self.report(d.help("use it in place of a type: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
-                poison(span)
+                error_expr(span)
             }
             ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
             ast::ExprKind::Comptime(inner) => {
@@ -71,7 +71,7 @@ impl BodyChecker<'_> {
             let d =
                 Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
             self.report(d.help("raise it with the setting max_strlen"));
-            return poison(span);
+            return error_expr(span);
         }
         fold::string(s, span)
     }
@@ -98,7 +98,7 @@ impl BodyChecker<'_> {
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
         let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).collect();
         let elements = tuple_from(elems, span);
-        if self.may_hold(&elements.ty, span) { elements } else { poison(span) }
+        if self.may_hold(&elements.ty, span) { elements } else { error_expr(span) }
     }
 
     /// `(x = 1, y = 2)`
@@ -113,11 +113,11 @@ impl BodyChecker<'_> {
             values.push((name.name.clone(), value));
         }
         if values.iter().any(|(_, e)| e.ty == Type::Void) {
-            return poison(span);
+            return error_expr(span);
         }
         let ty = record_of(values.iter().map(|(n, e)| (n.clone(), e.ty.clone())).collect());
         if !self.may_hold(&ty, span) {
-            return poison(span);
+            return error_expr(span);
         }
         Expr { kind: ExprKind::Tuple(values.into_iter().map(|(_, e)| e).collect()), ty, span }
     }
@@ -178,7 +178,7 @@ impl BodyChecker<'_> {
             None => {
                 let d = Diagnostic::error("type-conflict", span, format!("`@{name}` has keys of {:#} and this key is {ty:#}", merged.ty));
                 self.report(d.related(merged.span, format!("the type of the keys comes from here: {:#}", merged.ty)));
-                poison(span)
+                error_expr(span)
             }
         }
     }
@@ -220,12 +220,12 @@ impl BodyChecker<'_> {
                 if !self.env.tables.can_read(&agg.function) {
                     let message = format!("`@{name}` holds {}(), which has no single number to read", agg.function);
                     self.report(Diagnostic::error("not-readable", span, message).help(format!("print it: `print(@{name})`")));
-                    return poison(span);
+                    return error_expr(span);
                 }
                 let ty = if agg.signed { Type::I64 } else { Type::U64 };
                 Expr { kind: ExprKind::ReadAgg(id, key), ty, span }
             }
-            Type::Void => poison(span),
+            Type::Void => error_expr(span),
             _ => Expr { kind: ExprKind::Map(id, key), ty: value, span },
         }
     }
@@ -248,7 +248,7 @@ impl BodyChecker<'_> {
             return self.choose(cond, value, other, span);
         }
         if value.ty == Type::Void {
-            return poison(span);
+            return error_expr(span);
         }
         if let ExprKind::Var(_) = value.kind {
             let cond = self.as_condition(value.clone());
@@ -271,7 +271,7 @@ impl BodyChecker<'_> {
         }
         let (at, bt) = (a.ty.clone(), b.ty.clone());
         if at == Type::Void || bt == Type::Void {
-            return Expr { ty: m.ty, ..poison(span) };
+            return Expr { ty: m.ty, ..error_expr(span) };
         }
         if let Some(yes) = fold::constant(&cond) {
             let literal = |e: &Expr| fold::is_literal(e) || matches!(e.kind, ExprKind::Str(_));
@@ -286,7 +286,7 @@ impl BodyChecker<'_> {
             _ => {
                 let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at:#}, and the other is {bt:#}"));
                 self.report(d.related(places.0, format!("this is {at:#}")));
-                poison(span)
+                error_expr(span)
             }
         }
     }
@@ -299,7 +299,7 @@ impl BodyChecker<'_> {
             return match chosen {
                 Some(true) => self.block_value(then, span),
                 Some(false) => self.block_value(otherwise, span),
-                None => poison(span),
+                None => error_expr(span),
             };
         }
         let cond = self.condition(cond);
@@ -337,13 +337,13 @@ impl BodyChecker<'_> {
         match &target.kind {
             ast::ExprKind::Var(name) => {
                 let e = self.var(name, target.span);
-                let ExprKind::Var(var) = e.kind else { return poison(span) };
+                let ExprKind::Var(var) = e.kind else { return error_expr(span) };
                 if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_) | Type::Enum(_))) {
-                    v.inferred.add(&Type::I64, &WeakSign::of_step(up), span);
+                    v.inferred.add(&Type::I64, &WeakSign::from_step(up), span);
                 }
                 match self.step_type(&e.ty, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
-                    None => poison(span),
+                    None => error_expr(span),
                 }
             }
             ast::ExprKind::Map { name, key } => {
@@ -360,17 +360,17 @@ impl BodyChecker<'_> {
     pub fn step_map(&mut self, name: &str, key: Option<Expr>, by: i64, post: bool, span: Span) -> Expr {
         let found = self.maps.found(name, span);
         found.set = true;
-        found.value.add(&Type::I64, &WeakSign::of_step(by >= 0), span);
+        found.value.add(&Type::I64, &WeakSign::from_step(by >= 0), span);
         let value = self.maps.value(name);
         let map = self.maps.id(name);
         if let Type::Agg(agg) = &value.ty {
             let message = format!("`@{name}` holds {}() and cannot be incremented or decremented", agg.function);
             self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "assigned here"));
-            return poison(span);
+            return error_expr(span);
         }
         match self.step_type(&value.ty, span) {
             Some((ty, size)) => Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span },
-            None => poison(span),
+            None => error_expr(span),
         }
     }
 
@@ -394,7 +394,7 @@ impl BodyChecker<'_> {
     fn cast(&mut self, to: &ast::TypeExpr, inner: &ast::Expr, span: Span) -> Expr {
         let Some(to) = self.type_expr(to) else {
             self.value(inner);
-            return poison(span);
+            return error_expr(span);
         };
         let e = self.value(inner);
         self.cast_to(e, to, span)
@@ -403,7 +403,7 @@ impl BodyChecker<'_> {
     fn cast_to(&mut self, e: Expr, to: Type, span: Span) -> Expr {
         let script_cast = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e), CastOrigin::Script), ty, span };
         let ok = match (&e.ty, &to) {
-            (Type::Void, _) => return Expr { ty: to, ..poison(span) },
+            (Type::Void, _) => return Expr { ty: to, ..error_expr(span) },
             (from, to) if from == to && !fold::is_literal(&e) && !self.is_weak(&e) => {
                 if !matches!(to, Type::Ptr(..)) {
                     self.warn("useless-cast", span, format!("this is already {to}"));
@@ -470,7 +470,7 @@ impl BodyChecker<'_> {
         let d = Diagnostic::error("bad-cast", span, format!("{} cannot be cast to {to}", e.ty));
         let pointer = matches!(to, Type::Struct(_)) && e.ty.is_scalar();
         self.report(if pointer { d.help(format!("cast to a pointer: `({to} *)`")) } else { d });
-        poison(span)
+        error_expr(span)
     }
 }
 
@@ -483,7 +483,7 @@ pub fn widen(e: Expr) -> Expr {
 /// A tuple of values that can be stored; unknown while one of them is.
 fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
     if elems.iter().any(|e| e.ty == Type::Void) {
-        return poison(span);
+        return error_expr(span);
     }
     let ty = Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect());
     Expr { kind: ExprKind::Tuple(elems), ty, span }

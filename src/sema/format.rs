@@ -15,26 +15,26 @@ use crate::types::Type;
 
 impl BodyChecker<'_> {
     /// Checks the arguments after the format at position `at` against it.
-    pub fn check_format(&mut self, row: &'static Builtin, at: usize, given: &CheckedArgs, span: Span) {
-        let (Some(fact), Some(CallArg::Value(literal))) = (given.facts.get(at), given.args.get(at)) else { return };
+    pub fn check_format(&mut self, row: &'static Builtin, index: usize, given: &CheckedArgs, span: Span) {
+        let (Some(fact), Some(CallArg::Value(literal))) = (given.facts.get(index), given.args.get(index)) else { return };
         let Some(text) = fold::text(literal) else { return };
         let pieces = match format::parse(text) {
             Ok(pieces) => pieces,
             Err(e) => return self.error("format", fact.span, e.message),
         };
-        if let Some(lone) = format::lone(text) {
+        if let Some(lone) = format::invalid_conversion(text) {
             let message = format!("`{lone}` is not a conversion: the percent sign is printed as is");
             self.report(Diagnostic::warning("format", fact.span, message).help("write `%%` for a percent sign"));
         }
         let wanted = format::specs(&pieces).count();
-        let have = given.facts.len() - at - 1;
+        let have = given.facts.len() - index - 1;
         if wanted != have {
             let (conversions, arguments) = (plural(wanted, "conversion", "conversions"), plural(have, "argument", "arguments"));
             let message = format!("the format of {} has {conversions}, {arguments} given", row.name);
-            let place = if have > wanted { given.facts.get(at + 1 + wanted).map_or(span, |f| f.span) } else { fact.span };
+            let place = if have > wanted { given.facts.get(index + 1 + wanted).map_or(span, |f| f.span) } else { fact.span };
             return self.error("format", place, message);
         }
-        for (spec, arg) in format::specs(&pieces).zip(given.facts.iter().skip(at + 1)) {
+        for (spec, arg) in format::specs(&pieces).zip(given.facts.iter().skip(index + 1)) {
             if arg.ty != Type::Void && !spec.accepts(&arg.ty) {
                 let message = format!("`{}` prints {}, but this is {}", spec.source, spec.expects(), arg.ty);
                 let d = Diagnostic::error("format", arg.span, message);
@@ -45,10 +45,10 @@ impl BodyChecker<'_> {
 
     /// If a conversion prints decimals, the two numbers of a quotient are sent, because the kernel computes with integers
     /// only.
-    pub fn fractions(&mut self, at: usize, given: &mut CheckedArgs, args: &[ast::Arg]) {
-        let Some(CallArg::Value(literal)) = given.args.get(at) else { return };
+    pub fn fractions(&mut self, index: usize, given: &mut CheckedArgs, args: &[ast::Arg]) {
+        let Some(CallArg::Value(literal)) = given.args.get(index) else { return };
         let Some(Ok(pieces)) = fold::text(literal).map(format::parse) else { return };
-        for ((spec, arg), written) in format::specs(&pieces).zip(given.args.iter_mut().skip(at + 1)).zip(args.iter().skip(at + 1)) {
+        for ((spec, arg), written) in format::specs(&pieces).zip(given.args.iter_mut().skip(index + 1)).zip(args.iter().skip(index + 1)) {
             if let (true, CallArg::Value(e)) = (spec.takes_fractions(), &mut *arg)
                 && let Some(pair) = self.fraction(e, written)
             {

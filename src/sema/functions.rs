@@ -5,7 +5,7 @@
 //! take those of the arguments and of the returned values.
 
 use super::CheckContext;
-use super::body::{BodyChecker, Checked, FinishedBody, State, VarState, poison};
+use super::body::{BodyChecker, Checked, FinishedBody, State, VarState, error_expr};
 use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
 use super::maps::Maps;
 use super::probes::Job;
@@ -74,7 +74,7 @@ pub struct EnclosingFunction<'a> {
     /// Its ID.
     pub id: FunctionId,
     /// Its definition.
-    pub of: &'a ast::Function,
+    pub function: &'a ast::Function,
     /// The place of its call.
     pub used: Span,
     /// The result type: as declared, or what the previous pass inferred for an open type. None if it is invalid.
@@ -93,7 +93,7 @@ fn open(ty: &Type) -> bool {
 impl BodyChecker<'_> {
     /// A call of the script's function of this index.
     pub fn call_function(&mut self, index: usize, args: &[ast::Arg], span: Span) -> Expr {
-        let Some(f) = self.env.functions.get(index).copied() else { return poison(span) };
+        let Some(f) = self.env.functions.get(index).copied() else { return error_expr(span) };
         let id = self.callees.id(index, f.params.len(), span);
         if let Some(within) = &self.function {
             let caller = within.id;
@@ -112,7 +112,7 @@ impl BodyChecker<'_> {
             let (want, have) = (plural(f.params.len(), "argument", "arguments"), values.len());
             let d = Diagnostic::error("arity", span, format!("{} takes {want}, {have} given", f.name.name));
             self.report(d.related(f.name.span, "defined here"));
-            return poison(span);
+            return error_expr(span);
         }
         for (i, v) in values.iter().enumerate() {
             let weak = self.weakness(v);
@@ -121,11 +121,11 @@ impl BodyChecker<'_> {
             }
         }
         // In the first pass, the function is unknown.
-        let Some(known) = self.callees.known(index).cloned() else { return poison(span) };
+        let Some(known) = self.callees.known(index).cloned() else { return error_expr(span) };
         let mut given = Vec::new();
         for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
             let ty = var.declared.clone().unwrap_or_else(|| var.inferred.ty.clone());
-            let target = InferredType { ty, weak: WeakSign::No, span: name.span };
+            let target = InferredType { ty, weak_sign: WeakSign::No, span: name.span };
             given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.declared.is_some()));
         }
         let declared = self.signature(f).map(|(_, returns)| returns);
@@ -135,14 +135,14 @@ impl BodyChecker<'_> {
                 if matches!(ty, Type::Ptr(..)) {
                     ty
                 } else {
-                    return poison(span);
+                    return error_expr(span);
                 }
             }
             Some(_) => known.result.ty,
-            None => return poison(span),
+            None => return error_expr(span),
         };
         if given.len() != f.params.len() || given.iter().any(|e| e.ty == Type::Void) {
-            return poison(span);
+            return error_expr(span);
         }
         Expr { kind: ExprKind::CallFn(id, given), ty, span }
     }
@@ -150,9 +150,9 @@ impl BodyChecker<'_> {
     /// The declared types of its parameters and its result; none if a type is invalid.
     fn signature(&mut self, f: &ast::Function) -> Option<(Vec<Type>, Type)> {
         // A macro's names are not visible there.
-        let frame = std::mem::replace(&mut self.frame, super::macros::Frame::of_probe());
-        let mut types: Vec<Option<Type>> = f.params.iter().map(|(_, t)| self.kept_type(t)).collect();
-        let returns = self.kept_type(&f.returns);
+        let frame = std::mem::replace(&mut self.frame, super::macros::Frame::for_probe());
+        let mut types: Vec<Option<Type>> = f.params.iter().map(|(_, t)| self.stored_type(t)).collect();
+        let returns = self.stored_type(&f.returns);
         self.frame = frame;
         for ((name, t), ty) in f.params.iter().zip(&mut types) {
             if *ty == Some(Type::Void) {
@@ -164,7 +164,7 @@ impl BodyChecker<'_> {
     }
 
     /// A written type as its values are stored: a struct is copied whole.
-    fn kept_type(&mut self, t: &ast::TypeExpr) -> Option<Type> {
+    fn stored_type(&mut self, t: &ast::TypeExpr) -> Option<Type> {
         let ty = self.type_expr(t)?;
         let Type::Struct(s) = &ty else { return Some(ty) };
         let record = self.env.sys.expand(s).map(|r| Type::Record(std::sync::Arc::new(r)));
@@ -177,26 +177,30 @@ impl BodyChecker<'_> {
     /// `return` in a function.
     pub fn returned_value(&mut self, value: Option<&ast::Expr>, span: Span) -> Option<StmtKind> {
         let within = self.function.clone()?;
-        let name = &within.of.name;
+        let name = &within.function.name;
         let value = value.map(|e| self.stored(e));
         let Some(returns) = within.returns else { return Some(StmtKind::Return(None)) };
         let Some(value) = value else {
             if returns != Type::Void || !within.fixed {
-                let d = Diagnostic::error("missing-return", span, format!("`{}` returns {}", name.name, self.written(&within.of.returns)));
-                self.report(d.related(within.of.returns.span, "declared here").help("write `return` and a value"));
+                let d = Diagnostic::error(
+                    "missing-return",
+                    span,
+                    format!("`{}` returns {}", name.name, self.written(&within.function.returns)),
+                );
+                self.report(d.related(within.function.returns.span, "declared here").help("write `return` and a value"));
             }
             return Some(StmtKind::Return(None));
         };
         if returns == Type::Void && within.fixed {
             let d = Diagnostic::error("type-mismatch", value.span, format!("`{}` returns nothing", name.name));
-            self.report(d.related(within.of.returns.span, "declared here").help("declare its return type instead of `void`"));
+            self.report(d.related(within.function.returns.span, "declared here").help("declare its return type instead of `void`"));
             return Some(StmtKind::Return(None));
         }
         let weak = self.weakness(&value);
         if let Some(w) = &mut self.function {
             w.result.add(&value.ty, &weak, value.span);
         }
-        let target = InferredType { ty: returns, weak: WeakSign::No, span: within.of.returns.span };
+        let target = InferredType { ty: returns, weak_sign: WeakSign::No, span: within.function.returns.span };
         let value = self.assigned_value(value, &target, &format!("the result of {}", name.name), within.fixed);
         Some(StmtKind::Return(Some(value)))
     }
@@ -213,7 +217,7 @@ impl BodyChecker<'_> {
     /// Adds the probe from which a function was called to an error in the function.
     pub fn called_from(&self, d: Diagnostic) -> Diagnostic {
         match &self.function {
-            Some(w) => d.related(w.used, format!("`{}` is called from {} here", w.of.name.name, self.site.name)),
+            Some(w) => d.related(w.used, format!("`{}` is called from {} here", w.function.name.name, self.site.name)),
             None => d,
         }
     }
@@ -271,7 +275,8 @@ fn check_one(
         })),
         other => other,
     };
-    body.function = Some(EnclosingFunction { id, of, used: callee.used, returns: returns.clone(), fixed, result: InferredType::default() });
+    body.function =
+        Some(EnclosingFunction { id, function: of, used: callee.used, returns: returns.clone(), fixed, result: InferredType::default() });
     let types = signature.map(|(types, _)| types).unwrap_or_default();
     for (i, (name, t)) in of.params.iter().enumerate() {
         if body.find_var(&name.name).is_some() {
@@ -279,16 +284,16 @@ fn check_one(
         }
         let declared = types.get(i).cloned();
         let var = body.declare(&name.name, declared.clone().filter(|ty| !open(ty)));
-        let least = match declared {
+        let min = match declared {
             Some(Type::Str(0)) => Type::Str(1),
             Some(ty) => ty,
             None => Type::Void,
         };
         let given = given.get(i).cloned().unwrap_or_default();
         if let Some(v) = body.vars.get_mut(var) {
-            v.inferred.add(&least, &WeakSign::No, t.span);
+            v.inferred.add(&min, &WeakSign::No, t.span);
             if v.declared.is_none() {
-                v.inferred.add(&given.ty, &given.weak, t.span);
+                v.inferred.add(&given.ty, &given.weak_sign, t.span);
             }
             v.set = true;
         }

@@ -140,7 +140,7 @@ pub enum StmtKind {
         /// Then.
         then: Vec<Stmt>,
         /// Else.
-        otherwise: Vec<Stmt>,
+        else_: Vec<Stmt>,
     },
     /// A body that is repeated this often (`unroll`).
     Repeat {
@@ -320,7 +320,7 @@ impl Call {
     }
 
     /// The information about this call for the row's code; `agg` is the layout of the map that an aggregation fills.
-    pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> CallSite {
+    pub fn call_site(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> CallSite {
         let map = |a: &CallArg| match a {
             CallArg::Map(m) | CallArg::Element(m, _) => Some(*m),
             CallArg::Value(_) | CallArg::Word(_) | CallArg::Type(_) => None,
@@ -351,8 +351,8 @@ pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
 }
 
 /// The same, with the context of each.
-pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, NodeContext)) {
-    walk(stmts, NodeContext { times: 1, loops: 0 }, see);
+pub fn visit_within<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(Node<'a>, NodeContext)) {
+    walk(stmts, NodeContext { times: 1, loops: 0 }, visit);
 }
 
 /// The context of a piece of a body.
@@ -374,34 +374,34 @@ impl NodeContext {
     }
 }
 
-fn walk<'a>(stmts: &'a [Stmt], around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
+fn walk<'a>(stmts: &'a [Stmt], around: NodeContext, visit: &mut dyn FnMut(Node<'a>, NodeContext)) {
     for s in stmts {
-        see(Node::Stmt(s), around);
+        visit(Node::Stmt(s), around);
         match &s.kind {
-            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => e.walk(around, see),
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => e.walk(around, visit),
             StmtKind::SetMap { key, value, .. } => {
-                key.iter().for_each(|k| k.walk(around, see));
-                value.walk(around, see);
+                key.iter().for_each(|k| k.walk(around, visit));
+                value.walk(around, visit);
             }
             StmtKind::Aggregate { key, call, .. } => {
-                key.iter().for_each(|k| k.walk(around, see));
-                call.walk(around, see);
+                key.iter().for_each(|k| k.walk(around, visit));
+                call.walk(around, visit);
             }
-            StmtKind::If { cond, then, otherwise } => {
-                cond.walk(around, see);
-                walk(then, around, see);
-                walk(otherwise, around, see);
+            StmtKind::If { cond, then, else_: otherwise } => {
+                cond.walk(around, visit);
+                walk(then, around, visit);
+                walk(otherwise, around, visit);
             }
-            StmtKind::Repeat { times, body, .. } => walk(body, around.repeated(*times), see),
-            StmtKind::ForMap { body, .. } => walk(body, around.looped(), see),
+            StmtKind::Repeat { times, body, .. } => walk(body, around.repeated(*times), visit),
+            StmtKind::ForMap { body, .. } => walk(body, around.looped(), visit),
             StmtKind::While { cond, body } => {
-                cond.walk(around.looped(), see);
-                walk(body, around.looped(), see);
+                cond.walk(around.looped(), visit);
+                walk(body, around.looped(), visit);
             }
             StmtKind::ForRange { from, to, body, .. } => {
-                from.walk(around, see);
-                to.walk(around, see);
-                walk(body, around.looped(), see);
+                from.walk(around, visit);
+                to.walk(around, visit);
+                walk(body, around.looped(), visit);
             }
             StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
         }
@@ -474,28 +474,28 @@ enum Child<'a> {
 }
 
 impl Stmt {
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
+    fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
         match &mut self.kind {
-            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => see(Child::Expr(e)),
-            StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| see(Child::Expr(e))),
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => visit(Child::Expr(e)),
+            StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| visit(Child::Expr(e))),
             StmtKind::Aggregate { key, call, .. } => {
-                key.iter_mut().for_each(|e| see(Child::Expr(e)));
-                call.visit_parts(see);
+                key.iter_mut().for_each(|e| visit(Child::Expr(e)));
+                call.visit_parts(visit);
             }
-            StmtKind::If { cond, then, otherwise } => {
-                see(Child::Expr(cond));
-                see(Child::Stmts(then));
-                see(Child::Stmts(otherwise));
+            StmtKind::If { cond, then, else_: otherwise } => {
+                visit(Child::Expr(cond));
+                visit(Child::Stmts(then));
+                visit(Child::Stmts(otherwise));
             }
-            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => see(Child::Stmts(body)),
+            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => visit(Child::Stmts(body)),
             StmtKind::While { cond, body } => {
-                see(Child::Expr(cond));
-                see(Child::Stmts(body));
+                visit(Child::Expr(cond));
+                visit(Child::Stmts(body));
             }
             StmtKind::ForRange { from, to, body, .. } => {
-                see(Child::Expr(from));
-                see(Child::Expr(to));
-                see(Child::Stmts(body));
+                visit(Child::Expr(from));
+                visit(Child::Expr(to));
+                visit(Child::Stmts(body));
             }
             StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
         }
@@ -534,69 +534,69 @@ impl Expr {
         });
     }
 
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
+    fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
         match &mut self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
-                key.iter_mut().for_each(|k| see(Child::Expr(k)))
+                key.iter_mut().for_each(|k| visit(Child::Expr(k)))
             }
             ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a, _) => {
-                see(Child::Expr(a))
+                visit(Child::Expr(a))
             }
             ExprKind::Block(stmts, a) => {
-                see(Child::Stmts(stmts));
-                see(Child::Expr(a));
+                visit(Child::Stmts(stmts));
+                visit(Child::Expr(a));
             }
-            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| see(Child::Expr(e))),
-            ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| see(Child::Expr(e))),
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| see(Child::Expr(e))),
-            ExprKind::Call(call) => call.visit_parts(see),
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| visit(Child::Expr(e))),
+            ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| visit(Child::Expr(e))),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| visit(Child::Expr(e))),
+            ExprKind::Call(call) => call.visit_parts(visit),
         }
     }
 
-    fn walk<'a>(&'a self, around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
-        see(Node::Expr(self), around);
+    fn walk<'a>(&'a self, around: NodeContext, visit: &mut dyn FnMut(Node<'a>, NodeContext)) {
+        visit(Node::Expr(self), around);
         match &self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
-                key.iter().for_each(|k| k.walk(around, see))
+                key.iter().for_each(|k| k.walk(around, visit))
             }
             ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a, _) => {
-                a.walk(around, see)
+                a.walk(around, visit)
             }
             ExprKind::Block(stmts, a) => {
-                walk(stmts, around, see);
-                a.walk(around, see);
+                walk(stmts, around, visit);
+                a.walk(around, visit);
             }
             ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
-                a.walk(around, see);
-                b.walk(around, see);
+                a.walk(around, visit);
+                b.walk(around, visit);
             }
             ExprKind::Cond(a, b, c) => {
-                a.walk(around, see);
-                b.walk(around, see);
-                c.walk(around, see);
+                a.walk(around, visit);
+                b.walk(around, visit);
+                c.walk(around, visit);
             }
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.walk(around, see)),
-            ExprKind::Call(call) => call.walk(around, see),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.walk(around, visit)),
+            ExprKind::Call(call) => call.walk(around, visit),
         }
     }
 }
 
 impl Call {
-    fn visit_parts(&mut self, see: &mut dyn FnMut(Child)) {
+    fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
         for a in &mut self.args {
             match a {
-                CallArg::Value(e) | CallArg::Element(_, e) => see(Child::Expr(e)),
+                CallArg::Value(e) | CallArg::Element(_, e) => visit(Child::Expr(e)),
                 CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
             }
         }
     }
 
-    fn walk<'a>(&'a self, around: NodeContext, see: &mut dyn FnMut(Node<'a>, NodeContext)) {
+    fn walk<'a>(&'a self, around: NodeContext, visit: &mut dyn FnMut(Node<'a>, NodeContext)) {
         for a in &self.args {
             match a {
-                CallArg::Value(e) | CallArg::Element(_, e) => e.walk(around, see),
+                CallArg::Value(e) | CallArg::Element(_, e) => e.walk(around, visit),
                 CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
             }
         }

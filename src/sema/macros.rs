@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::CheckContext;
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::hir::{self, Expr, Stmt, VarId};
 use crate::builtins::{Builtin, Lower};
 use crate::diag::{Diagnostic, Span};
@@ -25,7 +25,7 @@ pub struct Frame {
     /// The macro being expanded, and the place of its use; none for the probe itself.
     pub usage: Option<(String, Span)>,
     /// The name in its definition.
-    of: Option<ast::Ident>,
+    definition: Option<ast::Ident>,
     /// For a builtin's macro: its place in the script, which replaces all places in its body.
     pub library: Option<Span>,
     /// The frame of its use.
@@ -36,12 +36,12 @@ pub struct Frame {
 
 impl Frame {
     /// The frame of a probe.
-    pub fn of_probe() -> Self {
+    pub fn for_probe() -> Self {
         Self { scopes: vec![Vec::new()], ..Self::default() }
     }
 
     fn uses(&self, of: &ast::Macro) -> bool {
-        self.of.as_ref() == Some(&of.name) || self.caller.as_ref().is_some_and(|c| c.uses(of))
+        self.definition.as_ref() == Some(&of.name) || self.caller.as_ref().is_some_and(|c| c.uses(of))
     }
 
     /// The macro whose use led here, and the place of that use.
@@ -84,12 +84,12 @@ impl BodyChecker<'_> {
     fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
         let visible = self.frame.library.is_none();
         let of_c = is_c_macro(self.env, name);
-        let found = own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name);
+        let found = script_definition(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name);
         found.filter(move |m| !(of_c && self.frame.uses(m)))
     }
 
     /// A place in a builtin's macro is replaced by that of its use.
-    pub fn place(&self, span: Span) -> Span {
+    pub fn use_site(&self, span: Span) -> Span {
         self.frame.library.filter(|_| span.source == ast::LIBRARY).unwrap_or(span)
     }
 
@@ -123,7 +123,7 @@ impl BodyChecker<'_> {
     /// A macro's value.
     pub fn macro_value(&mut self, name: &str, args: &[ast::Arg], span: Span) -> Expr {
         let found = self.in_macro(name, args, span, |b, body| (b.block_value(body, span), b.frame.expansion));
-        let Some((mut value, expansion)) = found else { return poison(span) };
+        let Some((mut value, expansion)) = found else { return error_expr(span) };
         value.expanded(span, expansion);
         value
     }
@@ -174,7 +174,7 @@ impl BodyChecker<'_> {
             usage: Some((name.to_string(), span)),
             expansion,
             library,
-            of: Some(found.name.clone()),
+            definition: Some(found.name.clone()),
             ..Frame::default()
         };
         if self.frame.library.is_none() && is_c_macro(env, name) {
@@ -214,15 +214,15 @@ impl BodyChecker<'_> {
 
 /// The best match among macros: the script's before those of builtins, and those with parameters by reference before those
 /// with expressions.
-fn fitting<'a>(env: &CheckContext<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
+fn fitting<'a>(env: &CheckContext<'a>, in_script: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
     let by_reference = |m: &&ast::Macro| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
     let fit = |m: &&ast::Macro| m.name.name == name && fits(&m.params, args);
-    let found = self::own(env, name).iter().copied().filter(|m| own && fit(m)).max_by_key(by_reference);
+    let found = script_definition(env, name).iter().copied().filter(|m| in_script && fit(m)).max_by_key(by_reference);
     found.or_else(|| env.library.iter().filter(fit).max_by_key(by_reference))
 }
 
 /// The script's definition of a name: `#define` takes precedence over `macro`.
-fn own<'w, 'a>(env: &'w CheckContext<'a>, name: &str) -> &'w [&'a ast::Macro] {
+fn script_definition<'w, 'a>(env: &'w CheckContext<'a>, name: &str) -> &'w [&'a ast::Macro] {
     if is_c_macro(env, name) { &env.defines } else { &env.macros }
 }
 
@@ -254,10 +254,11 @@ fn form(m: &ast::Macro) -> String {
 pub fn duplicates(macros: &[&ast::Macro], report: &mut Vec<Diagnostic>) {
     let kind = |p: &MacroParam| std::mem::discriminant(p);
     for (i, m) in macros.iter().enumerate() {
-        let twin = macros.iter().take(i).find(|o| o.name.name == m.name.name && o.params.iter().map(kind).eq(m.params.iter().map(kind)));
-        if let Some(twin) = twin {
-            let d = Diagnostic::error("redeclared", m.name.span, format!("the macro {} exists already", form(twin)));
-            report.push(d.related(twin.name.span, "here").help("rename one of them, or change the number or kind of its arguments"));
+        let duplicate =
+            macros.iter().take(i).find(|o| o.name.name == m.name.name && o.params.iter().map(kind).eq(m.params.iter().map(kind)));
+        if let Some(duplicate) = duplicate {
+            let d = Diagnostic::error("redeclared", m.name.span, format!("the macro {} exists already", form(duplicate)));
+            report.push(d.related(duplicate.name.span, "here").help("rename one of them, or change the number or kind of its arguments"));
         }
     }
 }

@@ -31,8 +31,8 @@ fn value(e: &ast::Expr, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
             fold::parse_int(text)
         }
         ast::ExprKind::ParamCount => Some(fold::literal(check_cx.invocation.params.len() as u64, e.span)),
-        ast::ExprKind::Ident(name) => named(name, check_cx, depth),
-        ast::ExprKind::Call { name, args } if args.is_empty() => named(&name.name, check_cx, depth),
+        ast::ExprKind::Ident(name) => find_definition(name, check_cx, depth),
+        ast::ExprKind::Call { name, args } if args.is_empty() => find_definition(&name.name, check_cx, depth),
         ast::ExprKind::Comptime(e) => inner(e),
         ast::ExprKind::Unary(op, e) => {
             let n = fold::constant(&inner(e)?)?;
@@ -52,12 +52,12 @@ fn value(e: &ast::Expr, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
                 (_, None) => Some(cond),
             }
         }
-        ast::ExprKind::Block(block) => of_block(block, check_cx, depth),
+        ast::ExprKind::Block(block) => fold_block(block, check_cx, depth),
         _ => None,
     }
 }
 
-fn of_block(block: &ast::Block, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
+fn fold_block(block: &ast::Block, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     match (&block.stmts[..], &block.value) {
         ([], Some(e)) => value(e, check_cx, depth + 1),
         _ => None,
@@ -65,10 +65,10 @@ fn of_block(block: &ast::Block, check_cx: &CheckContext, depth: u32) -> Option<E
 }
 
 /// The script's own definition takes precedence over those of headers and the kernel.
-fn named(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
+fn find_definition(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     let own = check_cx.macros.iter().chain(&check_cx.defines).find(|m| m.name.name == name && m.params.is_empty());
     if let Some(own) = own {
-        return of_block(&own.body, check_cx, depth);
+        return fold_block(&own.body, check_cx, depth);
     }
     if let Some((_, n)) = check_cx.sys.enumerator(name) {
         return Some(fold::signed(n, Span::default()));
@@ -78,7 +78,7 @@ fn named(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Expr> {
     };
     match of_header {
         CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),
-        CMacro::Name(other) => named(&other, check_cx, (depth < MAX_DEPTH).then_some(depth + 1)?),
+        CMacro::Name(other) => find_definition(&other, check_cx, (depth < MAX_DEPTH).then_some(depth + 1)?),
         CMacro::Text(_) | CMacro::Function | CMacro::Other(_) => None,
     }
 }

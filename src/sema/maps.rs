@@ -81,7 +81,7 @@ fn widened_type(ty: &Type, capacity: u32) -> Type {
 /// A predefined map keeps its types.
 fn disagrees(given: &hir::Map, found: &InferredMap) -> Option<Diagnostic> {
     let (key, value) = (given.key.clone().unwrap_or(Type::Void), &given.value);
-    let (what, had, has) = match (*value == found.value.ty, key == found.key.ty) {
+    let (what, was, has) = match (*value == found.value.ty, key == found.key.ty) {
         (true, true) => return None,
         (false, _) => ("values of", value, &found.value.ty),
         (true, false) if given.key.is_none() => {
@@ -90,7 +90,7 @@ fn disagrees(given: &hir::Map, found: &InferredMap) -> Option<Diagnostic> {
         }
         (true, false) => ("keys of", &key, &found.key.ty),
     };
-    let message = format!("`{}` has {what} type {had}, but needs {has} here", given.name);
+    let message = format!("`{}` has {what} type {was}, but needs {has} here", given.name);
     Some(Diagnostic::error("type-conflict", found.first, message).help("use another name, or remove the map first"))
 }
 
@@ -120,7 +120,7 @@ impl Maps {
     /// The initial types of a predefined map.
     fn beforehand(&self, name: &str) -> Option<InferredMap> {
         let map = self.existing.get(name)?;
-        let settled = |ty: &Type| InferredType { ty: ty.clone(), weak: WeakSign::No, span: EARLIER };
+        let settled = |ty: &Type| InferredType { ty: ty.clone(), weak_sign: WeakSign::No, span: EARLIER };
         Some(InferredMap {
             value: settled(&map.value),
             key: map.key.as_ref().map(settled).unwrap_or_default(),
@@ -132,8 +132,8 @@ impl Maps {
     }
 
     /// Starts a pass. If `settle` is set, types only grow from now on, so that the passes terminate.
-    pub fn start_pass(&mut self, settle: bool) {
-        self.next = if settle { self.known.clone() } else { BTreeMap::new() };
+    pub fn start_pass(&mut self, resolve: bool) {
+        self.next = if resolve { self.known.clone() } else { BTreeMap::new() };
     }
 
     /// Ends a pass. Returns true if it found anything new.

@@ -126,7 +126,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     let Env { sys, settings, invocation } = *env;
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let declared = cdecl::wanted(script, settings).then(|| cdecl::read(script, env)).map(|(declared, found)| {
+    let declared = cdecl::has_c_part(script, settings).then(|| cdecl::read(script, env)).map(|(declared, found)| {
         diags.extend(found);
         if settings.verbose {
             diags.extend(declared.notes().into_iter().map(|(span, note)| Diagnostic::warning("c-include", span, note)));
@@ -296,8 +296,8 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     let mut kept: Vec<Diagnostic> = Vec::new();
     let mut others: Vec<usize> = Vec::new();
     for d in diags {
-        let twin = kept.iter().position(|k| d.span != Span::default() && k.code == d.code && k.span == d.span);
-        match twin {
+        let duplicate = kept.iter().position(|k| d.span != Span::default() && k.code == d.code && k.span == d.span);
+        match duplicate {
             // The message names another site.
             Some(i) => others[i] += usize::from(kept[i].message != d.message),
             None => {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
@@ -94,7 +94,7 @@ impl BodyChecker<'_> {
         let bool_of = |a: Expr, b: Expr| Expr { kind: ExprKind::Binary(op, Box::new(a), Box::new(b)), ty: Type::Bool, span };
         let (a_ty, b_ty) = (a.ty.clone(), b.ty.clone());
         match (&a_ty, &b_ty) {
-            (Type::Void, _) | (_, Type::Void) => Expr { ty: Type::Bool, ..poison(span) },
+            (Type::Void, _) | (_, Type::Void) => Expr { ty: Type::Bool, ..error_expr(span) },
             (Type::Ptr(x, _), Type::Ptr(y, _)) => {
                 if !same_target(x, y) && **x != Type::Void && **y != Type::Void {
                     self.warn("pointer-comparison", span, format!("{a_ty} and {b_ty} point to different types"));
@@ -131,7 +131,7 @@ impl BodyChecker<'_> {
         let number = |ty: &Type| matches!(ty, Type::Int(_) | Type::Bool | Type::Enum(_));
         match (&a_ty, &b_ty) {
             // Unknown so far, or invalid and reported: the other operand decides.
-            (Type::Void, Type::Void) => poison(span),
+            (Type::Void, Type::Void) => error_expr(span),
             (Type::Void, other) | (other, Type::Void) => {
                 let signed = op == BinOp::Sub || other.as_int().is_some_and(|i| i.signed);
                 let ty = if matches!(other, Type::Ptr(..)) {
@@ -143,7 +143,7 @@ impl BodyChecker<'_> {
                 } else {
                     Type::U64
                 };
-                Expr { ty, ..poison(span) }
+                Expr { ty, ..error_expr(span) }
             }
             (Type::Ptr(..), other) if number(other) && matches!(op, BinOp::Add | BinOp::Sub) => self.offset_pointer(op, a, b, span),
             (other, Type::Ptr(..)) if number(other) && op == BinOp::Add => self.offset_pointer(op, b, a, span),
@@ -174,7 +174,7 @@ impl BodyChecker<'_> {
             (_, true) => d.help("`+` joins literals only; for other strings, use `str_concat(a, b)`"),
             _ => d,
         });
-        poison(span)
+        error_expr(span)
     }
 
     /// `!x`, `-x`, `~x`, `*x`, `&x`
@@ -202,7 +202,7 @@ impl BodyChecker<'_> {
             return given.unwrap_or_else(|| self.fail("out-of-range", span, format!("-{n} does not fit in 64 bits")));
         }
         match &e.ty {
-            Type::Void => poison(span),
+            Type::Void => error_expr(span),
             Type::Int(i) if i.signed => Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &Type::I64))), ty: Type::I64, span },
             Type::Int(_) | Type::Bool | Type::Enum(_) => {
                 // of the operand's width; the bits above are zero

@@ -36,9 +36,9 @@ pub fn options(script: &ast::Script) -> Vec<ScriptOption> {
 
 fn literal(arg: &ast::Arg) -> ArgInfo {
     let known =
-        |ty: Type, lit: Lit| ArgInfo { ty, span: Span::default(), lit: Some(lit), map: None, made_by: None, has_verifier_type: false };
+        |ty: Type, lit: Lit| ArgInfo { ty, span: Span::default(), lit: Some(lit), map: None, origin: None, has_verifier_type: false };
     let ast::Arg::Expr(e) = arg else {
-        return ArgInfo { ty: Type::Void, span: Span::default(), lit: None, map: None, made_by: None, has_verifier_type: false };
+        return ArgInfo { ty: Type::Void, span: Span::default(), lit: None, map: None, origin: None, has_verifier_type: false };
     };
     match &e.kind {
         ExprKind::Str(s) => known(Type::Str(0), Lit::Str(s.clone())),
@@ -46,9 +46,9 @@ fn literal(arg: &ast::Arg) -> ArgInfo {
         ExprKind::Int(n) => known(Type::I64, Lit::Int(*n as i64)),
         ExprKind::Unary(UnOp::Neg, inner) => match inner.kind {
             ExprKind::Int(n) => known(Type::I64, Lit::Int((n as i64).wrapping_neg())),
-            _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, has_verifier_type: false },
+            _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, origin: None, has_verifier_type: false },
         },
-        _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, has_verifier_type: false },
+        _ => ArgInfo { ty: Type::Void, span: e.span, lit: None, map: None, origin: None, has_verifier_type: false },
     }
 }
 

@@ -62,9 +62,9 @@ pub fn expand<'a>(
             d.severity = Severity::Warning;
         }
         diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
-        sites.retain(|s| wanted(s, env.settings.mode));
+        sites.retain(|s| is_in_mode(s, env.settings.mode));
         let before = sites.len();
-        sites.retain(|s| s.attach.own() || filter.is_none_or(|f| f.is_match(&s.name)));
+        sites.retain(|s| s.attach.runs_in_rbt() || filter.is_none_or(|f| f.is_match(&s.name)));
         filtered |= sites.len() < before;
         if !sites.is_empty() {
             jobs.push(with_contexts(probe, sites, check_cx, env, tables, diags));
@@ -96,7 +96,7 @@ pub fn expand<'a>(
 }
 
 /// Tests and benchmarks run separately, between `begin` and `end`.
-fn wanted(site: &ProbeSite, mode: Mode) -> bool {
+fn is_in_mode(site: &ProbeSite, mode: Mode) -> bool {
     match (&site.attach, mode) {
         (Attach::Test { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
         (Attach::Begin | Attach::End, _) => true,
@@ -165,12 +165,12 @@ fn names_no_file(d: &Diagnostic, point: &AttachPoint) -> bool {
 
 /// Handles an attach point that does not exist here, according to the settings.
 fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
-    let forgivable = !matches!(d.code, "unknown-probe" | "unsupported");
+    let is_ignorable = !matches!(d.code, "unknown-probe" | "unsupported");
     match settings.missing_probes {
-        MissingProbes::Warn if forgivable => Some(Diagnostic { severity: Severity::Warning, ..d }),
+        MissingProbes::Warn if is_ignorable => Some(Diagnostic { severity: Severity::Warning, ..d }),
         // a verbose run names them, with the alternatives
-        MissingProbes::Ignore if forgivable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
-        MissingProbes::Ignore if forgivable => None,
+        MissingProbes::Ignore if is_ignorable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
+        MissingProbes::Ignore if is_ignorable => None,
         MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),
     }
 }
@@ -199,7 +199,7 @@ fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], invocation: &'s
         point.segments.iter().any(|s| !s.quoted && asks(s))
     };
     for option in options.iter().filter(named) {
-        let values = option.written(invocation).map(|text| listed(&text)).unwrap_or_default();
+        let values = option.written(invocation).map(|text| split_list(&text)).unwrap_or_default();
         if values.len() < 2 {
             continue;
         }
@@ -221,7 +221,7 @@ fn ends_name(after: &str) -> bool {
 }
 
 /// The nonempty parts between commas. Commas within quotes do not separate.
-fn listed(text: &str) -> Vec<String> {
+fn split_list(text: &str) -> Vec<String> {
     let mut open = false;
     let parts = text.split(|c: char| {
         open ^= c == '"';

@@ -65,7 +65,7 @@ impl BodyChecker<'_> {
     }
 
     fn stmt(&mut self, s: &ast::Stmt, out: &mut Vec<Stmt>) {
-        let span = self.place(s.span);
+        let span = self.use_site(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
             // in a separate block: the script has said that it does not need the value
@@ -152,7 +152,7 @@ impl BodyChecker<'_> {
     /// A repeated body: copies of it, or if that would be too long, an equivalent loop.
     fn repeated(&mut self, times: u32, body: Vec<Stmt>, span: Span) -> StmtKind {
         let small = u64::from(times).saturating_mul(weight(&body)) <= MAX_UNROLLED;
-        let var = self.hide(Type::I64);
+        let var = self.new_hidden_var(Type::I64);
         let copies = StmtKind::Repeat { times, var, body };
         if small { copies } else { copies.as_loop(span) }
     }
@@ -169,7 +169,7 @@ impl BodyChecker<'_> {
         for e in [from, to] {
             counted.add(&e.ty.as_int().map_or(Type::Void, Type::Int), &self.weakness(e), e.span);
         }
-        if counted.ty == Type::Void { InferredType { ty: Type::I64, weak: WeakSign::No, span: from.span } } else { counted }
+        if counted.ty == Type::Void { InferredType { ty: Type::I64, weak_sign: WeakSign::No, span: from.span } } else { counted }
     }
 
     fn as_bound(&mut self, e: Expr) -> Expr {
@@ -224,7 +224,7 @@ impl BodyChecker<'_> {
             self.report(d.related(place, "used without a key here"));
         }
         let (key, value) = (self.maps.key(name), self.maps.value(name));
-        let weak = WeakSign::Parts(vec![key.weak, value.weak]);
+        let weak = WeakSign::Parts(vec![key.weak_sign, value.weak_sign]);
         let (key, value) = (key.ty, value.ty);
         let value = match &value {
             Type::Agg(agg) if !self.env.tables.can_read(&agg.function) => {
@@ -237,7 +237,7 @@ impl BodyChecker<'_> {
         };
         let known = key != Type::Void && value != Type::Void;
         let ty = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
-        let pair = InferredType { ty, weak, span: map.span };
+        let pair = InferredType { ty, weak_sign: weak, span: map.span };
         self.frame.scopes.push(Vec::new());
         let var = self.loop_var(var, pair);
         let body = self.for_body(body);
@@ -247,7 +247,7 @@ impl BodyChecker<'_> {
 
     /// An expression for its effect: `if`, ternary and block become statements.
     fn effect(&mut self, e: &ast::Expr, out: &mut Vec<Stmt>) {
-        let span = self.place(e.span);
+        let span = self.use_site(e.span);
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
                 if let Some(chosen) = self.comptime_choice(cond) {
@@ -262,14 +262,14 @@ impl BodyChecker<'_> {
                 let cond = self.condition(cond);
                 let then = self.block(then);
                 let otherwise = otherwise.as_ref().map(|b| self.block(b)).unwrap_or_default();
-                out.push(Stmt { kind: StmtKind::If { cond, then, otherwise }, span });
+                out.push(Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, span });
             }
             ast::ExprKind::Ternary { cond, then: Some(then), otherwise } => {
                 let cond = self.condition(cond);
                 let (mut a, mut b) = (Vec::new(), Vec::new());
                 self.effect(then, &mut a);
                 self.effect(otherwise, &mut b);
-                out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
+                out.push(Stmt { kind: StmtKind::If { cond, then: a, else_: b }, span });
             }
             ast::ExprKind::Call { name, args } if self.is_macro(&name.name, args) => self.macro_effect(&name.name, args, span, out),
             ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name, &[]) => {
@@ -319,11 +319,11 @@ impl BodyChecker<'_> {
         }
         let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
-            let least = match ty {
+            let min = match ty {
                 Type::Str(0) => Type::Str(1),
                 ty => ty.clone(),
             };
-            v.inferred.add(&least, &WeakSign::No, span);
+            v.inferred.add(&min, &WeakSign::No, span);
         }
         let kind = match value {
             Some(value) => self.set_var(id, value, span),
@@ -455,7 +455,7 @@ impl BodyChecker<'_> {
         let key = key.map(|k| match &k.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) => k,
             _ => {
-                let var = self.hide(k.ty.clone());
+                let var = self.new_hidden_var(k.ty.clone());
                 let (at, ty) = (k.span, k.ty.clone());
                 out.push(Stmt { kind: StmtKind::SetVar(var, k), span: at });
                 Expr { kind: ExprKind::Var(var), ty, span: at }
@@ -476,7 +476,7 @@ pub fn ends(s: &Stmt) -> bool {
             ExprKind::Call(call) => matches!(call.row.lower, Lower::Event(e) if e.ends_probe),
             _ => false,
         },
-        StmtKind::If { then, otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),
+        StmtKind::If { then, else_: otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),
         StmtKind::SetVar(..)
         | StmtKind::ZeroVar(_)
         | StmtKind::SetMap { .. }

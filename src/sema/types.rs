@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use super::body::{BodyChecker, poison};
+use super::body::{BodyChecker, error_expr};
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use crate::builtins::Lower;
@@ -38,7 +38,7 @@ pub struct InferredType {
     /// [`Type::Void`] while it is unknown.
     pub ty: Type,
     /// The parts whose sign is weak.
-    pub weak: WeakSign,
+    pub weak_sign: WeakSign,
     /// The use that decided the type first.
     pub span: Span,
 }
@@ -73,7 +73,7 @@ impl WeakSign {
     }
 
     /// Of the target of `++` or `--`.
-    pub fn of_step(up: bool) -> Self {
+    pub fn from_step(up: bool) -> Self {
         if up { WeakSign::Stepped } else { WeakSign::No }
     }
 
@@ -128,13 +128,13 @@ impl Size {
         };
         match ty {
             Type::Enum(_) => Self::WORD,
-            Type::Tuple(parts) => Self::of_all(parts.iter().map(part)),
-            Type::Record(record) if record.name.is_empty() => Self::of_all(record.fields.iter().map(|f| part(&f.ty))),
+            Type::Tuple(parts) => Self::combine(parts.iter().map(part)),
+            Type::Record(record) if record.name.is_empty() => Self::combine(record.fields.iter().map(|f| part(&f.ty))),
             _ => Self::of(ty),
         }
     }
 
-    fn of_all(parts: impl Iterator<Item = Self>) -> Self {
+    fn combine(parts: impl Iterator<Item = Self>) -> Self {
         let all = parts.fold(Self { bytes: 0, align: 1 }, |all, part| Self {
             bytes: all.bytes.next_multiple_of(part.align).saturating_add(part.bytes),
             align: all.align.max(part.align),
@@ -145,7 +145,7 @@ impl Size {
 
 impl Default for InferredType {
     fn default() -> Self {
-        Self { ty: Type::Void, weak: WeakSign::Yes, span: Span::default() }
+        Self { ty: Type::Void, weak_sign: WeakSign::Yes, span: Span::default() }
     }
 }
 
@@ -156,12 +156,12 @@ impl InferredType {
             return;
         }
         if self.ty == Type::Void {
-            *self = Self { ty: ty.clone(), weak: weak.clone(), span };
+            *self = Self { ty: ty.clone(), weak_sign: weak.clone(), span };
             return;
         }
-        if let Some((ty, weak)) = merge_weak(&self.ty, &self.weak, ty, weak) {
+        if let Some((ty, weak)) = merge_weak(&self.ty, &self.weak_sign, ty, weak) {
             self.ty = ty;
-            self.weak = weak;
+            self.weak_sign = weak;
         }
     }
 }
@@ -212,9 +212,9 @@ fn yielding(weak: Int, other: Int) -> Int {
 }
 
 /// Are an array's elements pointers, or arrays of pointers? Their targets may be known on one side only.
-pub fn of_pointers(elem: &Type) -> bool {
+pub fn has_pointer_elements(elem: &Type) -> bool {
     match elem {
-        Type::Array(elem, _) => of_pointers(elem),
+        Type::Array(elem, _) => has_pointer_elements(elem),
         elem => matches!(elem, Type::Ptr(..)),
     }
 }
@@ -243,7 +243,7 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
             };
             same_target(x, y).then(|| Type::Ptr(x.clone(), space))
         }
-        (Type::Array(x, n), Type::Array(y, m)) if n == m && of_pointers(x) => Some(Type::Array(Box::new(merge(x, y)?), *n)),
+        (Type::Array(x, n), Type::Array(y, m)) if n == m && has_pointer_elements(x) => Some(Type::Array(Box::new(merge(x, y)?), *n)),
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
             x.iter().zip(y).map(|(x, y)| merge(x, y)).collect::<Option<_>>().map(Type::Tuple)
         }
@@ -499,7 +499,7 @@ impl BodyChecker<'_> {
                 _ => self.size_of_arg(&ast::Arg::Expr(e.clone()))?,
             });
         }
-        Some(Size::of_all(all.into_iter()))
+        Some(Size::combine(all.into_iter()))
     }
 
     /// The type of a `sizeof`, `typeof` or `offsetof` argument: a type's name before an expression.
@@ -544,10 +544,10 @@ impl BodyChecker<'_> {
     /// `typeinfo(e)`: information about a type, as a record of constants.
     pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
         // the builtins' own macros may use it
-        if self.frame.library.is_none() && !self.stable_enough("typeinfo", span) {
-            return poison(span);
+        if self.frame.library.is_none() && !self.require_stable("typeinfo", span) {
+            return error_expr(span);
         }
-        let Some(ty) = self.type_of_arg(arg) else { return poison(span) };
+        let Some(ty) = self.type_of_arg(arg) else { return error_expr(span) };
         let parts = [
             ("btf_id", fold::typed(0, Type::U64, span)),
             ("base_type", fold::string(base_type(&ty).as_bytes(), span)),
@@ -615,8 +615,8 @@ impl BodyChecker<'_> {
     }
 
     fn tagged_type(&mut self, kind: TypeName, word: &str, name: &str, span: Span) -> Option<Type> {
-        let stands_for = self.substitute(name);
-        let name = match stands_for.as_deref() {
+        let replacement = self.substitute(name);
+        let name = match replacement.as_deref() {
             Some(ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(other), .. })) => other,
             Some(arg) => return self.substituted_type(arg),
             None => name,
@@ -673,6 +673,6 @@ mod tests {
         m.add(&pair(Type::U64, Type::int(1)), &WeakSign::Parts(vec![WeakSign::No, WeakSign::Yes]), Span::default());
         m.add(&pair(Type::int(1), Type::uint(4)), &WeakSign::Parts(vec![WeakSign::Yes, WeakSign::No]), Span::default());
         assert_eq!(m.ty, pair(Type::U64, Type::uint(4)));
-        assert_eq!(m.weak, WeakSign::Parts(vec![WeakSign::No, WeakSign::No]));
+        assert_eq!(m.weak_sign, WeakSign::Parts(vec![WeakSign::No, WeakSign::No]));
     }
 }

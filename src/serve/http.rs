@@ -35,13 +35,13 @@ pub struct Server {
     pages: Box<dyn Pages>,
     clients: Vec<Client>,
     /// The latest text of each form.
-    made: [Option<(Instant, String)>; 2],
+    cached: [Option<(Instant, String)>; 2],
 }
 
 struct Client {
     stream: TcpStream,
     until: Instant,
-    head: Vec<u8>,
+    header: Vec<u8>,
     answer: Vec<u8>,
     written: usize,
 }
@@ -54,7 +54,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 impl Server {
     pub fn new(listener: TcpListener, token: Token, pages: Box<dyn Pages>) -> Self {
-        Self { listener, token, pages, clients: Vec::new(), made: [None, None] }
+        Self { listener, token, pages, clients: Vec::new(), cached: [None, None] }
     }
 
     /// Serves until the process ends.
@@ -92,7 +92,7 @@ impl Server {
                             self.clients.remove(0);
                         }
                         let until = Instant::now() + TIMEOUT;
-                        self.clients.push(Client { stream, until, head: Vec::new(), answer: Vec::new(), written: 0 });
+                        self.clients.push(Client { stream, until, header: Vec::new(), answer: Vec::new(), written: 0 });
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -136,12 +136,12 @@ impl Server {
         loop {
             match client.stream.read(&mut buffer) {
                 Ok(0) => return None,
-                Ok(n) => client.head.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Ok(n) => client.header.extend_from_slice(buffer.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Some(None),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return None,
             }
-            if let Some(answer) = self.answer(&client.head) {
+            if let Some(answer) = self.answer(&client.header) {
                 return Some(Some(answer));
             }
         }
@@ -199,7 +199,7 @@ impl Server {
     }
 
     fn text(&mut self, open: bool) -> Option<String> {
-        let cached = self.made.get_mut(usize::from(open))?;
+        let cached = self.cached.get_mut(usize::from(open))?;
         if let Some((_, text)) = cached.as_ref().filter(|(when, _)| when.elapsed() < MAX_AGE) {
             return Some(text.clone());
         }

@@ -69,12 +69,12 @@ impl Token {
     /// May a client that sends this header be served?
     fn accepts(&self, authorization: Option<&[u8]>) -> bool {
         let token = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        token.as_ref().is_none_or(|token| authorization.is_some_and(|given| same(given, format!("Bearer {token}").as_bytes())))
+        token.as_ref().is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
     }
 }
 
 /// Compares in constant time, whatever the position of the first difference.
-fn same(a: &[u8], b: &[u8]) -> bool {
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
@@ -88,7 +88,7 @@ pub struct Run {
 
 impl Pages for Run {
     fn metrics(&mut self, open: bool) -> Option<String> {
-        self.scrapes.ask().map(|state| exposition::text(&self.metrics.families(&state), open))
+        self.scrapes.request_state().map(|state| exposition::text(&self.metrics.families(&state), open))
     }
 
     fn health(&mut self) -> (bool, String) {

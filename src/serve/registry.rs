@@ -122,7 +122,7 @@ impl ScriptRegistry {
                 let run = run.clone();
                 let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
                     let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
-                    run.scrapes.ask().map(|state| run.metrics.families(&state))
+                    run.scrapes.request_state().map(|state| run.metrics.families(&state))
                 });
                 // without a thread, it does not answer
                 thread.ok()
@@ -136,16 +136,16 @@ impl ScriptRegistry {
             answered.insert(name.clone(), families.is_some());
             families.into_iter().flatten().for_each(|family| all.add(name, family));
         }
-        let mut families = self.own(&answered);
+        let mut families = self.own_families(&answered);
         families.extend(all.0.into_iter().flatten());
         families
     }
 
-    fn own(&self, answered: &BTreeMap<String, bool>) -> Vec<Family> {
+    fn own_families(&self, answered: &BTreeMap<String, bool>) -> Vec<Family> {
         let scripts = self.lock();
         let gauge = |name, help, value: &dyn Fn(&str, &Script) -> Option<i128>| {
             let all = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone()], value(name, script)?)));
-            Family::of_values(name, Kind::Gauge, help, &[SCRIPT], all)
+            Family::from_values(name, Kind::Gauge, help, &[SCRIPT], all)
         };
         let starts = scripts.iter().map(|(name, script)| (vec![name.clone()], script.starts.into()));
         let resets = scripts.iter().map(|(name, script)| (vec![name.clone()], script.resets.into()));
@@ -154,15 +154,15 @@ impl ScriptRegistry {
             gauge("rbt_script_up", "Is the script running?", &|_, script| Some(script.status.runs().into())),
             gauge("rbt_script_current", "Does it run as its file is now?", &|_, script| Some((script.status == Status::Running).into())),
             gauge("rbt_script_answers", "Has it answered this scrape?", &|name, _| answered.get(name).map(|answers| (*answers).into())),
-            Family::of_values(
+            Family::from_values(
                 "rbt_script_failure_info",
                 Kind::Gauge,
                 "Why it does not run as its file is now.",
                 &[SCRIPT, "reason"],
                 failed,
             ),
-            Family::of_values("rbt_script_starts", Kind::Counter, "How often the script was started.", &[SCRIPT], starts),
-            Family::of_values(
+            Family::from_values("rbt_script_starts", Kind::Counter, "How often the script was started.", &[SCRIPT], starts),
+            Family::from_values(
                 "rbt_script_resets",
                 Kind::Counter,
                 "How often its series began anew, because the run before did not end in time.",

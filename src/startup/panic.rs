@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_and_ends_with_2() {
+    fn a_panic_is_reported_and_ends_with_2() {
         let exe = std::env::current_exe().unwrap();
         let run = Command::new(exe).args(["--ignored", "--exact", "startup::panic::tests::panics"]).output().unwrap();
         let text = String::from_utf8_lossy(&run.stderr);

@@ -11,7 +11,7 @@ const MIN_LIMIT: u64 = 1 << 20;
 
 /// Raises the limit of the stack to the usual size, as far as allowed: the kernel checks it when the stack grows, so it
 /// applies immediately. Errors: it is far too low, and cannot be raised.
-pub(crate) fn raise() -> Result<(), Failure> {
+pub(crate) fn raise_stack_limit() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Stack);
     let Some(now) = limit.current.filter(|now| *now < USUAL_LIMIT) else { return Ok(()) };
     let set = |current, maximum| setrlimit(Resource::Stack, Rlimit { current, maximum }).is_ok();

@@ -100,12 +100,12 @@ pub struct Map {
     pub entries: Vec<Entry>,
     /// Keys beyond `max_series` in the state of an unfinished run. Documents do not contain them.
     #[serde(skip)]
-    pub other: Option<Other>,
+    pub other: Option<OtherKeys>,
 }
 
 /// Keys with a common value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherKeys {
     /// The sum of their values.
     pub counted: AggregateState,
     /// The number of these keys that the map has now.

@@ -309,7 +309,7 @@ pub enum ExprKind {
         /// Variable, map or map's element.
         target: Box<Expr>,
         /// `++` if true, otherwise `--`.
-        up: bool,
+        increment: bool,
         /// Is the value that before the step?
         post: bool,
     },

@@ -27,7 +27,7 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let after = piece.start + before_blanks(before);
     let explanation = site.explanation();
     let start = piece.start + before.len() - before.trim_start().len();
-    let place = match explanation.place {
+    let place = match explanation.position {
         PestPosition::Next => here,
         PestPosition::Last => span(after.saturating_sub(site.last.len()), after),
         PestPosition::First => span(start, start + first_word(before.trim_start()).len()),
@@ -54,7 +54,7 @@ struct ErrorSite<'a> {
 struct Explanation {
     message: String,
     help: Option<String>,
-    place: PestPosition,
+    position: PestPosition,
 }
 
 /// The word that a message is about.
@@ -80,22 +80,22 @@ impl Explanation {
     }
 
     fn at(mut self, place: PestPosition) -> Self {
-        self.place = place;
+        self.position = place;
         self
     }
 }
 
 impl ErrorSite<'_> {
-    fn wants(&self, rules: &[Rule]) -> bool {
+    fn expects_any(&self, rules: &[Rule]) -> bool {
         self.positives.iter().any(|r| rules.contains(r))
     }
 
-    fn wants_operand(&self) -> bool {
-        self.wants(&[Rule::expr, Rule::chain, Rule::prefix, Rule::number, Rule::parens])
+    fn expects_operand(&self) -> bool {
+        self.expects_any(&[Rule::expr, Rule::chain, Rule::prefix, Rule::number, Rule::parens])
     }
 
-    fn wants_more(&self) -> bool {
-        self.wants(&[Rule::binary_op, Rule::semicolon, Rule::question])
+    fn expects_more(&self) -> bool {
+        self.expects_any(&[Rule::binary_op, Rule::semicolon, Rule::question])
     }
 
     fn explanation(&self) -> Explanation {
@@ -119,32 +119,32 @@ impl ErrorSite<'_> {
             "$" => return explanation("`$` without a name").help("write a variable as `$name`, and a parameter as `$1`"),
             _ => {}
         }
-        if self.wants_operand() && !self.wants_more() {
+        if self.expects_operand() && !self.expects_more() {
             return self.operand(&next);
         }
-        if self.next == "=" && self.wants_more() {
+        if self.next == "=" && self.expects_more() {
             return explanation("an assignment is a statement, not a value").help("to compare, write `==`");
         }
-        if self.wants(&[Rule::predicate]) {
+        if self.expects_any(&[Rule::predicate]) {
             return self.attach(&next);
         }
-        if self.wants(&[Rule::predicate_end]) {
+        if self.expects_any(&[Rule::predicate_end]) {
             return explanation(format!("expected `/` to end the predicate, found {next}"));
         }
-        if self.wants(&[Rule::semicolon]) && !self.next.is_empty() {
+        if self.expects_any(&[Rule::semicolon]) && !self.next.is_empty() {
             return self.statement(&next);
         }
-        if self.wants(&[Rule::open_brace, Rule::block]) {
+        if self.expects_any(&[Rule::open_brace, Rule::block]) {
             return explanation(format!("expected a block `{{ … }}` before {next}"))
                 .help("write the block in braces, even for a single statement");
         }
         if self.last == "let" && self.next.starts_with('@') {
             return explanation("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
         }
-        if self.wants(&[Rule::attach_point, Rule::provider]) {
+        if self.expects_any(&[Rule::attach_point, Rule::provider]) {
             return explanation(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
         }
-        self.listed(&next)
+        self.with_list(&next)
     }
 
     fn operand(&self, next: &str) -> Explanation {
@@ -199,7 +199,7 @@ impl ErrorSite<'_> {
         }
         let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
         match starts {
-            true if starts_no_value(self.next) || !self.wants(&[Rule::binary_op]) => {
+            true if starts_no_value(self.next) || !self.expects_any(&[Rule::binary_op]) => {
                 explanation(format!("expected `;` before {next}")).at(PestPosition::Last)
             }
             true => explanation(format!("expected `;` or an operator before {next}")).at(PestPosition::Last),
@@ -207,9 +207,9 @@ impl ErrorSite<'_> {
         }
     }
 
-    fn listed(&self, next: &str) -> Explanation {
+    fn with_list(&self, next: &str) -> Explanation {
         let mut names: Vec<&str> = self.positives.iter().filter_map(|r| phrase(*r)).collect();
-        if self.wants(&[Rule::binary_op]) {
+        if self.expects_any(&[Rule::binary_op]) {
             names.extend(enclosing(self.before));
         }
         names.sort_unstable();
@@ -319,7 +319,7 @@ pub struct Order {
 
 impl Order {
     /// Processes the next piece, and reports it if its order is wrong.
-    pub fn see(&mut self, piece: Pair, index: u16, base: usize) -> Option<Diagnostic> {
+    pub fn check_order(&mut self, piece: Pair, index: u16, base: usize) -> Option<Diagnostic> {
         let part = piece.into_inner().find(|p| p.as_rule() != Rule::shebang)?;
         let (stage, what) = match part.as_rule() {
             Rule::c_item => (0, "put C definitions and `#` lines before everything else"),

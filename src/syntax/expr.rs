@@ -34,14 +34,14 @@ fn prefix(text: &str) -> Prefix {
 }
 
 /// A sequence of operands and operators, and the current position in it.
-struct Run<'s> {
+struct OperandSequence<'s> {
     pairs: Vec<Pair<'s>>,
     at: usize,
     /// The whole sequence, for errors without a better place.
     span: Span,
 }
 
-impl<'s> Run<'s> {
+impl<'s> OperandSequence<'s> {
     fn peek(&self) -> Option<&Pair<'s>> {
         self.pairs.get(self.at)
     }
@@ -70,8 +70,8 @@ impl Reader {
         let span = self.span(&pair);
         let parts: Vec<Pair> = pair.into_inner().collect();
         let steps = parts.len() / 2;
-        let tree = if self.raise(steps, span) { self.ternaries(parts, span) } else { zero(span) };
-        self.lower(steps);
+        let tree = if self.nest(steps, span) { self.ternaries(parts, span) } else { zero(span) };
+        self.unnest(steps);
         tree
     }
 
@@ -102,48 +102,48 @@ impl Reader {
 
     fn chain(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
-        let mut run = Run { pairs: pair.into_inner().collect(), at: 0, span };
+        let mut operands = OperandSequence { pairs: pair.into_inner().collect(), at: 0, span };
         // Operators, members and casts each add a level.
-        let steps = run.pairs.iter().filter(|p| !is_operand(p.as_rule()) || p.as_rule() == Rule::parens).count();
-        if !self.raise(steps, span) {
-            self.lower(steps);
+        let steps = operands.pairs.iter().filter(|p| !is_operand(p.as_rule()) || p.as_rule() == Rule::parens).count();
+        if !self.nest(steps, span) {
+            self.unnest(steps);
             return zero(span);
         }
-        let tree = self.climb_precedence(&mut run, 0);
-        self.lower(steps);
-        if let Some(next) = run.peek() {
+        let tree = self.climb_precedence(&mut operands, 0);
+        self.unnest(steps);
+        if let Some(next) = operands.peek() {
             let (place, text) = (self.span(next), head(next.as_str()));
             self.error("syntax", place, format!("expected an operator before `{text}`"));
         }
         tree
     }
 
-    fn climb_precedence(&mut self, run: &mut Run, least: u8) -> Expr {
-        let mut left = self.unary(run);
-        while let Some((op, level)) = run.peek().filter(|p| p.as_rule() == Rule::binary_op).and_then(|p| binary(p.as_str())) {
-            if level < least {
+    fn climb_precedence(&mut self, operands: &mut OperandSequence, min_precedence: u8) -> Expr {
+        let mut left = self.unary(operands);
+        while let Some((op, level)) = operands.peek().filter(|p| p.as_rule() == Rule::binary_op).and_then(|p| binary(p.as_str())) {
+            if level < min_precedence {
                 break;
             }
-            run.at += 1;
-            let right = self.climb_precedence(run, level + 1);
+            operands.at += 1;
+            let right = self.climb_precedence(operands, level + 1);
             let span = left.span.to(right.span);
             left = Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span };
         }
         left
     }
 
-    fn unary(&mut self, run: &mut Run) -> Expr {
+    fn unary(&mut self, operands: &mut OperandSequence) -> Expr {
         let mut prefixes = Vec::new();
         let mut tree = loop {
-            let Some(pair) = run.next() else {
+            let Some(pair) = operands.next() else {
                 let message = "expected an expression at the end of this";
-                self.error("syntax", run.span, message);
-                return zero(run.span);
+                self.error("syntax", operands.span, message);
+                return zero(operands.span);
             };
             let span = self.span(&pair);
             match pair.as_rule() {
                 Rule::prefix | Rule::bang | Rule::binary_op | Rule::step => prefixes.push((prefix(pair.as_str()), span)),
-                Rule::parens => match self.parens(pair, run) {
+                Rule::parens => match self.parens(pair, operands) {
                     Ok(value) => break value,
                     Err(ty) => {
                         self.casts.insert(span.start);
@@ -153,8 +153,8 @@ impl Reader {
                 _ => break self.atom(pair),
             }
         };
-        while let Some(rule) = run.rule(0).filter(|r| matches!(r, Rule::step | Rule::field | Rule::index)) {
-            let Some(pair) = run.next() else { break };
+        while let Some(rule) = operands.rule(0).filter(|r| matches!(r, Rule::step | Rule::field | Rule::index)) {
+            let Some(pair) = operands.next() else { break };
             tree = self.postfix(rule, pair, tree);
         }
         for (prefix, place) in prefixes.into_iter().rev() {
@@ -163,7 +163,7 @@ impl Reader {
                 Prefix::Op(op) => ExprKind::Unary(op, Box::new(tree)),
                 Prefix::Step(up) => {
                     self.check_target(&tree, "be incremented or decremented");
-                    ExprKind::Step { target: Box::new(tree), up, post: false }
+                    ExprKind::Step { target: Box::new(tree), increment: up, post: false }
                 }
                 Prefix::Cast(ty) => ExprKind::Cast(ty, Box::new(tree)),
                 Prefix::Comptime => ExprKind::Comptime(Box::new(tree)),
@@ -178,7 +178,7 @@ impl Reader {
         let kind = match rule {
             Rule::step => {
                 self.check_target(&base, "be incremented or decremented");
-                ExprKind::Step { target: Box::new(base), up: pair.as_str() == "++", post: true }
+                ExprKind::Step { target: Box::new(base), increment: pair.as_str() == "++", post: true }
             }
             Rule::index => {
                 let index = pair.into_inner().next().map_or_else(|| zero(span), |p| self.expr(p));
@@ -201,7 +201,7 @@ impl Reader {
     }
 
     /// A value in parentheses, or the type of a cast.
-    fn parens(&mut self, pair: Pair, run: &Run) -> Result<Expr, TypeExpr> {
+    fn parens(&mut self, pair: Pair, operands: &OperandSequence) -> Result<Expr, TypeExpr> {
         let span = self.span(&pair);
         let mut inside = Vec::new();
         let mut commas = 0;
@@ -221,7 +221,7 @@ impl Reader {
         }
         let only = commas == 0 && inside.len() == 1;
         if only {
-            let before_operand = self.before_operand(run);
+            let before_operand = self.before_operand(operands);
             match inside.pop() {
                 Some(ParenContents::Type(ty)) if before_operand => return Err(ty),
                 Some(ParenContents::Expr(e)) if before_operand => match self.as_type(e) {
@@ -262,11 +262,11 @@ impl Reader {
     }
 
     /// Does an operand follow, so that the preceding parentheses may be a cast?
-    fn before_operand(&self, run: &Run) -> bool {
-        match run.peek().map(|p| (p.as_rule(), p.as_str())) {
+    fn before_operand(&self, operands: &OperandSequence) -> bool {
+        match operands.peek().map(|p| (p.as_rule(), p.as_str())) {
             Some((Rule::binary_op, text)) => matches!(text, "-" | "*" | "&"),
             Some((Rule::bang, _)) => true,
-            Some((Rule::step, _)) => run.rule(1).is_some_and(is_operand),
+            Some((Rule::step, _)) => operands.rule(1).is_some_and(is_operand),
             Some((rule, _)) => is_operand(rule),
             None => false,
         }
@@ -328,7 +328,7 @@ impl Reader {
                 kind
             }
             _ => {
-                let (kind, place) = self.of_type(rule, pair);
+                let (kind, place) = self.type_operator(rule, pair);
                 span = place;
                 kind
             }
@@ -366,8 +366,8 @@ impl Reader {
     }
 
     /// `sizeof` and similar operators.
-    fn of_type(&mut self, rule: Rule, pair: Pair) -> (ExprKind, Span) {
-        let whole = self.span(&pair);
+    fn type_operator(&mut self, rule: Rule, pair: Pair) -> (ExprKind, Span) {
+        let expr_span = self.span(&pair);
         if rule == Rule::typeof_atom {
             let ty = self.type_name(pair);
             let span = ty.span;
@@ -376,7 +376,7 @@ impl Reader {
                 ty => (ExprKind::Typeof(Box::new(Arg::Type(ty))), span),
             };
         }
-        let (mut of, mut members) = (Arg::Expr(zero(whole)), Vec::new());
+        let (mut of, mut members) = (Arg::Expr(zero(expr_span)), Vec::new());
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::certain_type | Rule::expr => of = self.type_argument(part),
@@ -389,7 +389,7 @@ impl Reader {
             Rule::typeinfo => ExprKind::Typeinfo(Box::new(of)),
             _ => ExprKind::Offsetof(Box::new(of), members),
         };
-        (kind, whole)
+        (kind, expr_span)
     }
 
     fn argument(&mut self, pair: Pair) -> Arg {
@@ -414,8 +414,8 @@ impl Reader {
         let (mut otherwise, mut start, mut cond) = (None, span, None);
         let parts: Vec<Pair> = pair.into_inner().collect();
         let steps = 1 + parts.iter().filter(|p| p.as_rule() == Rule::condition).count();
-        if !self.raise(steps, span) {
-            self.lower(steps);
+        if !self.nest(steps, span) {
+            self.unnest(steps);
             return zero(span);
         }
         for part in parts {
@@ -433,7 +433,7 @@ impl Reader {
                 _ => {}
             }
         }
-        self.lower(steps);
+        self.unnest(steps);
         let mut tree = zero(span);
         while let Some((start, cond, then)) = branches.pop() {
             let span = Span { end: span.end, ..start };
@@ -464,14 +464,14 @@ impl Reader {
 
     /// Converts [`Rule::type_name`], [`Rule::certain_type`] or [`Rule::typeof_atom`].
     pub fn type_name(&mut self, pair: Pair) -> TypeExpr {
-        let whole = self.span(&pair);
-        let mut span = Span { end: whole.start, ..whole };
+        let type_span = self.span(&pair);
+        let mut span = Span { end: type_span.start, ..type_span };
         let mut base = TypeBase::Name(String::new());
         let mut suffixes = Vec::new();
         let height = pair.clone().into_inner().filter(|p| is_suffix(p.as_rule())).count();
-        if !self.raise(height, whole) {
-            self.lower(height);
-            return TypeExpr { base, suffixes, span: whole };
+        if !self.nest(height, type_span) {
+            self.unnest(height);
+            return TypeExpr { base, suffixes, span: type_span };
         }
         for part in pair.into_inner() {
             let place = self.span(&part);
@@ -493,7 +493,7 @@ impl Reader {
                 _ => {}
             }
         }
-        self.lower(height);
+        self.unnest(height);
         TypeExpr { base, suffixes, span }
     }
 

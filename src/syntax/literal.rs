@@ -67,25 +67,25 @@ fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
 pub fn unescape(quoted: &str, span: Span, diags: &mut Vec<Diagnostic>) -> Vec<u8> {
     let body = quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).unwrap_or(quoted).as_bytes();
     let mut out = Vec::with_capacity(body.len());
-    let mut at = 0;
-    while let Some(byte) = body.get(at) {
+    let mut pos = 0;
+    while let Some(byte) = body.get(pos) {
         if *byte != b'\\' {
             out.push(*byte);
-            at += 1;
+            pos += 1;
             continue;
         }
-        let rest = body.get(at + 1..).unwrap_or(&[]);
+        let rest = body.get(pos + 1..).unwrap_or(&[]);
         let (result, length) = escape(rest);
         match result {
             Ok(value) => out.push(value),
             Err(message) => {
-                let start = span.start + 1 + at as u32;
+                let start = span.start + 1 + pos as u32;
                 let place = Span { start, end: start + 1 + length as u32, ..span };
                 let help = r#"the escapes are \n \t \r \" \\ \NNN (octal) and \xNN; write \\ for a backslash"#;
                 diags.push(Diagnostic::error("bad-escape", place, message).help(help));
             }
         }
-        at += 1 + length;
+        pos += 1 + length;
     }
     out
 }

@@ -145,7 +145,7 @@ fn library(mut wanted: BTreeSet<&'static str>) -> Vec<ast::Macro> {
 }
 
 /// Why a script does not parse: the errors of the scan, and the first error of each complete piece.
-fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::Error<Rule>) -> Vec<Diagnostic> {
+fn recover(source: &Source, index: u16, scan: scan::Scan, pest_error: &pest::error::Error<Rule>) -> Vec<Diagnostic> {
     let text = source.text.as_str();
     let mut found = scan.faults;
     let mut order = explain::Order::default();
@@ -160,7 +160,7 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
             Ok(mut pairs) => {
                 let Some(pair) = pairs.next() else { continue };
                 let mut reader = read::Reader::new(index, piece.start);
-                found.extend(order.see(pair.clone(), index, piece.start));
+                found.extend(order.check_order(pair.clone(), index, piece.start));
                 reader.script(pair);
                 found.extend(reader.diags);
             }
@@ -174,7 +174,7 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
         }
     }
     if found.is_empty() {
-        found.push(explain::explain(whole, source, index, 0..text.len()));
+        found.push(explain::explain(pest_error, source, index, 0..text.len()));
     }
     found.sort_by_key(|d| d.span.start);
     found

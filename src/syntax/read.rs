@@ -126,9 +126,9 @@ impl Reader {
         self.diags.push(Diagnostic::error(code, span, message));
     }
 
-    /// Reduces the remaining height by `by`. If the tree would become too high, it reports that once and returns false. The
-    /// caller restores the height by [`Reader::lower`].
-    pub fn raise(&mut self, levels: usize, span: Span) -> bool {
+    /// Reduces the remaining height by `levels`. If the tree would become too high, it reports that once and returns false. The
+    /// caller restores the height by [`Reader::unnest`].
+    pub fn nest(&mut self, levels: usize, span: Span) -> bool {
         self.height += levels;
         if self.height <= MAX_HEIGHT {
             return true;
@@ -140,8 +140,8 @@ impl Reader {
         false
     }
 
-    /// Undoes [`Reader::raise`].
-    pub fn lower(&mut self, levels: usize) {
+    /// Undoes [`Reader::nest`].
+    pub fn unnest(&mut self, levels: usize) {
         self.height -= levels;
     }
 
@@ -294,7 +294,7 @@ impl Reader {
                 }
             }
         }
-        self.lower(1);
+        self.unnest(1);
         // An `if` without `else` has no value.
         let is_value = |s: &Stmt| match &s.kind {
             StmtKind::Expr(e) => !matches!(e.kind, ExprKind::If { otherwise: None, .. }),
@@ -310,9 +310,9 @@ impl Reader {
     }
 
     fn stmt(&mut self, pair: Pair) -> Stmt {
-        let whole = self.span(&pair);
+        let stmt_span = self.span(&pair);
         let rule = pair.as_rule();
-        let mut span = whole;
+        let mut span = stmt_span;
         let kind = match rule {
             Rule::if_expr => {
                 let e = self.if_expr(pair);

@@ -283,16 +283,16 @@ impl Scanner<'_> {
 
     fn closer(&mut self, byte: u8) {
         self.pop_loose();
-        let partner = match byte {
+        let opener = match byte {
             b')' => b'(',
             b']' => b'[',
             _ => b'{',
         };
         let here = self.span(self.at, self.at + 1);
         let shown = char::from(byte);
-        match self.open.iter().rposition(|(o, _)| *o == partner) {
+        match self.open.iter().rposition(|(o, _)| *o == opener) {
             None => {
-                let help = format!("remove it, or add `{}` before it", char::from(partner));
+                let help = format!("remove it, or add `{}` before it", char::from(opener));
                 let fault = Diagnostic::error("unbalanced", here, format!("this `{shown}` closes nothing")).help(help);
                 self.report(fault);
                 self.at += 1;
@@ -335,8 +335,8 @@ impl Scanner<'_> {
     }
 
     /// Reports a bracket opened at `place` that has no partner at `at`.
-    fn missing(&mut self, open: u8, place: usize, at: usize, found: &str) {
-        if at < self.quiet || self.found.faults.len() >= MAX_FAULTS {
+    fn missing(&mut self, open: u8, place: usize, offset: usize, found: &str) {
+        if offset < self.quiet || self.found.faults.len() >= MAX_FAULTS {
             return;
         }
         let close = match open {
@@ -344,10 +344,10 @@ impl Scanner<'_> {
             b'[' => ']',
             _ => '}',
         };
-        let thing = if open == b'{' { "block".to_string() } else { format!("`{}`", char::from(open)) };
+        let expected = if open == b'{' { "block".to_string() } else { format!("`{}`", char::from(open)) };
         let (line, column) = position(self.text, place);
-        let message = format!("expected `{close}` to close the {thing} opened at {line}:{column}, found {found}");
-        let fault = Diagnostic::error("unbalanced", self.span(at, (at + 1).min(self.bytes.len())), message);
+        let message = format!("expected `{close}` to close the {expected} opened at {line}:{column}, found {found}");
+        let fault = Diagnostic::error("unbalanced", self.span(offset, (offset + 1).min(self.bytes.len())), message);
         self.report(fault.related(self.span(place, place + 1), "opened here"));
     }
 
@@ -359,9 +359,9 @@ impl Scanner<'_> {
 
     fn finish(&mut self) {
         self.at = self.bytes.len();
-        let sound = self.found.faults.is_empty() && self.found.too_deep.is_none();
+        let is_valid = self.found.faults.is_empty() && self.found.too_deep.is_none();
         // an `if` requires its block, but `?` may be at the end of an expression
-        self.found.unfinished |= sound && self.open.iter().any(|(open, _)| *open != b'?');
+        self.found.unfinished |= is_valid && self.open.iter().any(|(open, _)| *open != b'?');
         self.pop_loose();
         if let Some((open, place)) = self.open.last().copied() {
             let end = self.text.trim_end().len();
@@ -371,8 +371,8 @@ impl Scanner<'_> {
     }
 }
 
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or("");
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or("");
     let line = before.rfind('\n').map_or(0, |i| i + 1);
     (before.matches('\n').count() + 1, before.get(line..).map_or(0, |s| s.chars().count()) + 1)
 }

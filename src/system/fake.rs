@@ -160,7 +160,7 @@ impl TargetInfo for Fake {
     }
 
     fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
-        Ok(self.functions.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect())
+        Ok(self.functions.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed_name().into() }).collect())
     }
 
     /// The functions of modules are described with those of the kernel.
@@ -182,7 +182,7 @@ impl TargetInfo for Fake {
 
     fn text_symbols(&self, name: &str) -> Symbols {
         let parts = self.symbols.keys().filter(|s| s.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))).cloned();
-        Symbols { whole: self.symbols.contains_key(name), parts: parts.collect() }
+        Symbols { is_exact: self.symbols.contains_key(name), parts: parts.collect() }
     }
 
     fn has_module(&self, name: &str) -> bool {

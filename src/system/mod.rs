@@ -287,7 +287,7 @@ pub trait TargetInfo {
     fn pid_namespace(&self) -> Option<(u64, u64)> {
         None
     }
-    /// Finds a member, including those of anonymous structs and unions; its offset is relative to the start of `of`.
+    /// Finds a member, including those of anonymous structs and unions; its offset is relative to the start of `structure`.
     fn member(&self, structure: &Struct, name: &str) -> Option<Field>;
     /// All members, with anonymous ones flattened, for printing and for suggestions.
     fn expand(&self, structure: &Struct) -> Option<Record>;
@@ -451,14 +451,14 @@ pub trait TargetInfo {
 /// The offset of a member of a structure, or of a member of that.
 pub fn member_offset(sys: &dyn TargetInfo, structure: &str, path: &[&str]) -> Option<u32> {
     let mut ty = sys.type_named(TypeName::Struct, structure)?;
-    let mut at = 0;
+    let mut pos = 0;
     for name in path {
         let Type::Struct(of) = &ty else { return None };
         let field = sys.member(of, name)?;
-        at += field.offset;
+        pos += field.offset;
         ty = field.ty;
     }
-    Some(at)
+    Some(pos)
 }
 
 /// A C macro.
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn star_is_any_run() {
-        for (pattern, name, want) in [
+        for (pattern, name, expected) in [
             ("*", "", true),
             ("*", "x", true),
             ("sys_enter_*", "sys_enter_openat", true),
@@ -536,7 +536,7 @@ mod tests {
             ("abc", "abc", true),
             ("a?c", "abc", false),
         ] {
-            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }
     }
 }

@@ -70,8 +70,8 @@ impl Canvas {
 }
 
 /// The lines and columns of a terminal (ioctl_tty(2), TIOCGWINSZ).
-pub fn size(of: impl AsFd) -> (usize, usize) {
-    let size = rustix::termios::tcgetwinsize(of).ok();
+pub fn size(terminal: impl AsFd) -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(terminal).ok();
     let or = |n: Option<u16>, usual: usize| n.filter(|n| *n != 0).map_or(usual, usize::from);
     (or(size.map(|s| s.ws_row), USUAL_ROWS), or(size.map(|s| s.ws_col), USUAL_COLUMNS))
 }

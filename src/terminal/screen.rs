@@ -176,16 +176,16 @@ fn style_at(text: &str) -> Option<&str> {
 
 /// Divides the rows of a screen among blocks that need this many: none gets more than it needs, and none less than an
 /// equal share of the rows, unless it needs less.
-pub fn shares(needs: &[usize], room: usize) -> Vec<usize> {
+pub fn shares(needs: &[usize], max_lines: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..needs.len()).collect();
-    let need = |at: usize| needs.get(at).copied().unwrap_or(0);
-    order.sort_by_key(|at| need(*at));
+    let need = |index: usize| needs.get(index).copied().unwrap_or(0);
+    order.sort_by_key(|index| need(*index));
     let mut given = vec![0; needs.len()];
-    let mut left = room;
-    for (done, at) in order.iter().enumerate() {
-        let share = need(*at).min(left / (needs.len() - done));
+    let mut left = max_lines;
+    for (done, index) in order.iter().enumerate() {
+        let share = need(*index).min(left / (needs.len() - done));
         left -= share;
-        if let Some(given) = given.get_mut(*at) {
+        if let Some(given) = given.get_mut(*index) {
             *given = share;
         }
     }

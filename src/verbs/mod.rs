@@ -23,11 +23,11 @@ pub struct Verb {
     /// The word after `rbt`.
     pub name: &'static str,
     /// Its arguments without options. `...` after the last one stands for any number of them.
-    pub takes: &'static str,
+    pub usage: &'static str,
     /// A line of documentation without the final period.
     pub doc: &'static str,
     /// Further text for its own help.
-    pub more: &'static str,
+    pub long_help: &'static str,
     /// Its options, by their names in [`OPTIONS`].
     pub options: &'static [&'static str],
     /// Working command lines and their descriptions.
@@ -37,7 +37,7 @@ pub struct Verb {
     /// Minimum number of arguments.
     least: usize,
     /// Maximum number of arguments.
-    most: usize,
+    max_args: usize,
     write: fn(&VerbArgs, &mut Script) -> Result<(), Failure>,
 }
 
@@ -102,9 +102,9 @@ A PROBE is an attach point of a script (rbt -l lists them) or a short form:
 pub const VERBS: &[Verb] = &[
     Verb {
         name: "count",
-        takes: "PROBE...",
+        usage: "PROBE...",
         doc: "Count how often probes are hit",
-        more: "rbt counts each probe separately, including those that match a pattern. --by selects another key, such as `--by comm`, or `--by 'probe, comm'` for both. --subsecond shows in which part of each of the last 60 seconds the hits occurred. In this heat map, timers appear as lines, and phases of load as blocks.",
+        long_help: "rbt counts each probe separately, including those that match a pattern. --by selects another key, such as `--by comm`, or `--by 'probe, comm'` for both. --subsecond shows in which part of each of the last 60 seconds the hits occurred. In this heat map, timers appear as lines, and phases of load as blocks.",
         options: &["if", "by", "interval", "duration", "top", "subsecond", "print-script"],
         examples: &[
             ("rbt count 'vfs_*'", "calls of the kernel's file functions, until Ctrl-C"),
@@ -115,14 +115,14 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["PROBE"],
         least: 1,
-        most: usize::MAX,
+        max_args: usize::MAX,
         write: write::count,
     },
     Verb {
         name: "hist",
-        takes: "PROBE EXPR",
+        usage: "PROBE EXPR",
         doc: "Show the distribution of a value as a histogram",
-        more: "EXPR is a number, such as args.NAME, arg0 or retval. `rbt -lv PROBE` shows the arguments of a probe.",
+        long_help: "EXPR is a number, such as args.NAME, arg0 or retval. `rbt -lv PROBE` shows the arguments of a probe.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "print-script"],
         examples: &[
             ("rbt hist t:syscalls:sys_exit_read args.ret --if 'args.ret > 0'", "bytes that each read returns"),
@@ -132,14 +132,14 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["PROBE", "EXPR"],
         least: 2,
-        most: 2,
+        max_args: 2,
         write: write::hist,
     },
     Verb {
         name: "trace",
-        takes: "PROBE [FORMAT] [EXPR...]",
+        usage: "PROBE [FORMAT] [EXPR...]",
         doc: "Print a line per hit, with time, process and the values of expressions",
-        more: "FORMAT is a printf() format with a conversion for each EXPR: %d, %x, %s, %p and so on. Commas between the words are \
+        long_help: "FORMAT is a printf() format with a conversion for each EXPR: %d, %x, %s, %p and so on. Commas between the words are \
                optional, and `\"%d\", pid` may be one word. Without FORMAT, rbt prints the values as print() does.",
         options: &["if", "duration", "print-script"],
         examples: &[
@@ -150,14 +150,14 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["PROBE", "FORMAT", "EXPR"],
         least: 1,
-        most: usize::MAX,
+        max_args: usize::MAX,
         write: write::trace,
     },
     Verb {
         name: "stack",
-        takes: "PROBE",
+        usage: "PROBE",
         doc: "Count the stacks that lead to a probe",
-        more: "The default is the user stack for user-space probes and system calls, both stacks for profile and counters, and the kernel stack for other probes.",
+        long_help: "The default is the user stack for user-space probes and system calls, both stacks for profile and counters, and the kernel stack for other probes.",
         options: &["if", "by", "interval", "duration", "top", "kernel", "user", "depth", "print-script"],
         examples: &[
             ("rbt stack profile:hz:99 --top 10 -d 5", "where the CPUs spend time"),
@@ -167,14 +167,14 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["PROBE"],
         least: 1,
-        most: 1,
+        max_args: 1,
         write: write::stack,
     },
     Verb {
         name: "latency",
-        takes: "FUNCTION",
+        usage: "FUNCTION",
         doc: "Show how long a function takes, as a histogram",
-        more: "FUNCTION is a kernel function, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
+        long_help: "FUNCTION is a kernel function, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
                t:syscalls:sys_enter_read. rbt measures from entry to return, in microseconds, and includes recursive calls. \
                rbt evaluates --if at the entry and --by at the return.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "unit", "print-script"],
@@ -186,14 +186,14 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["FUNCTION"],
         least: 1,
-        most: 1,
+        max_args: 1,
         write: write::latency,
     },
     Verb {
         name: "timeline",
-        takes: "PROBE...",
+        usage: "PROBE...",
         doc: "Show when calls begin and end, on the timelines of their threads",
-        more: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
+        long_help: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
                one of two words. syscalls stands for all system calls. sched stands for the states of all threads (running, runnable, \
                sleeping, and which thread woke them) and the threads on each CPU. With sched, rbt traces all processes, even with -c. \
                rbt prints a line per call; `-f perfetto -o FILE` writes a timeline for https://ui.perfetto.dev. Calls that have \
@@ -206,7 +206,7 @@ pub const VERBS: &[Verb] = &[
         ],
         operands: &["PROBE"],
         least: 1,
-        most: usize::MAX,
+        max_args: usize::MAX,
         write: write::timeline,
     },
 ];
@@ -219,7 +219,7 @@ pub fn find(name: &str) -> Option<&'static Verb> {
 impl Verb {
     /// Its usage line.
     pub fn usage(&self) -> String {
-        format!("rbt {} {} [OPTIONS]", self.name, self.takes)
+        format!("rbt {} {} [OPTIONS]", self.name, self.usage)
     }
 
     /// Its options.
@@ -240,13 +240,13 @@ impl Verb {
     /// Too few or too many words, and invalid values of options. Errors in an expression are found when the
     /// script is parsed.
     pub fn script(&'static self, args: VerbArgs) -> Result<ComposedScript, Failure> {
-        let wrong = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
+        let error = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
         if args.words.len() < self.least {
             let missing = self.operands.get(args.words.len()).or(self.operands.last()).copied().unwrap_or_default();
-            return Err(wrong(format!("rbt {}: {missing} is missing", self.name)));
+            return Err(error(format!("rbt {}: {missing} is missing", self.name)));
         }
-        if let Some(extra) = args.words.get(self.most) {
-            return Err(wrong(format!("rbt {}: unexpected argument `{extra}`", self.name)));
+        if let Some(extra) = args.words.get(self.max_args) {
+            return Err(error(format!("rbt {}: unexpected argument `{extra}`", self.name)));
         }
         let name = |i: usize| self.operands.get(i).or(self.operands.last()).copied().unwrap_or_default();
         let mut words: Vec<Word> = Vec::new();
@@ -255,11 +255,11 @@ impl Verb {
             words.extend(args.options.get(name).map(|text| Word { name: format!("--{name}"), text: text.clone() }));
         }
         if let Some(empty) = words.iter().find(|w| w.text.trim().is_empty()) {
-            return Err(wrong(format!("rbt {}: {} is empty", self.name, empty.name)));
+            return Err(error(format!("rbt {}: {} is empty", self.name, empty.name)));
         }
         let mut script = Script::new(format!("rbt {}", self.name), words);
         (self.write)(&args, &mut script)?;
-        Ok(script.made())
+        Ok(script.finish())
     }
 }
 

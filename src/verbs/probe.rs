@@ -42,12 +42,12 @@ pub fn probes(word: &str, category: Category) -> Vec<Probe> {
     found
 }
 
-fn probe(text: &str, at: usize, category: Category) -> Probe {
+fn probe(text: &str, offset: usize, category: Category) -> Probe {
     let (prefix, skip) = prefix(text, category);
     let text_with_kind = format!("{prefix}{}", text.get(skip..).unwrap_or(""));
     let (kind, rest) = text_with_kind.split_once(':').unwrap_or((&text_with_kind, ""));
     let kind = find(kind).map_or("", |k| k.name());
-    Probe { kind, rest: rest.into(), prefix: prefix.into(), from: at + skip, to: at + text.len() }
+    Probe { kind, rest: rest.into(), prefix: prefix.into(), from: offset + skip, to: offset + text.len() }
 }
 
 /// The text to insert before a probe, and the number of its bytes to drop.
@@ -81,7 +81,7 @@ impl Probe {
     }
 
     /// Does it run on behalf of a program, so that the user stack is more informative than the kernel stack?
-    pub fn of_program(&self) -> bool {
+    pub fn runs_in_program(&self) -> bool {
         let call = self.kind == "tracepoint" && (self.rest.starts_with("syscalls:") || self.rest.starts_with("raw_syscalls:"));
         call || ["uprobe", "uretprobe", "usdt"].contains(&self.kind)
     }

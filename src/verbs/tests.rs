@@ -8,19 +8,19 @@ use crate::syntax;
 fn script(line: &str) -> Result<ComposedScript, Failure> {
     let words = shlex::split(line).unwrap();
     let verb = find(&words[0]).unwrap();
-    let mut asked =
+    let mut args =
         VerbArgs { words: Vec::new(), options: BTreeMap::new(), category: |word| ["sched", "syscalls", "raw_syscalls"].contains(&word) };
     let mut rest = words[1..].iter();
     while let Some(word) = rest.next() {
         let named = |o: &&VerbOption| word == &format!("--{}", o.name) || o.short.is_some_and(|c| word == &format!("-{c}"));
         match verb.own_options().find(named) {
-            Some(o) => drop(asked.options.insert(o.name, if o.value.is_some() { rest.next().unwrap().clone() } else { String::new() })),
+            Some(o) => drop(args.options.insert(o.name, if o.value.is_some() { rest.next().unwrap().clone() } else { String::new() })),
             // rbt's own options take a value
             None if word.starts_with('-') => drop(rest.next()),
-            None => asked.words.push(word.clone()),
+            None => args.words.push(word.clone()),
         }
     }
-    verb.script(asked)
+    verb.script(args)
 }
 
 fn text(line: &str) -> String {
@@ -157,7 +157,7 @@ fn latency_pairs_an_entry_with_its_return() {
 }
 
 #[test]
-fn wrong_use_is_told() {
+fn wrong_use_is_reported() {
     for (line, part) in [
         ("count", "PROBE is missing"),
         ("hist vfs_read", "EXPR is missing"),
@@ -201,7 +201,7 @@ fn places_are_in_the_words() {
 }
 
 #[test]
-fn an_expression_that_is_none_is_told_alone() {
+fn an_expression_that_is_none_is_reported_alone() {
     let wrong = |line: &str| script(line).unwrap().wrong_expression().map(|d| d.0[0].span);
     assert_eq!(wrong("count x --if 'pid == 1'"), None);
     assert_eq!(wrong("hist x arg0 --by 'comm, (pid'").map(|s| s.source), Some(3));

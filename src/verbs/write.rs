@@ -14,11 +14,11 @@ impl Script {
         Self(ComposedScript { name, words, ..ComposedScript::default() })
     }
 
-    pub(super) fn made(self) -> ComposedScript {
+    pub(super) fn finish(self) -> ComposedScript {
         self.0
     }
 
-    fn put(&mut self, text: &str) {
+    fn push(&mut self, text: &str) {
         self.0.text.push_str(text);
     }
 
@@ -46,17 +46,17 @@ impl Script {
     fn head(&mut self, points: &[(usize, Probe)], filter: bool) {
         for (i, (word, probe)) in points.iter().enumerate() {
             if i > 0 {
-                self.put(",\n");
+                self.push(",\n");
             }
-            self.put(&probe.prefix);
+            self.push(&probe.prefix);
             self.part(*word, probe.from, probe.to, false);
         }
         if let Some(word) = self.option("if").filter(|_| filter) {
-            self.put(" /");
+            self.push(" /");
             self.expression(word);
-            self.put("/");
+            self.push("/");
         }
-        self.put(" {\n");
+        self.push(" {\n");
     }
 
     /// `[KEYS]` of the map, from the fixed keys and those of `--by`; nothing if there are none.
@@ -65,20 +65,20 @@ impl Script {
         if default_keys.is_empty() && option.is_none() {
             return false;
         }
-        self.put("[");
-        self.put(&default_keys.join(", "));
+        self.push("[");
+        self.push(&default_keys.join(", "));
         if let Some(word) = option {
-            self.put(if default_keys.is_empty() { "" } else { ", " });
+            self.push(if default_keys.is_empty() { "" } else { ", " });
             self.expression(word);
         }
-        self.put("]");
+        self.push("]");
         true
     }
 
     /// Adds settings if the end does not simply print every map.
     fn own_end(&mut self, enabled: bool) {
         if enabled {
-            self.put("config = {\n  print_maps_on_exit = false;\n}\n\n");
+            self.push("config = {\n  print_maps_on_exit = false;\n}\n\n");
         }
     }
 
@@ -94,18 +94,18 @@ impl Script {
             None => format!("print({map});"),
         };
         if let Some(every) = args.time("interval")? {
-            self.put(&format!("\ninterval:{every} {{\n  time(\"%H:%M:%S\\n\");\n  {print}\n  clear({map});\n}}\n"));
+            self.push(&format!("\ninterval:{every} {{\n  time(\"%H:%M:%S\\n\");\n  {print}\n  clear({map});\n}}\n"));
         }
         self.stop(args)?;
         if own_end {
-            self.put(&format!("\nend {{\n  {print}\n}}\n"));
+            self.push(&format!("\nend {{\n  {print}\n}}\n"));
         }
         Ok(())
     }
 
     fn stop(&mut self, args: &VerbArgs) -> Result<(), Failure> {
         if let Some(after) = args.time("duration")? {
-            self.put(&format!("\ninterval:{after} {{\n  exit();\n}}\n"));
+            self.push(&format!("\ninterval:{after} {{\n  exit();\n}}\n"));
         }
         Ok(())
     }
@@ -126,16 +126,16 @@ pub(super) fn count(args: &VerbArgs, script: &mut Script) -> Result<(), Failure>
     let own_end = args.has("top");
     script.own_end(own_end);
     script.head(&points, true);
-    script.put("  ");
+    script.push("  ");
     // columns begin at seconds of UTC, from which International Atomic Time differs by whole seconds
     let (map, counted) = match args.has("subsecond") {
         true => ("@ms_of_second", "heatmap(nsecs(sw_tai) % 1s / 1ms, 1s, 60, 0, 1000, 20)"),
         false => ("@", "count()"),
     };
-    script.put(map);
+    script.push(map);
     let each = several(&points) && !args.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
-    script.put(&format!(" = {counted};\n}}\n"));
+    script.push(&format!(" = {counted};\n}}\n"));
     script.ends(args, map, keyed, own_end)
 }
 
@@ -143,11 +143,11 @@ pub(super) fn hist(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> 
     let own_end = args.has("top");
     script.own_end(own_end);
     script.head(&points(args, 1), true);
-    script.put("  @");
+    script.push("  @");
     let keyed = script.keys(&[]);
-    script.put(&format!(" = {}(", distribution(args)));
+    script.push(&format!(" = {}(", distribution(args)));
     script.expression(1);
-    script.put(");\n}\n");
+    script.push(");\n}\n");
     script.ends(args, "@", keyed, own_end)
 }
 
@@ -157,7 +157,7 @@ fn distribution(args: &VerbArgs) -> &'static str {
 
 pub(super) fn stack(args: &VerbArgs, script: &mut Script) -> Result<(), Failure> {
     let points = points(args, 1);
-    let (of_program, samples) = (points.iter().any(|(_, p)| p.of_program()), points.iter().any(|(_, p)| p.samples()));
+    let (of_program, samples) = (points.iter().any(|(_, p)| p.runs_in_program()), points.iter().any(|(_, p)| p.samples()));
     let asks = args.has("kernel") || args.has("user");
     let kernel = if asks { args.has("kernel") } else { samples || !of_program };
     let user = if asks { args.has("user") } else { samples || of_program };
@@ -165,11 +165,11 @@ pub(super) fn stack(args: &VerbArgs, script: &mut Script) -> Result<(), Failure>
     let own_end = args.has("top");
     script.own_end(own_end);
     script.head(&points, true);
-    script.put("  @");
+    script.push("  @");
     let stacks = [(kernel, "kstack"), (user, "ustack")];
     let keys: Vec<String> = stacks.iter().filter(|(is, _)| *is).map(|(_, name)| format!("{name}{depth}")).collect();
     let keyed = script.keys(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-    script.put(" = count();\n}\n");
+    script.push(" = count();\n}\n");
     script.ends(args, "@", keyed, own_end)
 }
 
@@ -181,27 +181,27 @@ pub(super) fn trace(args: &VerbArgs, script: &mut Script) -> Result<(), Failure>
     if format.is_some() || args.words.len() == 1 {
         let (probe, message) = (column(each, "  PROBE"), column(format.is_some(), "  MESSAGE"));
         script
-            .put(&format!("begin {{\n  printf(\"%-8s %7s %7s %-15s{probe}{message}\\n\", \"TIME\", \"PID\", \"TID\", \"COMM\");\n}}\n\n"));
+            .push(&format!("begin {{\n  printf(\"%-8s %7s %7s %-15s{probe}{message}\\n\", \"TIME\", \"PID\", \"TID\", \"COMM\");\n}}\n\n"));
     }
     script.head(&points, true);
     let Some(format) = format else {
         return values(args, each, script);
     };
-    script.put(&format!("  printf(\"%s %7d %7d %-15s  {}", column(each, "%s  ")));
+    script.push(&format!("  printf(\"%s %7d %7d %-15s  {}", column(each, "%s  ")));
     let more = literal(format, args.words.len() > 2, script);
     if more.is_none() {
         agree(format, args.words.len().saturating_sub(2))?;
     }
-    script.put(&format!("\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", column(each, ", probe")));
+    script.push(&format!("\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", column(each, ", probe")));
     if let Some((from, to)) = more {
-        script.put(", ");
+        script.push(", ");
         script.part(1, from, to, true);
     }
     for word in 2..args.words.len() {
-        script.put(", ");
+        script.push(", ");
         script.expression(word);
     }
-    script.put(");\n}\n");
+    script.push(");\n}\n");
     script.stop(args)
 }
 
@@ -236,15 +236,15 @@ fn counted(n: usize, what: &str) -> String {
 /// Prints values unchanged in a line, or only the probe.
 fn values(args: &VerbArgs, each: bool, script: &mut Script) -> Result<(), Failure> {
     if args.words.len() == 1 {
-        script.put("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
+        script.push("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
         return script.stop(args);
     }
-    script.put(&format!("  print((strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", if each { ", probe" } else { "" }));
+    script.push(&format!("  print((strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", if each { ", probe" } else { "" }));
     for word in 1..args.words.len() {
-        script.put(", ");
+        script.push(", ");
         script.expression(word);
     }
-    script.put("));\n}\n");
+    script.push("));\n}\n");
     script.stop(args)
 }
 
@@ -260,7 +260,7 @@ fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, us
         if word.contains(['"', '\n']) {
             // the bytes differ from those of the word
             let text = word.get(..to).unwrap_or("").replace('"', "\\\"").replace('\n', "\\n");
-            script.put(&text);
+            script.push(&text);
         } else {
             script.part(1, 0, to, false);
         }
@@ -297,23 +297,23 @@ pub(super) fn latency(args: &VerbArgs, script: &mut Script) -> Result<(), Failur
     script.own_end(true);
     script.head(&starts, false);
     // a nested call has its own slot
-    script.put("  @depth[tid]++;\n");
+    script.push("  @depth[tid]++;\n");
     match script.option("if") {
         Some(word) => {
-            script.put("  if (");
+            script.push("  if (");
             script.expression(word);
-            script.put(") {\n    @start[tid, @depth[tid]] = nsecs;\n  }\n}\n\n");
+            script.push(") {\n    @start[tid, @depth[tid]] = nsecs;\n  }\n}\n\n");
         }
-        None => script.put("  @start[tid, @depth[tid]] = nsecs;\n}\n\n"),
+        None => script.push("  @start[tid, @depth[tid]] = nsecs;\n}\n\n"),
     }
     script.head(&ends, false);
     let time = if divided.is_empty() { "$now - $start".into() } else { format!("($now - $start){divided}") };
-    script.put("  $now = nsecs;\n  $depth = @depth[tid];\n  $start = @start[tid, $depth];\n");
-    script.put(&format!("  if ($start != 0) {{\n    @{unit}"));
+    script.push("  $now = nsecs;\n  $depth = @depth[tid];\n  $start = @start[tid, $depth];\n");
+    script.push(&format!("  if ($start != 0) {{\n    @{unit}"));
     let each = several(&starts) && !args.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
-    script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(args)));
-    script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    _ = delete(@depth, tid);\n  }\n}\n");
+    script.push(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(args)));
+    script.push("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    _ = delete(@depth, tid);\n  }\n}\n");
     script.ends(args, &format!("@{unit}"), keyed, true)
 }
 
@@ -354,17 +354,17 @@ pub(super) fn timeline(args: &VerbArgs, script: &mut Script) -> Result<(), Failu
                 true => ("  @inside[tid]++;\n", INSIDE),
                 false => ("", ""),
             };
-            script.put(&format!("{begins}  span({name});\n}}\n\n"));
+            script.push(&format!("{begins}  span({name});\n}}\n\n"));
             script.head(&[(word, end)], false);
-            script.put(&format!("{ends}  span_end({name});\n}}\n\n"));
+            script.push(&format!("{ends}  span_end({name});\n}}\n\n"));
             filtered |= args.has("if");
         }
     }
     if calls {
-        script.put(THREAD_END);
+        script.push(THREAD_END);
     }
     if filtered {
-        script.put("tracepoint:sched:sched_process_exit {\n  _ = delete(@inside, tid);\n}\n\nend {\n  clear(@inside);\n}\n\n");
+        script.push("tracepoint:sched:sched_process_exit {\n  _ = delete(@inside, tid);\n}\n\nend {\n  clear(@inside);\n}\n\n");
     }
     script.stop(args)
 }
@@ -396,14 +396,14 @@ tracepoint:sched:sched_process_exec /args.old_pid != args.pid/ {
 /// The script knows which threads are in a call that is shown. Other calls end, too: those that began before the run or that `--if`
 /// leaves out, and the call of a parent, from which a new thread returns.
 fn system_calls(script: &mut Script) {
-    script.put("let @called = hash(65536);\n\ntracepoint:raw_syscalls:sys_enter");
+    script.push("let @called = hash(65536);\n\ntracepoint:raw_syscalls:sys_enter");
     if let Some(word) = script.option("if") {
-        script.put(" /");
+        script.push(" /");
         script.expression(word);
-        script.put("/");
+        script.push("/");
     }
     // when rt_sigreturn returns, the number of the call is lost
-    script.put(
+    script.push(
         " {
   @called[tid] = true;
   span(syscall_name(args.id));
@@ -434,7 +434,7 @@ end {
 /// may be woken before it sleeps, and the kernel runs no program at a switch within bpf(2) (`bpf_prog_active` of kernel/trace/bpf_trace.c).
 fn scheduling(script: &mut Script) {
     script.0.all_threads = true;
-    script.put(
+    script.push(
         "// @state: of each thread, 1 running, 2 runnable, 3 sleeping; @on: the thread on each CPU, and its name
 macro end_state($tid) {
   if (@state[$tid] == 1) {

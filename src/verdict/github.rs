@@ -25,7 +25,7 @@ pub fn render(report: &Report, style: &Style) -> String {
         if let Some(help) = &finding.help {
             message += &format!("\nhelp: {help}");
         }
-        if finding.place.is_none() {
+        if finding.location.is_none() {
             message = format!("{}: {message}", told.subject);
         }
         let word = match finding.level {
@@ -33,13 +33,13 @@ pub fn render(report: &Report, style: &Style) -> String {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        out += &command(word, finding.place.as_ref().map(|at| (at, style.rooted(&at.file))), finding.rule, &message);
+        out += &command(word, finding.location.as_ref().map(|at| (at, style.rooted(&at.file))), finding.rule, &message);
     }
     out + &report.sums() + "\n"
 }
 
 /// Text that makes the runner ignore commands between the two, because traced processes may have written it.
-pub fn fence(token: &str) -> [String; 2] {
+pub fn command_fence(token: &str) -> [String; 2] {
     [format!("::stop-commands::{token}\n"), format!("\n::{token}::\n")]
 }
 

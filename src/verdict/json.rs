@@ -86,7 +86,7 @@ fn one<'a>(report: &Report, outcome: &'a Outcome) -> JsonOutcome<'a> {
 }
 
 fn found(finding: &Finding) -> JsonFinding<'_> {
-    let Finding { rule, level, message, place, related, help } = finding;
+    let Finding { rule, level, message, location: place, related, help } = finding;
     let related = related.iter().map(|(place, message)| Related { place, message }).collect();
     JsonFinding { rule, level: *level, message, place: place.as_ref(), related, help: help.as_deref() }
 }

@@ -82,7 +82,7 @@ fn case(out: &mut String, report: &Report, outcome: &Outcome, suite: &str) {
 
 /// In the form of the text format.
 fn failure(subject: &str, finding: &Finding) -> String {
-    text::one(subject, finding)
+    text::finding_text(subject, finding)
 }
 
 /// Escapes text in an attribute, where line breaks and tabs would become spaces.

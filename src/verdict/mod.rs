@@ -54,7 +54,7 @@ pub const FORMATS: &[Format] = &[
         name: "github",
         doc: "GitHub workflow commands, which appear at the source lines",
         render: github::render,
-        fence: Some(github::fence),
+        fence: Some(github::command_fence),
     },
 ];
 
@@ -144,7 +144,7 @@ pub struct Finding {
     /// The message, in the user's terms, without a final period.
     pub message: String,
     /// Its place; none if no text is the cause.
-    pub place: Option<SourceLocation>,
+    pub location: Option<SourceLocation>,
     /// Other places that explain it.
     pub related: Vec<(SourceLocation, String)>,
     /// The remedy, if there is one.
@@ -234,8 +234,8 @@ impl Outcome {
 impl Report {
     /// Does this outcome fail the run?
     pub fn fails(&self, outcome: &Outcome) -> bool {
-        let least = if self.deny_warnings { Level::Warning } else { Level::Error };
-        outcome.worst().is_some_and(|worst| worst >= least)
+        let threshold = if self.deny_warnings { Level::Warning } else { Level::Error };
+        outcome.worst().is_some_and(|worst| worst >= threshold)
     }
 
     /// The exit status: impossible answers take precedence over findings.
@@ -297,7 +297,7 @@ impl Report {
                     }
                 }
             }
-            findings.sort_by_key(|t| t.finding.place.as_ref().map(|p| (p.line, p.column)));
+            findings.sort_by_key(|t| t.finding.location.as_ref().map(|p| (p.line, p.column)));
             all.extend(findings);
         }
         all

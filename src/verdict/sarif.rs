@@ -168,7 +168,7 @@ fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Pr
             Level::Error => "error",
         },
         message: Message { text },
-        locations: finding.place.iter().map(|p| location(p, None, style)).collect(),
+        locations: finding.location.iter().map(|p| location(p, None, style)).collect(),
         related_locations: finding.related.iter().map(|(p, text)| location(p, Some(text), style)).collect(),
         properties,
     }

@@ -16,7 +16,7 @@ fn finding(level: Level, rule: &'static str, place: Option<SourceLocation>) -> F
         rule,
         level,
         message,
-        place: place.clone(),
+        location: place.clone(),
         related: place.map(|p| (p, "first here".to_string())).into_iter().collect(),
         help: Some("did you mean `file`?".into()),
     }

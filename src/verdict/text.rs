@@ -16,8 +16,8 @@ pub fn render(report: &Report, style: &super::Style) -> String {
     if style.verbose {
         facts(&mut out, report);
     }
-    let well = report.outcomes.iter().all(|o| matches!(report.cell(o), Cell::Ok | Cell::Skipped));
-    if !(style.quiet && well) {
+    let all_passed = report.outcomes.iter().all(|o| matches!(report.cell(o), Cell::Ok | Cell::Skipped));
+    if !(style.quiet && all_passed) {
         let denied = report.deny_warnings && report.outcomes.iter().any(|o| o.worst() == Some(Level::Warning));
         out += &format!("{}{}\n", report.sums(), if denied { "; warnings are denied" } else { "" });
     }
@@ -110,7 +110,7 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &super::Styl
 }
 
 /// A single finding, without color.
-pub(super) fn one(subject: &str, of: &Finding) -> String {
+pub(super) fn finding_text(subject: &str, of: &Finding) -> String {
     let mut out = String::new();
     finding(&mut out, &UniqueFinding { subject, finding: of, against: Vec::new() }, &super::Style::default());
     out
@@ -124,13 +124,13 @@ fn finding(out: &mut String, told: &UniqueFinding, style: &super::Style) {
         Level::Error => ("error", terminal::ERROR),
     };
     let head = paint(&format!("{word}[{}]", finding.rule), emphasis, style.color);
-    let at = finding.place.as_ref().map_or_else(|| format!("{}: ", plain(told.subject)), place);
+    let at = finding.location.as_ref().map_or_else(|| format!("{}: ", plain(told.subject)), location);
     out.push_str(&format!("{head} {at}{}\n", paint(&plain_lines(&told.message()), terminal::BOLD, style.color)));
-    if let Some(at) = &finding.place {
+    if let Some(at) = &finding.location {
         out.push_str(&excerpt(at, style.color.then_some(emphasis)));
     }
     for (at, text) in &finding.related {
-        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, style.color), place(at), plain_lines(text)));
+        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, style.color), location(at), plain_lines(text)));
         out.push_str(&excerpt(at, style.color.then_some(terminal::NOTE)));
     }
     if let Some(help) = &finding.help {
@@ -138,7 +138,7 @@ fn finding(out: &mut String, told: &UniqueFinding, style: &super::Style) {
     }
 }
 
-fn place(at: &SourceLocation) -> String {
+fn location(at: &SourceLocation) -> String {
     format!("{}:{}:{}: ", plain(&at.file), at.line, at.column)
 }
 

@@ -202,7 +202,7 @@ fn places(program: &Path, start: &str) -> Result<(String, PathBuf), Failed> {
         }
         let args: Vec<Value> = known
             .iter()
-            .map(|a| match &a.place {
+            .map(|a| match &a.location {
                 Ok(place) => json!({ "name": a.name, "pieces": place.pieces.iter().map(piece).collect::<Vec<_>>() }),
                 Err(why) => json!({ "name": a.name, "why": why.to_string() }),
             })
@@ -260,7 +260,7 @@ fn compare(program: &Path, args: &[&str], places: &str) -> Result<Counts, Failed
 fn piece(p: &rbt::system::Piece) -> Value {
     match p.from {
         Source::Register { register, above } => json!({ "size": p.size, "register": register, "above": above }),
-        Source::Memory { register, by, then } => json!({ "size": p.size, "register": register, "by": by, "then": then }),
+        Source::Memory { register, offset, indirect } => json!({ "size": p.size, "register": register, "by": offset, "then": indirect }),
         Source::Padding => json!({ "size": p.size }),
     }
 }

@@ -15,7 +15,7 @@ pub(super) const TYPES: FlagGroup = FlagGroup {
             name: "I",
             help: "Add a directory for #include (may be repeated)",
             hint: ValueHint::DirPath,
-            takes: FlagValue::Path("DIR", |d, path| {
+            value: FlagValue::Path("DIR", |d, path| {
                 d.run.settings.include_dirs.push(path);
                 Ok(())
             }),
@@ -26,7 +26,7 @@ pub(super) const TYPES: FlagGroup = FlagGroup {
             name: "include",
             help: "#include this file before the script (may be repeated)",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Text("FILE", |d, text| {
+            value: FlagValue::Text("FILE", |d, text| {
                 d.run.settings.includes.push(text.into());
                 Ok(())
             }),
@@ -36,7 +36,7 @@ pub(super) const TYPES: FlagGroup = FlagGroup {
         Flag {
             name: "debuginfo",
             help: "Search these colon-separated directories for debug files (may be repeated). A relative path starts at the directory of the binary. A leading + requires a matching checksum",
-            takes: FlagValue::Text("DIRS", |d, text| {
+            value: FlagValue::Text("DIRS", |d, text| {
                 d.run.settings.debug_dirs.extend(text.split(':').filter(|d| !d.is_empty()).map(String::from));
                 Ok(())
             }),
@@ -61,7 +61,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
         Flag {
             name: "dry-run",
             help: "Exit when all probes are attached",
-            takes: FlagValue::Nothing(|d| d.run.dry_run = true),
+            value: FlagValue::Nothing(|d| d.run.dry_run = true),
             at_run: true,
             refused_by: &["cost"],
             ..FLAG
@@ -70,7 +70,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
             name: "debug",
             letter: Some('d'),
             help: "Dump comma-separated stages",
-            takes: FlagValue::Word("STAGES", stages, |d, word| {
+            value: FlagValue::Word("STAGES", stages, |d, word| {
                 d.run.dumps.extend(values::stages(word)?);
                 Ok(())
             }),
@@ -83,7 +83,7 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
             name: "emit-elf",
             help: "Write the BPF object to FILE and exit",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |d, path| {
+            value: FlagValue::Path("FILE", |d, path| {
                 d.run.emit_elf = Some(path);
                 Ok(())
             }),
@@ -93,18 +93,18 @@ pub(super) const INSPECT: FlagGroup = FlagGroup {
         Flag {
             name: "emit-llvm",
             help: "Write the LLVM IR to BASE.original.ll and BASE.optimized.ll",
-            takes: FlagValue::Text("BASE", |d, text| {
+            value: FlagValue::Text("BASE", |d, text| {
                 d.run.emit_llvm = Some(text.into());
                 Ok(())
             }),
             refused_by: &["build", "cost"],
             ..FLAG
         },
-        Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: FlagValue::Nothing(|d| d.run.verify_ir = true), ..FLAG },
+        Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", value: FlagValue::Nothing(|d| d.run.verify_ir = true), ..FLAG },
         Flag {
             name: "no-feature",
             help: "Disable these comma-separated mechanisms (-v shows the mechanism of each probe)",
-            takes: FlagValue::Word("LIST", mechanisms, |d, word| {
+            value: FlagValue::Word("LIST", mechanisms, |d, word| {
                 let known = one_of(word, &mechanisms(), "feature")?;
                 d.run.settings.no_features.extend(MECHANISMS.iter().filter(|(name, _)| *name == known).map(|(_, m)| *m));
                 Ok(())
@@ -123,7 +123,7 @@ pub(super) const HIDDEN: FlagGroup = FlagGroup {
         Flag {
             name: "completions",
             help: "The same as `rbt completions`",
-            takes: FlagValue::Path("SHELL", |d, name| {
+            value: FlagValue::Path("SHELL", |d, name| {
                 d.completions = Some(name.into());
                 Ok(())
             }),
@@ -133,14 +133,14 @@ pub(super) const HIDDEN: FlagGroup = FlagGroup {
         Flag {
             name: "aot",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |_, _| Err(Failure::new("--aot is not supported yet"))),
+            value: FlagValue::Path("FILE", |_, _| Err(Failure::new("--aot is not supported yet"))),
             verbs: Verbs::Refuse,
             ..FLAG
         },
         Flag {
             name: "dwarf-pid",
             help: "No effect. rbt unwinds the user stacks of all processes by call frame information",
-            takes: FlagValue::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
+            value: FlagValue::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,
             ..FLAG

@@ -43,14 +43,14 @@ pub(super) struct Flag {
     help: &'static str,
     /// Text that only the long help shows.
     long_help: &'static str,
-    takes: FlagValue,
+    value: FlagValue,
     repeat: Repeat,
     /// The kind of value that a shell completes.
     hint: ValueHint,
     /// True if the value may begin with a dash.
     hyphens: bool,
     /// Flags that cannot be used together with this one.
-    not_with: &'static [&'static str],
+    conflicts_with: &'static [&'static str],
     /// Flags of which at least one must be present, and their description in the error message.
     needs: (&'static [&'static str], &'static str),
     verbs: Verbs,
@@ -68,11 +68,11 @@ const FLAG: Flag = Flag {
     letter: None,
     help: "",
     long_help: "",
-    takes: FlagValue::Nothing(|_| ()),
+    value: FlagValue::Nothing(|_| ()),
     repeat: Repeat::LastCounts,
     hint: ValueHint::Unknown,
     hyphens: false,
-    not_with: &[],
+    conflicts_with: &[],
     needs: (&[], ""),
     verbs: Verbs::Accept,
     refused_by: &[],
@@ -138,14 +138,14 @@ pub(super) struct ArgsBuilder {
 /// All flags with their headings, in the order of the help.
 fn all() -> impl Iterator<Item = (&'static str, Flag)> {
     GROUPS.iter().flat_map(|group| {
-        let mirrors = SETTINGS.iter().filter(|row| row.flag.is_some_and(|f| f.heading == group.heading)).map(mirror);
+        let mirrors = SETTINGS.iter().filter(|row| row.flag.is_some_and(|f| f.heading == group.heading)).map(setting_flag);
         group.flags.iter().copied().chain(mirrors).map(|flag| (group.heading, flag))
     })
 }
 
 /// The flag that mirrors a setting.
-fn mirror(row: &'static Setting) -> Flag {
-    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: FlagValue::Setting(row), at_run: row.at_run, ..FLAG }
+fn setting_flag(row: &'static Setting) -> Flag {
+    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, value: FlagValue::Setting(row), at_run: row.at_run, ..FLAG }
 }
 
 /// The flags of [`GROUPS`] that a compiled script takes, with their headings, copied at compile time: a program that
@@ -169,13 +169,13 @@ const fn flags_at_run() -> [(&'static str, Flag); AT_RUN_COUNT] {
     let mut all = [("", FLAG); AT_RUN_COUNT];
     let (mut to, mut group) = (0, 0);
     while group < GROUPS.len() {
-        let mut at = 0;
-        while at < GROUPS[group].flags.len() {
-            if GROUPS[group].flags[at].at_run {
-                all[to] = (GROUPS[group].heading, GROUPS[group].flags[at]);
+        let mut pos = 0;
+        while pos < GROUPS[group].flags.len() {
+            if GROUPS[group].flags[pos].at_run {
+                all[to] = (GROUPS[group].heading, GROUPS[group].flags[pos]);
                 to += 1;
             }
-            at += 1;
+            pos += 1;
         }
         group += 1;
     }
@@ -184,7 +184,7 @@ const fn flags_at_run() -> [(&'static str, Flag); AT_RUN_COUNT] {
 
 /// The flags that a compiled script takes, and those of its settings, in the order of the help.
 fn at_run() -> impl Iterator<Item = (&'static str, Flag)> {
-    let mirrors = SETTINGS.iter().filter(|row| row.at_run).filter_map(|row| Some((row.flag?.heading, mirror(row))));
+    let mirrors = SETTINGS.iter().filter(|row| row.at_run).filter_map(|row| Some((row.flag?.heading, setting_flag(row))));
     let (settings, mut last) = (mirrors.collect::<Vec<_>>(), "");
     let of_group = move |heading: &str| settings.iter().copied().filter(|(of, _)| *of == heading).collect::<Vec<_>>();
     let mut flags = Vec::new();
@@ -236,7 +236,7 @@ pub(super) fn offered() -> impl Iterator<Item = Arg> {
 }
 
 /// The flags of a run that a subcommand also takes, by name: in the order of the table, without its headings.
-pub(super) fn of_subcommand(names: &'static [&'static str]) -> impl Iterator<Item = Arg> {
+pub(super) fn subcommand_flags(names: &'static [&'static str]) -> impl Iterator<Item = Arg> {
     if let Some(unknown) = names.iter().find(|name| all().all(|(_, flag)| flag.name != **name)) {
         crate::bug!("no flag is named {unknown}");
     }
@@ -244,17 +244,17 @@ pub(super) fn of_subcommand(names: &'static [&'static str]) -> impl Iterator<Ite
 }
 
 /// The flags that completions offer after each tool.
-pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
+pub(super) fn tool_flags() -> impl Iterator<Item = Arg> {
     all().filter(|(_, flag)| flag.tools).map(|(heading, flag)| flag.arg(heading))
 }
 
 /// The flags that a compiled script takes.
-pub(super) fn of_bundles() -> impl Iterator<Item = Arg> {
+pub(super) fn bundle_flags() -> impl Iterator<Item = Arg> {
     at_run().map(|(heading, flag)| flag.arg(heading))
 }
 
 /// The flags that verbs accept, and whether the help of verbs shows them.
-pub(super) fn of_verbs() -> impl Iterator<Item = (Arg, bool)> {
+pub(super) fn verb_flags() -> impl Iterator<Item = (Arg, bool)> {
     all().filter(|(_, flag)| flag.verbs != Verbs::Refuse).map(|(heading, flag)| (flag.arg(heading), flag.verbs == Verbs::Show))
 }
 
@@ -274,12 +274,12 @@ impl Flag {
 
     /// True if the flag takes a value.
     pub(super) fn valued(&self) -> bool {
-        !matches!(self.takes, FlagValue::Nothing(_) | FlagValue::Count(_) | FlagValue::Number(..))
+        !matches!(self.value, FlagValue::Nothing(_) | FlagValue::Count(_) | FlagValue::Number(..))
     }
 
     /// True if a number after the flag is its value.
     pub(super) fn takes_number(&self) -> bool {
-        matches!(self.takes, FlagValue::Number(..))
+        matches!(self.value, FlagValue::Number(..))
     }
 
     /// True for `-e`.
@@ -288,7 +288,7 @@ impl Flag {
     }
 
     fn help(&self) -> Cow<'static, str> {
-        match (self.takes, self.repeat) {
+        match (self.value, self.repeat) {
             (FlagValue::Word(_, words, _), Repeat::List) => format!("{}: {}", self.help, words().join(", ")).into(),
             // several sentences end like sentences, and a single phrase does not
             _ if self.help.contains(". ") => format!("{}.", self.help).into(),
@@ -302,7 +302,7 @@ impl Flag {
         if !self.long_help.is_empty() {
             arg = arg.long_help(format!("{}.\n\n{}.", self.help().trim_end_matches('.'), self.long_help));
         }
-        arg = match self.takes {
+        arg = match self.value {
             FlagValue::Nothing(_) => return arg.action(ArgAction::SetTrue),
             FlagValue::Count(_) => return arg.action(ArgAction::Count),
             FlagValue::Text(name, _) | FlagValue::Word(name, ..) => arg.value_name(name),
@@ -319,7 +319,7 @@ impl Flag {
     }
 
     fn offered(&self, heading: &'static str) -> Arg {
-        let words = match self.takes {
+        let words = match self.value {
             FlagValue::Word(_, words, _) => words(),
             FlagValue::Setting(row) => row.words(),
             FlagValue::Nothing(_) | FlagValue::Count(_) | FlagValue::Text(..) | FlagValue::Path(..) | FlagValue::Number(..) => Vec::new(),
@@ -331,7 +331,7 @@ impl Flag {
     fn apply(&self, found: &ArgMatches, draft: &mut ArgsBuilder) -> Result<(), Failure> {
         let id = self.name;
         let texts = || found.get_many::<String>(id).unwrap_or_default();
-        match self.takes {
+        match self.value {
             FlagValue::Nothing(set) => set(draft),
             FlagValue::Count(set) => set(draft, found.get_count(id))?,
             FlagValue::Text(_, set) | FlagValue::Word(_, _, set) | FlagValue::Number(_, _, set) => {
@@ -352,7 +352,7 @@ impl Flag {
 }
 
 /// True if the flag with this name is present.
-pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
+pub(super) fn is_present(found: &ArgMatches, id: &str) -> bool {
     // A verb does not accept all flags.
     found.try_contains_id(id).is_ok() && found.value_source(id) == Some(ValueSource::CommandLine)
 }
@@ -363,7 +363,7 @@ pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
 /// One of them is present.
 pub(super) fn refuse(found: &ArgMatches, subcommand: Option<&str>) -> Result<(), Failure> {
     let Some(subcommand) = subcommand else { return Ok(()) };
-    match all().map(|(_, flag)| flag).find(|flag| flag.refused_by.contains(&subcommand) && given(found, flag.name)) {
+    match all().map(|(_, flag)| flag).find(|flag| flag.refused_by.contains(&subcommand) && is_present(found, flag.name)) {
         Some(flag) => Err(Failure::new(format!("rbt {subcommand} does not take {}", flag.spelled()))
             .help(format!("`rbt {subcommand} --help` lists its options"))),
         None => Ok(()),
@@ -387,13 +387,13 @@ pub(super) fn read_at_run(found: &ArgMatches) -> Result<ArgsBuilder, Failure> {
 }
 
 fn read_of(found: &ArgMatches, known: impl Iterator<Item = (&'static str, Flag)>) -> Result<ArgsBuilder, Failure> {
-    let flags: Vec<Flag> = known.map(|(_, flag)| flag).filter(|flag| given(found, flag.name)).collect();
+    let flags: Vec<Flag> = known.map(|(_, flag)| flag).filter(|flag| is_present(found, flag.name)).collect();
     for flag in &flags {
-        if let Some(other) = flag.not_with.iter().find_map(|other| flags.iter().find(|flag| flag.name == *other)) {
+        if let Some(other) = flag.conflicts_with.iter().find_map(|other| flags.iter().find(|flag| flag.name == *other)) {
             return Err(Failure::new(format!("{} cannot be used with {}", flag.spelled(), other.spelled())));
         }
         let (one_of, what) = flag.needs;
-        if !one_of.is_empty() && !one_of.iter().any(|other| given(found, other)) {
+        if !one_of.is_empty() && !one_of.iter().any(|other| is_present(found, other)) {
             return Err(Failure::new(format!("{} needs {what}", flag.spelled())));
         }
     }

@@ -7,7 +7,7 @@ use clap::ValueHint;
 use super::{FLAG, Flag, FlagGroup, FlagValue, Repeat, Verbs};
 use crate::cli::values::{self, COLORS, one_of};
 use crate::failure::Failure;
-use crate::render::{FORMATS, of_file};
+use crate::render::{FORMATS, format_of_file};
 use crate::runtime::Buffering;
 use crate::verdict;
 
@@ -20,7 +20,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             long_help: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
                    not run or lost events leave an expectation undecided",
             hyphens: true,
-            takes: FlagValue::Text("EXPRESSION", |d, text| {
+            value: FlagValue::Text("EXPRESSION", |d, text| {
                 d.run.invocation.counts_unread = true;
                 d.run.expected.texts.push(text.into());
                 Ok(())
@@ -34,7 +34,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             name: "expect-file",
             help: "Read expectations from a file, one per line (may be repeated). A # starts a comment",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |d, path| {
+            value: FlagValue::Path("FILE", |d, path| {
                 d.run.invocation.counts_unread = true;
                 d.run.expected.files.push(path);
                 Ok(())
@@ -46,7 +46,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
         Flag {
             name: "report",
             help: "Write the verdict as text, json, junit, sarif or github to FILE or to standard output (may be repeated). Without this option, rbt writes it as text to standard error",
-            takes: FlagValue::Text("FORMAT[=FILE]", |d, text| {
+            value: FlagValue::Text("FORMAT[=FILE]", |d, text| {
                 d.run.expected.reports.push(report(text)?);
                 Ok(())
             }),
@@ -88,8 +88,8 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             long_help: "If the extension of FILE selects a format, such as .html or .svg, rbt writes the file in addition to the output. Messages still go to \
                    standard error. `-` stands for standard output",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |d, path| {
-                d.run.invocation.stamps |= of_file(&path).is_some_and(|format| format.timed);
+            value: FlagValue::Path("FILE", |d, path| {
+                d.run.invocation.stamps |= format_of_file(&path).is_some_and(|format| format.timed);
                 d.run.outputs.push(path);
                 Ok(())
             }),
@@ -104,7 +104,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "format",
             letter: Some('f'),
             help: "Write the output in this format, whatever the extension of the file",
-            takes: FlagValue::Word("FORMAT", formats, |d, word| {
+            value: FlagValue::Word("FORMAT", formats, |d, word| {
                 let name = one_of(word, &formats(), "format")?;
                 d.run.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
                 d.run.format = Some(name);
@@ -120,7 +120,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             help: "Compare the flame graphs with the state in the file BASE (see -f state), or with the map @BASE",
             long_help: "Widths are those of this run. Functions that are wider than in BASE are red, and narrower ones are blue",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Text("BASE", |d, text| {
+            value: FlagValue::Text("BASE", |d, text| {
                 d.run.diff = Some(text.into());
                 Ok(())
             }),
@@ -133,7 +133,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "watch",
             help: "On a terminal, show the maps while the script runs, and redraw them every SECS seconds (default: 1)",
             long_help: "A tseries appears as a sparkline of its latest intervals, with the newest at the right, and with their minimum and maximum. A number that does not fit into its line appears as `>`. q and Ctrl-C end the run. The option has no effect with formats other than text, or if the output goes to a file or a pipe",
-            takes: FlagValue::Number("SECS", "1", |d, text| {
+            value: FlagValue::Number("SECS", "1", |d, text| {
                 d.run.watch = Some(values::seconds("--watch", text)?);
                 Ok(())
             }),
@@ -146,7 +146,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "B",
             help: "Buffer the output by line, fully (full) or not at all (none)",
-            takes: FlagValue::Word(
+            value: FlagValue::Word(
                 "MODE",
                 || BUFFERING.to_vec(),
                 |d, word| {
@@ -164,7 +164,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "serve",
             help: "Serve the maps as metrics for Prometheus, at /metrics. ADDR defaults to 127.0.0.1",
-            takes: FlagValue::Text("[ADDR:]PORT", |d, text| {
+            value: FlagValue::Text("[ADDR:]PORT", |d, text| {
                 d.run.serve = Some(crate::serve::address(text).map_err(|e| Failure::new(format!("--serve: {e}")))?);
                 Ok(())
             }),
@@ -178,7 +178,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "otlp",
             help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP). `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
             hint: ValueHint::Url,
-            takes: FlagValue::Text("URL", |d, text| {
+            value: FlagValue::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
                 d.run.otlp = Some(crate::otlp::Config::new(text, &var)?);
                 d.run.invocation.sends_origin = true;
@@ -194,7 +194,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "serve-token",
             help: "Require the token in FILE as a bearer token from the clients of --serve",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |d, path| {
+            value: FlagValue::Path("FILE", |d, path| {
                 d.run.serve_token = Some(path);
                 Ok(())
             }),
@@ -207,7 +207,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "quiet",
             letter: Some('q'),
             help: "Do not print the number of attached probes",
-            takes: FlagValue::Nothing(|d| d.run.quiet = true),
+            value: FlagValue::Nothing(|d| d.run.quiet = true),
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
@@ -217,7 +217,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "verbose",
             letter: Some('v'),
             help: "Show the time of each stage and the mechanism of each probe",
-            takes: FlagValue::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
+            value: FlagValue::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
             verbs: Verbs::Show,
             at_run: true,
             ..FLAG
@@ -226,20 +226,20 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             name: "warnings",
             letter: Some('k'),
             help: "Also report failed reads of memory and maps",
-            takes: FlagValue::Count(|d, times| {
+            value: FlagValue::Count(|d, times| {
                 if times > 1 {
                     return Err(Failure::new("-k can appear only once"));
                 }
                 d.run.settings.warning_level = 2;
                 Ok(())
             }),
-            not_with: &["no-warnings"],
+            conflicts_with: &["no-warnings"],
             ..FLAG
         },
         Flag {
             name: "no-warnings",
             help: "Suppress all warnings",
-            takes: FlagValue::Nothing(|d| {
+            value: FlagValue::Nothing(|d| {
                 d.run.warnings = false;
                 d.run.settings.warning_level = 0;
             }),
@@ -249,14 +249,14 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         Flag {
             name: "strict",
             help: "Exit with status 1 if anything was lost: events, probe runs, map updates, or parts of strings",
-            takes: FlagValue::Nothing(|d| d.run.strict = true),
+            value: FlagValue::Nothing(|d| d.run.strict = true),
             at_run: true,
             ..FLAG
         },
         Flag {
             name: "color",
             help: "Color messages and output: auto, always or never",
-            takes: FlagValue::Word(
+            value: FlagValue::Word(
                 "WHEN",
                 || COLORS.to_vec(),
                 |d, word| {

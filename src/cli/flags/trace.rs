@@ -17,11 +17,11 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             name: "pid",
             letter: Some('p'),
             help: "Trace this process. The run ends with it",
-            takes: FlagValue::Text("PID", |d, text| {
+            value: FlagValue::Text("PID", |d, text| {
                 d.run.settings.pid = Some(values::pid("-p", text)?);
                 Ok(())
             }),
-            not_with: &["cmd"],
+            conflicts_with: &["cmd"],
             verbs: Verbs::Show,
             tools: true,
             refused_by: &["build"],
@@ -32,7 +32,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             letter: Some('c'),
             help: "Start this command when all probes are attached. The run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command, unless the script uses the builtin followed",
             hyphens: true,
-            takes: FlagValue::Text("COMMAND", |d, text| {
+            value: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
                 d.run.invocation.has_child = true;
                 d.run.child = Some(text.into());
@@ -46,7 +46,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "follow",
             help: "Trace only the process of -c or -p and its descendants, with probes of every kind. Verbs and most tools do so by default with -c",
-            takes: FlagValue::Nothing(|d| d.run.settings.follow = true),
+            value: FlagValue::Nothing(|d| d.run.settings.follow = true),
             needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
             ..FLAG
         },
@@ -54,18 +54,18 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             name: "cgroup",
             help: "Trace only tasks in this cgroup (version 2) or below it. PATH is absolute or relative to the cgroup mount",
             hint: ValueHint::DirPath,
-            takes: FlagValue::Text("PATH", |d, text| {
+            value: FlagValue::Text("PATH", |d, text| {
                 d.run.cgroup = Some(text.into());
                 Ok(())
             }),
-            not_with: &["container"],
+            conflicts_with: &["container"],
             refused_by: &["build"],
             ..FLAG
         },
         Flag {
             name: "container",
             help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC). In Kubernetes, NAME can also be POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER",
-            takes: FlagValue::Text("NAME", |d, text| {
+            value: FlagValue::Text("NAME", |d, text| {
                 d.run.container = Some(text.into());
                 Ok(())
             }),
@@ -75,7 +75,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "probe-filter",
             help: "Attach only to probes whose full name matches this regular expression",
-            takes: FlagValue::Text("REGEX", |d, text| {
+            value: FlagValue::Text("REGEX", |d, text| {
                 let wrong = |e: regex::Error| {
                     // its last line has the error; the others show the place, below one another
                     let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -90,7 +90,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             name: "traceable-functions",
             help: "Read the traceable functions from FILE instead of the kernel's available_filter_functions",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("FILE", |d, path| {
+            value: FlagValue::Path("FILE", |d, path| {
                 if std::fs::metadata(&path).map_or(true, |m| m.is_file() && std::fs::File::open(&path).is_err()) {
                     return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
                 }
@@ -102,14 +102,14 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "unsafe",
             help: "Allow functions that change the system or the traced process, such as signal() and system()",
-            takes: FlagValue::Nothing(|d| d.run.settings.allow_unsafe = true),
+            value: FlagValue::Nothing(|d| d.run.settings.allow_unsafe = true),
             at_run: true,
             ..FLAG
         },
         Flag {
             name: "propagate-status",
             help: "Exit with the status of the command of -c",
-            takes: FlagValue::Nothing(|d| d.run.propagate_status = true),
+            value: FlagValue::Nothing(|d| d.run.propagate_status = true),
             needs: (&["cmd"], "a -c command"),
             at_run: true,
             ..FLAG
@@ -117,7 +117,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "notify-fd",
             help: "Write the line `attached` to this file descriptor when all probes are attached",
-            takes: FlagValue::Text("N", |d, text| {
+            value: FlagValue::Text("N", |d, text| {
                 d.run.notify_fd = Some(values::descriptor(text)?);
                 Ok(())
             }),

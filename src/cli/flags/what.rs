@@ -13,7 +13,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         Flag {
             name: "e",
             help: "Run this program. If you repeat the option, the last one applies",
-            takes: FlagValue::Text("PROGRAM", |d, text| {
+            value: FlagValue::Text("PROGRAM", |d, text| {
                 d.program = Some(text.into());
                 Ok(())
             }),
@@ -24,7 +24,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
             name: "list",
             letter: Some('l'),
             help: "List probes that match a pattern (`*` matches any text), or the probes of a script. -v shows their arguments",
-            takes: FlagValue::Nothing(|d| d.list = true),
+            value: FlagValue::Nothing(|d| d.list = true),
             verbs: Verbs::Refuse,
             ..FLAG
         },
@@ -32,7 +32,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
             name: "against",
             help: "With -l, list the probes of the kernel in this snapshot. See `rbt snapshot --help`",
             hint: ValueHint::FilePath,
-            takes: FlagValue::Path("SNAPSHOT", |d, path| {
+            value: FlagValue::Path("SNAPSHOT", |d, path| {
                 d.run.against = Some(path);
                 Ok(())
             }),
@@ -42,16 +42,16 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         Flag {
             name: "fmt",
             help: "Print the script in canonical form and exit. See `rbt fmt --help`",
-            takes: FlagValue::Nothing(|d| d.fmt = true),
-            not_with: &["mode"],
+            value: FlagValue::Nothing(|d| d.fmt = true),
+            conflicts_with: &["mode"],
             verbs: Verbs::Refuse,
             ..FLAG
         },
         Flag {
             name: "test",
             help: "Run only the script's tests (test:NAME). The status is 1 if one fails",
-            takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Test),
-            not_with: &["mode", "bench"],
+            value: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Test),
+            conflicts_with: &["mode", "bench"],
             verbs: Verbs::Refuse,
             refused_by: &["build", "cost"],
             ..FLAG
@@ -59,8 +59,8 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         Flag {
             name: "bench",
             help: "Run only the script's benchmarks (bench:NAME)",
-            takes: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Bench),
-            not_with: &["mode"],
+            value: FlagValue::Nothing(|d| d.run.settings.mode = Mode::Bench),
+            conflicts_with: &["mode"],
             verbs: Verbs::Refuse,
             refused_by: &["build", "cost"],
             ..FLAG
@@ -68,7 +68,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
         Flag {
             name: "info",
             help: "Show what this machine and this build of rbt support",
-            takes: FlagValue::Nothing(|d| d.info = true),
+            value: FlagValue::Nothing(|d| d.info = true),
             verbs: Verbs::Refuse,
             ..FLAG
         },
@@ -79,7 +79,7 @@ pub(super) const RUN: FlagGroup = FlagGroup {
 pub(super) const MODE: Flag = Flag {
     name: "mode",
     help: "Run in this mode: `codegen` compiles the script and exits, and `format`, `test` and `bench` are --fmt, --test and --bench",
-    takes: FlagValue::Word(
+    value: FlagValue::Word(
         "MODE",
         || MODES.to_vec(),
         |d, word| {

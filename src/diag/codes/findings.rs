@@ -3,26 +3,26 @@
 use super::{Code, error, note, warning};
 
 /// What a report about a change between kernels needs.
-const TWO_KERNELS: &str = "two kernels that differ in what the script uses";
+const TWO_DIFFERENT_KERNELS: &str = "two kernels that differ in what the script uses";
 
 /// All of them, sorted by name.
 pub const FINDINGS: &[Code] = &[
     warning("argument-moved", "argN is a different argument than on the baseline; an error if the function has no such argument").remedy("use `args.NAME`, which finds the argument by its name")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     note("argument-renamed", "argN has a different name than on the baseline, and the same type")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("bad-comment", "a `check:` comment is malformed")
         .command(r#"printf '// check: kernel 5.10\nbegin { exit(); }\n' | rbt check -"#, r#"printf '// check: kernels >= 5.10\nbegin { exit(); }\n' | rbt check -"#),
     error("bad-first-line", "the script's first line has options that rbt does not know")
         .command(r#"printf '#!/usr/bin/env -S rbt --colour\nbegin { exit(); }\n' > a.bt; rbt check a.bt"#, r#"printf '#!/usr/bin/env -S rbt --strict\nbegin { exit(); }\n' > a.bt; rbt check a.bt"#),
     error("constant-gone", "the baseline has a constant that this kernel lacks")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     warning("failed-reads", "reads of memory failed in a run with expectations")
         .command("rbt --expect 'true' -e 'begin { print(*(uint64*)1); exit(); }'", "rbt --expect 'true' -e 'begin { print(1); exit(); }'"),
     error("field-gone", "the baseline has a field that this kernel lacks or names differently")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("function-inlined", "the compiler inlined a function everywhere, so it cannot be traced; the baseline has it")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     warning("large-maps", "the script's maps may take more than 1 GiB")
         .command("echo 'config = { max_map_keys = 100000000 } begin { @[pid, comm] = 1; }' | rbt check -", "echo 'begin { @[pid, comm] = 1; }' | rbt check -"),
     note("loop-limit", "the kernel limits a loop to few iterations, or may find it too complex")
@@ -51,23 +51,23 @@ pub const FINDINGS: &[Code] = &[
     error("not-traceable", "the function exists, but the kernel does not allow probes on it")
         .needs("a function that the kernel in question does not allow probes on"),
     error("probe-gone", "the baseline has a probe that this kernel lacks")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("rate-too-high", "a probe fires more often than the machine allows").remedy("use a lower rate, or raise it: `sysctl kernel.perf_event_max_sample_rate=RATE`")
         .command("echo 'profile:hz:9999999 { @ = count(); }' | rbt check -", "echo 'profile:hz:99 { @ = count(); }' | rbt check -"),
     warning("return-changed", "a function returns a different type than on the baseline").remedy("if the script still works, allow it: `// check: allow return-changed WHY`")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     warning("sign-changed", "an integer is signed on one kernel and unsigned on the other").remedy("cast it on both, `(int64)x`; if the script still works, allow it: `// check: allow sign-changed WHY`")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     warning("size-changed", "an integer or an array is narrower than on the baseline; a note if it is wider").remedy("if the script's values fit, allow it: `// check: allow size-changed WHY`")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("too-many-instructions", "a program has more instructions than kernels accept")
         .needs("a script of several hundred lines"),
     error("too-many-programs", "the script needs more programs than the setting max_bpf_progs allows")
         .command("echo 'config = { max_bpf_progs = 1 } begin { print(1); } end { print(2); }' | rbt check -", "echo 'config = { max_bpf_progs = 2 } begin { print(1); } end { print(2); }' | rbt check -"),
     warning("type-changed", "a field or an argument has a different type than on the baseline").remedy("if the script still works, allow it: `// check: allow type-changed WHY`; or exclude such kernels: `// check: kernels …`")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("type-gone", "the baseline has a type that this kernel lacks")
-        .needs(TWO_KERNELS),
+        .needs(TWO_DIFFERENT_KERNELS),
     error("undecided", "the buckets of a histogram are too wide to decide an expectation")
         .command("rbt --expect 'p50(@h) == 5' -e 'begin { @h = hist(5); exit(); }'", "rbt --expect 'p50(@h) < 9' -e 'begin { @h = hist(5); exit(); }'"),
 ];

@@ -28,9 +28,9 @@ impl<'c> Builder<'_, 'c> {
             // the hash covers everything from here to the table
             let from = offset_of!(Code, minor) as u32;
             let hashed = offset_of!(Code, table) as u32 - from;
-            let (n, nowhere) = (e.int(hashed.into()), e.int(0));
+            let (n, null) = (e.int(hashed.into()), e.int(0));
             let to = e.offset(record, from);
-            e.call(Helper::ProbeReadKernel, &[to.into(), n.into(), nowhere.into()]);
+            e.call(Helper::ProbeReadKernel, &[to.into(), n.into(), null.into()]);
             let (minor, line) = (e.load(walk, layout!(minor), U32), e.code_word(walk, layout!(code_line), U32));
             e.store(record, offset_of!(Code, minor) as u32, 4, minor);
             e.store(record, offset_of!(Code, line) as u32, 4, line);
@@ -61,12 +61,12 @@ impl<'c> Builder<'_, 'c> {
             let id = e.or(e.and(e.load(record, ID, U64), e.int(CODE_HASH)), e.int(CODE_ID));
             e.store(record, ID, 8, id);
             e.each_piece("python_send_piece", (slot, start), |e, record, slot, from, (at, n)| {
-                let none = e.int(0);
-                e.read_piece(slot, from, n, none);
+                let zero = e.int(0);
+                e.read_piece(slot, from, n, zero);
                 e.store(record, offset_of!(Code, piece_at) as u32, 4, at);
                 let fixed = e.int(offset_of!(Code, table) as u64);
                 let lost = e.send_raw(record, e.add(fixed, n));
-                e.if_(lost, |e| e.store(record, ID, 8, none));
+                e.if_(lost, |e| e.store(record, ID, 8, zero));
                 lost
             });
             let lost = e.cmp(Cmp::Eq, e.load(record, ID, U64), e.int(0));
@@ -87,18 +87,18 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    fn hash_of_code(&mut self, at: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
+    fn hash_of_code(&mut self, ptr: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
         if self.target.loop_helper {
             let state = self.callback_args();
-            self.store_ptr(state, 0, at);
+            self.store_ptr(state, 0, ptr);
             self.store(state, 8, 8, before);
             let each = self.callback(&format!("python_hash_{words}"), &[true, false], |e, params| {
                 let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(state))) = (params.first(), params.get(1)) else {
                     bug!("a turn gets a number and a pointer")
                 };
                 let i = e.at_most(*i, u64::from(words) - 1);
-                let at = e.load_ptr(*state, 0);
-                let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
+                let ptr = e.load_ptr(*state, 0);
+                let word = e.load(e.offset_by(ptr, e.mul(i, e.int(8))), 0, U64);
                 let mixed = e.mix_hash(e.load(*state, 8, U64), word);
                 e.store(*state, 8, 8, mixed);
                 e.int(0)
@@ -110,7 +110,7 @@ impl<'c> Builder<'_, 'c> {
         let hash = self.scalar_home();
         self.store(hash, 0, 8, before);
         self.count(words.into(), |e, i| {
-            let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
+            let word = e.load(e.offset_by(ptr, e.mul(i, e.int(8))), 0, U64);
             let mixed = e.mix_hash(e.load(hash, 0, U64), word);
             e.store(hash, 0, 8, mixed);
         });
@@ -125,7 +125,7 @@ impl<'c> Builder<'_, 'c> {
         (slot, start): (IntValue<'c>, IntValue<'c>),
         body: impl FnOnce(&mut Self, PointerValue<'c>, IntValue<'c>, IntValue<'c>, (IntValue<'c>, IntValue<'c>)) -> IntValue<'c>,
     ) {
-        self.turns(name, MAX_CHUNKS, &[slot, start], |e, i, numbers| {
+        self.bounded_loop(name, MAX_CHUNKS, &[slot, start], |e, i, numbers| {
             let &[slot, start] = numbers else { bug!("it gets two numbers") };
             let walk = e.walk(slot);
             let record = e.offset(walk, at!(record));
@@ -136,8 +136,8 @@ impl<'c> Builder<'_, 'c> {
             let n = e.at_most(e.sub(size, at), CHUNK_SIZE);
             let from = e.add(start, at);
             let ended = body(e, record, slot, from, (at, n));
-            let over = e.cmp(Cmp::Uge, e.add(at, e.int(CHUNK_SIZE)), size);
-            e.or(ended, over)
+            let done = e.cmp(Cmp::Uge, e.add(at, e.int(CHUNK_SIZE)), size);
+            e.or(ended, done)
         });
     }
 
@@ -147,8 +147,8 @@ impl<'c> Builder<'_, 'c> {
             let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
             let walk = e.walk(slot);
             let to = e.offset(walk, at!(record) + offset_of!(Code, table) as u32);
-            let (all, nowhere) = (e.int(CHUNK_SIZE), e.int(0));
-            e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
+            let (all, null) = (e.int(CHUNK_SIZE), e.int(0));
+            e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), null.into()]);
             let size = e.at_most(size, CHUNK_SIZE);
             e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
             e.hash_of_code(to, (CHUNK_SIZE / 8) as u32, before)
@@ -175,8 +175,8 @@ impl<'c> Builder<'_, 'c> {
         let length = self.at_most(length, cap + 1);
         let wanted = self.mul(length, width);
         let bytes = self.at_most(wanted, cap);
-        let at = self.offset(record, to);
-        let r = self.call(Helper::ProbeReadUser, &[at.into(), bytes.into(), from.into()]);
+        let ptr = self.offset(record, to);
+        let r = self.call(Helper::ProbeReadUser, &[ptr.into(), bytes.into(), from.into()]);
         let failed = self.cmp(Cmp::Ne, r, self.int(0));
         self.if_(failed, |e| e.ret(Some(unknown)));
         self.store(record, head, 4, bytes);

@@ -192,9 +192,9 @@ impl<'c> Builder<'_, 'c> {
             let tgid = e.tgid();
             e.with_python_process(tgid, |e, process| {
                 e.copy(walk, process, size_of::<Process>() as u32, 8);
-                let (n, nowhere) = (e.int(u64::from(python_words(limit)) * 8), e.int(0));
+                let (n, null) = (e.int(u64::from(python_words(limit)) * 8), e.int(0));
                 let frames = e.offset(walk, at!(frames));
-                e.call(Helper::ProbeReadKernel, &[frames.into(), n.into(), nowhere.into()]);
+                e.call(Helper::ProbeReadKernel, &[frames.into(), n.into(), null.into()]);
                 e.start_walk(walk);
                 e.walk_threads(walk, slot, (limit, says_cut), thread);
                 let id = keep(e, frames);
@@ -205,9 +205,9 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn start_walk(&mut self, walk: PointerValue<'c>) {
-        let none = self.int(0);
+        let zero = self.int(0);
         for member in [at!(interpreter), at!(thread), at!(frame), at!(count), at!(reason), at!(marked), at!(merged), at!(call)] {
-            self.store(walk, member, 8, none);
+            self.store(walk, member, 8, zero);
         }
     }
 
@@ -236,8 +236,8 @@ impl<'c> Builder<'_, 'c> {
     /// A walked frame: the two words at an index, zeros after the last. Leaves the function if there is no memory.
     pub(super) fn python_entry(&mut self, slot: IntValue<'c>, index: IntValue<'c>) -> [IntValue<'c>; 2] {
         let walk = self.walk(slot);
-        let at = self.frame_at(walk, index);
-        [self.load(at, 0, U64), self.load(at, 8, U64)]
+        let ptr = self.frame_at(walk, index);
+        [self.load(ptr, 0, U64), self.load(ptr, 8, U64)]
     }
 
     /// The number of marked frames, if the walk reached its end; otherwise 0.
@@ -261,8 +261,8 @@ impl<'c> Builder<'_, 'c> {
                 // the process has started another program since
                 let failed = e.read_user(to, 8, from);
                 e.if_(failed, |e| {
-                    let none = e.int(0);
-                    e.ret(Some(none));
+                    let zero = e.int(0);
+                    e.ret(Some(zero));
                 });
                 let max = u64::from(limit) + MAX_THREADS;
                 let turns = e.steps(max, slot, limit, thread.max_below);
@@ -295,7 +295,7 @@ impl<'c> Builder<'_, 'c> {
     /// Takes steps until the walk is over, and returns their number.
     fn steps(&mut self, max: u64, slot: IntValue<'c>, limit: u32, max_below: u64) -> IntValue<'c> {
         let limit = self.int(limit.into());
-        self.turns("python_turn", max, &[slot, limit], |e, _, numbers| {
+        self.bounded_loop("python_turn", max, &[slot, limit], |e, _, numbers| {
             let &[slot, limit] = numbers else { bug!("a turn gets a slot and a limit") };
             e.python_step(slot, limit, max_below)
         })
@@ -309,8 +309,8 @@ impl<'c> Builder<'_, 'c> {
             let walk = e.walk(slot);
             let frame = e.load(walk, at!(frame), U64);
             e.if_(frame, |e| {
-                let over = e.python_frame(walk, frame, (slot, limit));
-                e.ret(Some(over));
+                let done = e.python_frame(walk, frame, (slot, limit));
+                e.ret(Some(done));
             });
             let thread = e.load(walk, at!(thread), U64);
             e.if_(thread, |e| {
@@ -321,7 +321,7 @@ impl<'c> Builder<'_, 'c> {
                 e.store(walk, at!(thread), 8, next);
                 e.if_(same, |e| {
                     let frame = e.word_at(walk, thread, layout!(thread_frame));
-                    let through = e.load(walk, layout!(through), U32);
+                    let through = e.load(walk, layout!(cframe_offset), U32);
                     e.store(walk, at!(frame), 8, frame);
                     let (none, some) = (e.int(0), e.and(e.cmp(Cmp::Ne, through, e.int(0)), e.cmp(Cmp::Ne, frame, e.int(0))));
                     // each thread is in an interpreter only once
@@ -338,8 +338,8 @@ impl<'c> Builder<'_, 'c> {
             let interpreter = e.load(walk, at!(interpreter), U64);
             let none = e.cmp(Cmp::Eq, interpreter, e.int(0));
             e.if_(none, |e| {
-                let over = e.int(1);
-                e.ret(Some(over));
+                let done = e.int(1);
+                e.ret(Some(done));
             });
             let threads = e.word_at(walk, interpreter, layout!(threads));
             e.store(walk, at!(thread), 8, threads);
@@ -351,7 +351,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The frame at an address.
     fn python_frame(&mut self, walk: PointerValue<'c>, frame: IntValue<'c>, (slot, limit): (IntValue<'c>, IntValue<'c>)) -> IntValue<'c> {
-        let (goes_on, over) = (self.int(0), self.int(1));
+        let (continues, over) = (self.int(0), self.int(1));
         self.member_bytes(walk, (at!(frame_bytes), FRAME), layout!(frame_size), frame);
         let previous = self.frame_word(walk, layout!(frame_previous), U64);
         self.store(walk, at!(frame), 8, previous);
@@ -365,15 +365,15 @@ impl<'c> Builder<'_, 'c> {
             let merged = e.load(walk, at!(merged), U64);
             e.if_(merged, |e| {
                 e.end_call(walk, frame);
-                e.ret(Some(goes_on));
+                e.ret(Some(continues));
             });
-            let some = e.cmp(Cmp::Ne, count, e.int(0));
-            e.if_(some, |e| {
+            let nonzero = e.cmp(Cmp::Ne, count, e.int(0));
+            e.if_(nonzero, |e| {
                 let last = e.frame_at(walk, e.sub(count, e.int(1)));
                 let marked = e.or(e.load(last, 0, U64), e.int(1));
                 e.store(last, 0, 8, marked);
             });
-            e.ret(Some(goes_on));
+            e.ret(Some(continues));
         });
         let full = self.cmp(Cmp::Uge, count, limit);
         self.if_(full, |e| {
@@ -409,16 +409,16 @@ impl<'c> Builder<'_, 'c> {
         self.store_frame(walk, count, self.or(id, mark), offset);
         let more = self.add(count, self.int(1));
         self.store(walk, at!(count), 8, more);
-        goes_on
+        continues
     }
 
     /// The following frames belong to another call of the loop; returns its element.
     fn start_call(&mut self, walk: PointerValue<'c>) -> IntValue<'c> {
         let count = self.load(walk, at!(count), U64);
-        let at = self.frame_at(walk, count);
+        let ptr = self.frame_at(walk, count);
         let (call, none) = (self.int(CALL_OF_LOOP), self.int(0));
-        self.store(at, 0, 8, call);
-        self.store(at, 8, 8, none);
+        self.store(ptr, 0, 8, call);
+        self.store(ptr, 8, 8, none);
         let next = self.add(count, self.int(1));
         self.store(walk, at!(count), 8, next);
         self.store(walk, at!(call), 8, next);
@@ -430,10 +430,10 @@ impl<'c> Builder<'_, 'c> {
     fn end_call(&mut self, walk: PointerValue<'c>, frame: IntValue<'c>) {
         let call = self.load(walk, at!(call), U64);
         let index = self.choose(call, |e| e.sub(call, e.int(1)), |e| e.start_call(walk));
-        let at = self.frame_at(walk, index);
-        self.store(at, 8, 8, frame);
-        let none = self.int(0);
-        self.store(walk, at!(call), 8, none);
+        let ptr = self.frame_at(walk, index);
+        self.store(ptr, 8, 8, frame);
+        let zero = self.int(0);
+        self.store(walk, at!(call), 8, zero);
     }
 
     fn instruction_offset(&mut self, walk: PointerValue<'c>, code: IntValue<'c>) -> IntValue<'c> {
@@ -491,8 +491,8 @@ impl<'c> Builder<'_, 'c> {
             let failed = self.read_user(to, 16, from);
             self.if_(failed, |e| {
                 e.end_walk(walk, Reason::Unreadable);
-                let over = e.int(1);
-                e.ret(Some(over));
+                let done = e.int(1);
+                e.ret(Some(done));
             });
         }
     }
@@ -505,18 +505,18 @@ impl<'c> Builder<'_, 'c> {
         self.store(key, 0, 4, tgid);
         let home = self.scalar_home();
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-        self.keep_ptr(home, found);
+        self.spill_ptr(home, found);
         if let Some(id) = self.namespace_key() {
-            let none = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
-            self.if_(none, |e| {
+            let is_null = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
+            self.if_(is_null, |e| {
                 e.store(key, 0, 4, id);
                 let found = e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-                e.keep_ptr(home, found);
+                e.spill_ptr(home, found);
             });
         }
-        let found = self.kept_ptr(home);
-        let some = self.not_null(found);
-        self.if_(some, |e| body(e, found));
+        let found = self.load_spilled_ptr(home);
+        let is_present = self.not_null(found);
+        self.if_(is_present, |e| body(e, found));
     }
 
     /// The element of a slot; the function returns 0 without one, which never happens.
@@ -525,8 +525,8 @@ impl<'c> Builder<'_, 'c> {
         self.store(key, 0, 4, slot);
         let map = self.python_state();
         let walk = self.lookup(map, key);
-        let none = self.cmp(Cmp::Eq, self.addr(walk), self.int(0));
-        self.if_(none, |e| {
+        let is_null = self.cmp(Cmp::Eq, self.addr(walk), self.int(0));
+        self.if_(is_null, |e| {
             let zero = e.int(0);
             e.ret(Some(zero));
         });
@@ -553,11 +553,11 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn store_frame(&mut self, walk: PointerValue<'c>, index: IntValue<'c>, id: IntValue<'c>, offset: IntValue<'c>) {
-        let at = self.frame_at(walk, index);
-        self.store(at, 0, 8, id);
+        let ptr = self.frame_at(walk, index);
+        self.store(ptr, 0, 8, id);
         // a stack ends at the first zero
         let offset = self.or(self.and(offset, self.int(u32::MAX.into())), self.int(1 << 32));
-        self.store(at, 8, 8, offset);
+        self.store(ptr, 8, 8, offset);
     }
 
     /// 1 if the memory of the process cannot be read.
@@ -573,8 +573,8 @@ impl<'c> Builder<'_, 'c> {
         let failed = self.read_user(to, 8, from);
         self.if_(failed, |e| {
             e.end_walk(walk, Reason::Unreadable);
-            let over = e.int(1);
-            e.ret(Some(over));
+            let done = e.int(1);
+            e.ret(Some(done));
         });
         self.load(to, 0, U64)
     }
@@ -594,8 +594,8 @@ impl<'c> Builder<'_, 'c> {
         let failed = self.cmp(Cmp::Ne, r, self.int(0));
         self.if_(failed, |e| {
             e.end_walk(walk, Reason::Unreadable);
-            let over = e.int(1);
-            e.ret(Some(over));
+            let done = e.int(1);
+            e.ret(Some(done));
         });
     }
 
@@ -613,7 +613,7 @@ impl<'c> Builder<'_, 'c> {
         let offset = self.opaque(self.load(walk, member, U32));
         let offset = self.and(offset, self.int(size as u64 - 1));
         let bytes = self.offset(walk, from);
-        let at = self.offset_by(bytes, offset);
-        self.load(at, 0, int)
+        let ptr = self.offset_by(bytes, offset);
+        self.load(ptr, 0, int)
     }
 }

@@ -41,8 +41,8 @@ impl<'c> Builder<'_, 'c> {
         const HEIGHT: u64 = 6;
         /// `MAPLE_RANGE64_SLOTS`, `MAPLE_ARANGE64_SLOTS`
         const SLOTS: [u64; 2] = [16, 10];
-        let at = self.add(self.load(state, MM, U64), self.int(root.into()));
-        let root = self.read_or_zero(Space::Kernel, at);
+        let addr = self.add(self.load(state, MM, U64), self.int(root.into()));
+        let root = self.read_or_zero(Space::Kernel, addr);
         self.store(state, MAPPING, 8, root);
         self.count(HEIGHT, |e, _| {
             let entry = e.load(state, MAPPING, U64);
@@ -57,9 +57,9 @@ impl<'c> Builder<'_, 'c> {
             // the parent's address, and the pivots
             let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
             let first = e.select(is_arange, e.int(8 * SLOTS[1]), e.int(8 * SLOTS[0]));
-            let at = e.add(first, e.mul(slot, e.int(8)));
-            let at = e.and(e.opaque(at), e.int(u64::from(NODE_SIZE) - 8));
-            let next = e.load(e.offset_by(state, at), NODE, U64);
+            let addr = e.add(first, e.mul(slot, e.int(8)));
+            let addr = e.and(e.opaque(addr), e.int(u64::from(NODE_SIZE) - 8));
+            let next = e.load(e.offset_by(state, addr), NODE, U64);
             e.store(state, MAPPING, 8, next);
             let leaf = e.cmp(Cmp::Ule, kind, e.int(LEAF));
             e.if_(leaf, |e| e.break_());
@@ -95,8 +95,8 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, NODE, 8, root);
         self.count(HEIGHT, |e, _| {
             let node = e.load(state, NODE, U64);
-            let none = e.cmp(Cmp::Eq, node, e.int(0));
-            e.if_(none, |e| e.break_());
+            let is_zero = e.cmp(Cmp::Eq, node, e.int(0));
+            e.if_(is_zero, |e| e.break_());
             let mapping = e.sub(node, e.int(member.into()));
             let read = |e: &mut Self, offset: u32| {
                 let at = e.add(mapping, e.int(offset.into()));
@@ -120,8 +120,8 @@ impl<'c> Builder<'_, 'c> {
 
     pub(super) fn note_mapping(&mut self, state: PointerValue<'c>, vma: IntValue<'c>, of: &UnwindTarget) {
         let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
-            let at = e.add(base, e.int(offset.into()));
-            e.read_or_zero(Space::Kernel, at)
+            let addr = e.add(base, e.int(offset.into()));
+            e.read_or_zero(Space::Kernel, addr)
         };
         let [start, end, pgoff, file] = of.vma;
         for (member, to) in [(start, MISS_START), (end, MISS_END), (pgoff, PGOFF), (file, FILE)] {
@@ -129,8 +129,8 @@ impl<'c> Builder<'_, 'c> {
             self.store(state, to, 8, value);
         }
         let file = self.load(state, FILE, U64);
-        let some = self.cmp(Cmp::Ne, file, self.int(0));
-        self.if_(some, |e| {
+        let nonzero = self.cmp(Cmp::Ne, file, self.int(0));
+        self.if_(nonzero, |e| {
             let inode = read(e, file, of.inode);
             let [ino, size, sb, generation] = of.inode_members;
             let (ino, size, sb) = (read(e, inode, ino), read(e, inode, size), read(e, inode, sb));
@@ -147,9 +147,9 @@ impl<'c> Builder<'_, 'c> {
     pub(super) fn use_mapping(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
         let (addr, start) = (self.load(state, MISS_ADDR, U64), self.load(state, MISS_START, U64));
         let within = self.sub(addr, start);
-        let some = self.cmp(Cmp::Ne, self.load(state, FILE, U64), self.int(0));
+        let nonzero = self.cmp(Cmp::Ne, self.load(state, FILE, U64), self.int(0));
         self.if_else(
-            some,
+            nonzero,
             |e| {
                 let (inodes, key) = (e.map_of_unwinding(INODES), e.offset(state, MISS_FILE));
                 let number = e.call_ptr(Helper::MapLookupElem, &[inodes.into(), key.into()]);
@@ -205,8 +205,8 @@ impl<'c> Builder<'_, 'c> {
         self.if_(is_known, |e| e.leave());
         self.update(missed, key, key);
         let (ring, size, flags) = (self.map_of_unwinding(MISSES), self.int(size_of::<MissingTable>() as u64), self.int(0));
-        let at = self.offset(state, MISS);
-        self.call(Helper::RingbufOutput, &[ring.into(), at.into(), size.into(), flags.into()]);
+        let ptr = self.offset(state, MISS);
+        self.call(Helper::RingbufOutput, &[ring.into(), ptr.into(), size.into(), flags.into()]);
         self.leave();
     }
 }

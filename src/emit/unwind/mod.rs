@@ -153,8 +153,8 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, STATE_SLOT, 8, slot);
         let interprets = self.int(u64::from(interpreted));
         self.store(state, INTERPRETS, 8, interprets);
-        let none = self.int(NO_WINDOW);
-        self.store(state, WINDOW_AT, 8, none);
+        let no_window = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, no_window);
         let usable = self.first_registers(state, &target);
         self.if_(usable, |e| {
             e.identify(state, &target);
@@ -163,7 +163,7 @@ impl<'c> Builder<'_, 'c> {
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
             // in a function of its own, which the verifier checks once
-            e.turns(&format!("unwind_turn_{limit}"), u64::from(limit) + EXTRA_ITERATIONS, &[slot], |e, _, slot| {
+            e.bounded_loop(&format!("unwind_turn_{limit}"), u64::from(limit) + EXTRA_ITERATIONS, &[slot], |e, _, slot| {
                 e.global(&format!("unwind_step_{limit}"), slot, |e, numbers| {
                     let state = e.walk_memory_of(limit, numbers);
                     e.unwind_step(limit, state, &target)
@@ -189,8 +189,8 @@ impl<'c> Builder<'_, 'c> {
         let (map, key) = (self.declare_map(&format!("{UNWIND_STATES}{limit}"), def), self.alloc_known("unwind_key", 8));
         self.store(key, 0, 4, slot);
         let state = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-        let none = self.cmp(Cmp::Eq, self.not_null(state), self.int(0));
-        self.if_(none, |e| e.ret(None));
+        let is_null = self.cmp(Cmp::Eq, self.not_null(state), self.int(0));
+        self.if_(is_null, |e| e.ret(None));
         state
     }
 
@@ -219,19 +219,19 @@ impl<'c> Builder<'_, 'c> {
             self.addr(registers)
         } else {
             let task = self.call(Helper::GetCurrentTask, &[]);
-            let at = self.add(task, self.int(target.stack.into()));
-            let stack = self.read_or_zero(Space::Kernel, at);
+            let addr = self.add(task, self.int(target.stack.into()));
+            let stack = self.read_or_zero(Space::Kernel, addr);
             self.add(stack, self.int(THREAD_SIZE - target.arch.pt_regs))
         };
         // all at once: a read costs the same for any length
         let registers = self.forget_pointer_type(registers);
-        let first = wanted.iter().fold(mode, |first, (at, _)| first.min(*at));
-        let last = wanted.iter().fold(mode, |last, (at, _)| last.max(*at));
+        let first = wanted.iter().fold(mode, |first, (addr, _)| first.min(*addr));
+        let last = wanted.iter().fold(mode, |last, (addr, _)| last.max(*addr));
         let (to, size) = (self.offset(state, NODE), self.int(u64::from(last + 8 - first)));
         let registers = self.add(registers, self.int(first.into()));
         // where nothing can be read, there is no user code
-        let none = self.int(0);
-        self.store(state, NODE + ip - first, 8, none);
+        let zero = self.int(0);
+        self.store(state, NODE + ip - first, 8, zero);
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
         for (from, to) in wanted {
             let value = self.load(state, NODE + from - first, U64);
@@ -294,8 +294,8 @@ impl<'c> Builder<'_, 'c> {
         if limit_given {
             // all requested frames are there
             self.if_(full, |e| {
-                let none = e.int(0);
-                e.store(word, 0, 8, none);
+                let zero = e.int(0);
+                e.store(word, 0, 8, zero);
             });
         } else {
             let more = self.and(full, self.cmp(Cmp::Ne, self.load(state, IP, U64), self.int(0)));
@@ -317,9 +317,9 @@ impl<'c> Builder<'_, 'c> {
             let count = e.opaque(count);
             let inside = e.cmp(Cmp::Ule, count, e.int(limit.into()));
             e.if_(inside, |e| {
-                let at = e.offset_by(state, e.mul(count, e.int(8)));
+                let ptr = e.offset_by(state, e.mul(count, e.int(8)));
                 let word = e.add(reason, e.int(CUT));
-                e.store(at, SIZE, 8, word);
+                e.store(ptr, SIZE, 8, word);
             });
         });
     }
@@ -330,11 +330,11 @@ impl<'c> Builder<'_, 'c> {
         let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
         self.if_(full, |e| e.leave());
         let ip = self.load(state, IP, U64);
-        let none = self.cmp(Cmp::Eq, ip, self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_zero = self.cmp(Cmp::Eq, ip, self.int(0));
+        self.if_(is_zero, |e| e.leave());
         let index = self.at_most(count, u64::from(limit) - 1);
-        let at = self.offset_by(state, self.mul(index, self.int(8)));
-        self.store(at, SIZE, 8, ip);
+        let ptr = self.offset_by(state, self.mul(index, self.int(8)));
+        self.store(ptr, SIZE, 8, ip);
         let next = self.add(count, self.int(1));
         self.store(state, COUNT, 8, next);
         let addr = self.sub(ip, self.load(state, CALL, U64));
@@ -345,7 +345,7 @@ impl<'c> Builder<'_, 'c> {
         let rule = self.sub(rule, self.int(1));
         let flags = self.apply_rule(limit, state, count, (rule, ip));
         match target.thread {
-            Some(_) => self.note_loop(limit, state, at, flags, addr),
+            Some(_) => self.note_loop(limit, state, ptr, flags, addr),
             None => self.note_left_out(state, flags),
         }
         self.int(0)
@@ -374,7 +374,7 @@ impl<'c> Builder<'_, 'c> {
                     let zero = e.int(0);
                     e.store(state, REASON, 8, zero);
                     e.store(state, COUNT, 8, count);
-                    e.go_on();
+                    e.continue_with_caller();
                 });
             }
             let missing = e.cmp(Cmp::Eq, value, e.int(0));
@@ -444,7 +444,7 @@ impl<'c> Builder<'_, 'c> {
                 let utask = read(e, task, of.utask);
                 let first = read(e, utask, of.instances);
                 e.store(state, NODE, 8, first);
-                e.turns(&format!("unwind_returns_{limit}"), DEPTH, &[slot_of(numbers), trampoline], |e, _, numbers| {
+                e.bounded_loop(&format!("unwind_returns_{limit}"), DEPTH, &[slot_of(numbers), trampoline], |e, _, numbers| {
                     e.global(&format!("unwind_return_{limit}"), numbers, |e, numbers| {
                         let state = e.walk_memory_of(limit, numbers);
                         let Some(&trampoline) = numbers.get(1) else { crate::bug!("the function gets an address") };
@@ -467,8 +467,8 @@ impl<'c> Builder<'_, 'c> {
         };
         let page = |e: &Self, addr: IntValue<'c>| e.shr(addr, e.int(PAGE_SHIFT), false);
         let this = self.load(state, NODE, U64);
-        let none = self.cmp(Cmp::Eq, this, self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_zero = self.cmp(Cmp::Eq, this, self.int(0));
+        self.if_(is_zero, |e| e.leave());
         let (at, original) = (read(self, this, stack), read(self, this, original));
         // several may have replaced one address: all but one hold the trampoline's
         let same = self.cmp(if self.links() { Cmp::Uge } else { Cmp::Eq }, at, self.load(state, SLOT, U64));
@@ -501,7 +501,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Continues with the caller: the next iteration records it.
-    fn go_on(&mut self) {
+    fn continue_with_caller(&mut self) {
         let zero = self.int(0);
         self.ret(Some(zero));
     }

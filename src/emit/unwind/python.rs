@@ -29,14 +29,21 @@ const PAST_NATIVE_FRAMES: u64 = 2;
 impl<'c> Builder<'_, 'c> {
     /// Marks the recorded frame if its rule has this flag; the walk has reached its caller's frame. `at` is the walk's
     /// memory, advanced by a word for each frame before this one.
-    pub(super) fn note_loop(&mut self, limit: u32, state: PointerValue<'c>, at: PointerValue<'c>, flags: IntValue<'c>, addr: IntValue<'c>) {
+    pub(super) fn note_loop(
+        &mut self,
+        limit: u32,
+        state: PointerValue<'c>,
+        ptr: PointerValue<'c>,
+        flags: IntValue<'c>,
+        addr: IntValue<'c>,
+    ) {
         let is_loop = self.cmp(Cmp::Ne, self.and(flags, self.int(INTERPRETER.into())), self.int(0));
         let wanted = self.and(is_loop, self.load(state, INTERPRETS, U64));
         self.if_(wanted, |e| {
-            let marked = e.or(e.load(at, SIZE, U64), e.int(LOOP_FRAME));
-            e.store(at, SIZE, 8, marked);
+            let marked = e.or(e.load(ptr, SIZE, U64), e.int(LOOP_FRAME));
+            e.store(ptr, SIZE, 8, marked);
             let end = e.load(state, STACK, U64);
-            e.store(at, ends(limit), 8, end);
+            e.store(ptr, ends(limit), 8, end);
             e.store(state, LOOP, 8, addr);
             let loops = e.add(e.load(state, LOOPS, U64), e.int(1));
             e.store(state, LOOPS, 8, loops);
@@ -63,8 +70,8 @@ impl<'c> Builder<'_, 'c> {
         let Some(thread) = target.thread else { return };
         // a walk that was cut has not found all of them
         let cut = self.and(self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0)), self.load(state, INTERPRETS, U64));
-        let some = self.or(self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0)), cut);
-        self.if_(some, |e| {
+        let nonzero = self.or(self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0)), cut);
+        self.if_(nonzero, |e| {
             // one after the other, because nested calls are limited
             e.global(&format!("unwind_python_{limit}"), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
@@ -84,9 +91,9 @@ impl<'c> Builder<'_, 'c> {
         let known = self.map_of_unwinding(INTERPRETED);
         let key = self.offset(state, TAG);
         let found = self.call_ptr(Helper::MapLookupElem, &[known.into(), key.into()]);
-        let none = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
+        let is_null = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
         let some_loop = self.cmp(Cmp::Ne, self.load(state, LOOP, U64), self.int(0));
-        let look = self.and(none, some_loop);
+        let look = self.and(is_null, some_loop);
         self.if_(look, |e| {
             let slot = e.load(state, STATE_SLOT, U64);
             e.global(&format!("unwind_interpreter_{limit}"), &[slot], |e, numbers| {
@@ -96,8 +103,8 @@ impl<'c> Builder<'_, 'c> {
             });
         });
         let found = self.call_ptr(Helper::MapLookupElem, &[known.into(), key.into()]);
-        let none = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_null = self.cmp(Cmp::Eq, self.not_null(found), self.int(0));
+        self.if_(is_null, |e| e.leave());
         found
     }
 
@@ -111,14 +118,14 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, READ, 8, number);
         let (map, key) = (self.map_of_unwinding(INTERPRETERS), self.offset(state, READ));
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-        let some = self.and(self.not_null(found), self.shr(value, self.int(63), false));
-        let none = self.cmp(Cmp::Eq, some, self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_present = self.and(self.not_null(found), self.shr(value, self.int(63), false));
+        let is_zero = self.cmp(Cmp::Eq, is_present, self.int(0));
+        self.if_(is_zero, |e| e.leave());
         const { assert!(size_of::<Process>() <= WINDOW_SIZE as usize) };
         let process = self.offset(state, WINDOW);
         self.copy(process, found, size_of::<Process>() as u32, 8);
-        let none = self.int(NO_WINDOW);
-        self.store(state, WINDOW_AT, 8, none);
+        let is_zero = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, is_zero);
         let first = self.shl(self.load(state, PGOFF, U64), self.int(PAGE_SHIFT));
         let base = self.sub(self.load(state, MISS_START, U64), first);
         for member in [offset_of!(Process, runtime), offset_of!(Process, code_type)] {
@@ -139,7 +146,7 @@ impl<'c> Builder<'_, 'c> {
         self.skip_unfinished_first_call(limit, state, slot);
         let (to, size, from) = (self.offset(state, native_words_offset(limit)), self.int(u64::from(limit) * 8), self.offset(state, SIZE));
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
-        self.turns(&format!("unwind_merge_turn_{limit}"), limit.into(), &[slot], |e, _, slot| {
+        self.bounded_loop(&format!("unwind_merge_turn_{limit}"), limit.into(), &[slot], |e, _, slot| {
             e.global(&format!("unwind_merge_step_{limit}"), slot, |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 e.merge_step(limit, state, slot_of(numbers))
@@ -174,18 +181,18 @@ impl<'c> Builder<'_, 'c> {
     /// Emits the next frame; 1 if there is none.
     fn merge_step(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
         let native = self.load(state, NATIVE, U64);
-        let over = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
-        self.if_(over, |e| e.merge_beyond(limit, state, slot));
+        let done = self.cmp(Cmp::Uge, native, self.load(state, COUNT, U64));
+        self.if_(done, |e| e.merge_beyond(limit, state, slot));
         let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
         self.if_(beyond, |e| e.leave());
         let index = self.at_most(native, u64::from(limit) - 1);
-        let at = self.offset_by(state, self.mul(index, self.int(8)));
-        let word = self.load(at, native_words_offset(limit), U64);
+        let ptr = self.offset_by(state, self.mul(index, self.int(8)));
+        let word = self.load(ptr, native_words_offset(limit), U64);
         let is_loop = self.and(word, self.int(LOOP_FRAME));
         let itself = self.and(word, self.int(!LOOP_FRAME));
         let plain = self.cmp(Cmp::Eq, is_loop, self.int(0));
         self.if_(plain, |e| e.emit_frame(limit, state, itself, true));
-        let end = self.load(at, ends(limit), U64);
+        let end = self.load(ptr, ends(limit), U64);
         let index = self.scalar_home();
         let first = self.load(state, INTERPRETED_AT, U64);
         self.store(index, 0, 8, first);
@@ -205,8 +212,8 @@ impl<'c> Builder<'_, 'c> {
         });
         let index = self.load(index, 0, U64);
         let [id, offset] = self.python_entry(slot, index);
-        let none = self.or(self.cmp(Cmp::Eq, id, self.int(0)), self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP)));
-        self.if_(none, |e| e.emit_frame(limit, state, itself, true));
+        let is_zero = self.or(self.cmp(Cmp::Eq, id, self.int(0)), self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP)));
+        self.if_(is_zero, |e| e.emit_frame(limit, state, itself, true));
         let next = self.add(index, self.int(1));
         self.store(state, INTERPRETED_AT, 8, next);
         let [after, _] = self.python_entry(slot, next);
@@ -225,8 +232,8 @@ impl<'c> Builder<'_, 'c> {
         self.if_(is_complete, |e| e.leave());
         let index = self.load(state, INTERPRETED_AT, U64);
         let [id, offset] = self.python_entry(slot, index);
-        let none = self.cmp(Cmp::Eq, id, self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_zero = self.cmp(Cmp::Eq, id, self.int(0));
+        self.if_(is_zero, |e| e.leave());
         let within = self.load(state, INTERPRETER_STATE, U64);
         let first = self.cmp(Cmp::Ne, within, self.int(PAST_NATIVE_FRAMES));
         self.if_(first, |e| {
@@ -238,7 +245,7 @@ impl<'c> Builder<'_, 'c> {
         let next = self.add(index, self.int(1));
         self.store(state, INTERPRETED_AT, 8, next);
         let called = self.cmp(Cmp::Eq, id, self.int(CALL_OF_LOOP));
-        self.if_(called, |e| e.go_on());
+        self.if_(called, |e| e.continue_with_caller());
         let frame = self.python_word(id, offset);
         self.emit_frame(limit, state, frame, false);
     }
@@ -265,15 +272,15 @@ impl<'c> Builder<'_, 'c> {
         let full = self.cmp(Cmp::Uge, merged, self.int(limit.into()));
         self.if_(full, |e| e.leave());
         let index = self.at_most(merged, u64::from(limit) - 1);
-        let at = self.offset_by(state, self.mul(index, self.int(8)));
-        self.store(at, SIZE, 8, word);
+        let ptr = self.offset_by(state, self.mul(index, self.int(8)));
+        self.store(ptr, SIZE, 8, word);
         let next = self.add(merged, self.int(1));
         self.store(state, MERGED, 8, next);
         if done {
             let next = self.add(self.load(state, NATIVE, U64), self.int(1));
             self.store(state, NATIVE, 8, next);
         }
-        self.go_on();
+        self.continue_with_caller();
     }
 }
 

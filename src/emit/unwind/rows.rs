@@ -31,10 +31,10 @@ impl<'c> Builder<'_, 'c> {
         let below = self.cmp(Cmp::Ult, fp, sp);
         self.if_(below, |e| e.stop(state, CUT_NO_INFORMATION));
         let next = self.read_stack(limit, state, fp);
-        let at = self.add(fp, self.int(8));
-        let caller = self.read_stack(limit, state, at);
+        let addr = self.add(fp, self.int(8));
+        let caller = self.read_stack(limit, state, addr);
         let above = self.add(fp, self.int(16));
-        let slot = if self.links() { above } else { at };
+        let slot = if self.links() { above } else { addr };
         self.set_frame(state, (caller, slot), above, Some(next));
     }
 
@@ -57,7 +57,7 @@ impl<'c> Builder<'_, 'c> {
         }
         let one = self.int(1);
         self.store(state, CALL, 8, one);
-        self.go_on();
+        self.continue_with_caller();
     }
 
     /// A return address without the bits that sign it.
@@ -88,8 +88,8 @@ impl<'c> Builder<'_, 'c> {
         let inside = self.cmp(Cmp::Ule, within, self.int(u64::from(WINDOW_SIZE) - 8));
         self.if_(inside, |e| {
             let within = e.and(e.opaque(within), e.int(u64::from(WINDOW_SIZE) - 1));
-            let at = e.offset_by(state, within);
-            let word = e.load(at, WINDOW, U64);
+            let ptr = e.offset_by(state, within);
+            let word = e.load(ptr, WINDOW, U64);
             e.ret(Some(word));
         });
         let moved = self.read_user_into(state, WINDOW, WINDOW_SIZE, addr);
@@ -99,8 +99,8 @@ impl<'c> Builder<'_, 'c> {
             e.ret(Some(word));
         });
         // the window would exceed the end of the stack
-        let none = self.int(NO_WINDOW);
-        self.store(state, WINDOW_AT, 8, none);
+        let no_window = self.int(NO_WINDOW);
+        self.store(state, WINDOW_AT, 8, no_window);
         let read = self.read_user_into(state, READ, 8, addr);
         self.if_(read, |e| {
             let word = e.load(state, READ, U64);
@@ -128,8 +128,8 @@ impl<'c> Builder<'_, 'c> {
         let key = self.alloc_known("unwind_key", 8);
         self.store(key, 0, 4, index);
         let element = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-        let none = self.cmp(Cmp::Eq, self.not_null(element), self.int(0));
-        self.if_(none, |e| e.leave());
+        let is_null = self.cmp(Cmp::Eq, self.not_null(element), self.int(0));
+        self.if_(is_null, |e| e.leave());
         element
     }
 
@@ -156,8 +156,8 @@ impl<'c> Builder<'_, 'c> {
         let position = self.add(self.load(file, 0, U64), within);
         let block = self.block(self.shr(position, self.int(u64::from(BLOCK_WORDS.ilog2())), false));
         let word = self.and(self.opaque(position), self.int(u64::from(BLOCK_WORDS) - 1));
-        let at = self.offset_by(block, self.mul(word, self.int(8)));
-        let entry = self.load(at, 0, U64);
+        let ptr = self.offset_by(block, self.mul(word, self.int(8)));
+        let entry = self.load(ptr, 0, U64);
         let empty = self.cmp(Cmp::Eq, entry, self.int(0));
         self.if_(empty, |e| e.no_information(limit, i, state));
         entry
@@ -284,11 +284,11 @@ impl<'c> Builder<'_, 'c> {
                 e.store(cfa_home, 0, 8, value);
             });
         }
-        let at = self.add(self.load(cfa_home, 0, U64), cfa_offset);
-        self.store(cfa_home, 0, 8, at);
+        let addr = self.add(self.load(cfa_home, 0, U64), cfa_offset);
+        self.store(cfa_home, 0, 8, addr);
         let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
         self.if_(stored, |e| {
-            let value = e.read_stack(limit, state, at);
+            let value = e.read_stack(limit, state, addr);
             let value = e.add(value, second);
             e.store(cfa_home, 0, 8, value);
         });
@@ -296,7 +296,7 @@ impl<'c> Builder<'_, 'c> {
         self.if_(plt, |e| {
             let within = e.and(ip, e.int(15));
             let pushed = e.cmp(Cmp::Uge, within, second);
-            let value = e.add(at, e.shl(pushed, e.int(3)));
+            let value = e.add(addr, e.shl(pushed, e.int(3)));
             e.store(cfa_home, 0, 8, value);
         });
         let cfa = self.load(cfa_home, 0, U64);
@@ -307,13 +307,13 @@ impl<'c> Builder<'_, 'c> {
             let from_sp = is(e, fp_kind, FP_AT_SP);
             let base = e.select(from_sp, sp, fp);
             let base = e.select(from_cfa, cfa, base);
-            let at = e.add(base, fp_offset);
-            let value = e.read_stack(limit, state, at);
+            let addr = e.add(base, fp_offset);
+            let value = e.read_stack(limit, state, addr);
             e.store(next_fp, 0, 8, value);
         });
         let from_sp = is(self, ra_kind, RA_AT_SP);
         let base = self.select(from_sp, sp, cfa);
-        let at = self.add(base, ra_offset);
+        let addr = self.add(base, ra_offset);
         // only the frame of a signal may be elsewhere
         let mut upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
         let caller = if self.links() {
@@ -322,23 +322,23 @@ impl<'c> Builder<'_, 'c> {
             upward = self.or(upward, self.and(leaf, self.cmp(Cmp::Eq, cfa, sp)));
             let lost = self.and(is(self, ra_kind, RA_LINK), self.cmp(Cmp::Eq, leaf, self.int(0)));
             self.if_(lost, |e| e.stop(state, CUT_CORRUPT));
-            let caller = self.choose(leaf, |e| e.third_register(limit, state), |e| e.read_stack(limit, state, at));
+            let caller = self.choose(leaf, |e| e.third_register(limit, state), |e| e.read_stack(limit, state, addr));
             self.unsigned_address(state, caller)
         } else {
-            self.read_stack(limit, state, at)
+            self.read_stack(limit, state, addr)
         };
         // the address, not the value: few frames need it
         let saved = self.cmp(Cmp::Ne, third_kind, self.int(THIRD_SAME.into()));
         self.if_(saved, |e| {
             let from_sp = is(e, third_kind, THIRD_AT_SP);
             let base = e.select(from_sp, sp, cfa);
-            let at = e.add(base, third_offset);
-            e.store(state, THIRD_AT, 8, at);
+            let addr = e.add(base, third_offset);
+            e.store(state, THIRD_AT, 8, addr);
         });
         let not = self.cmp(Cmp::Eq, upward, self.int(0));
         self.if_(not, |e| e.stop(state, CUT_CORRUPT));
         let fp = self.load(next_fp, 0, U64);
-        let slot = if self.links() { cfa } else { at };
+        let slot = if self.links() { cfa } else { addr };
         let zero = self.int(0);
         for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, slot), (BOUND, zero)] {
             self.store(state, word, 8, value);

@@ -123,11 +123,11 @@ impl Target {
         found.iter().for_each(|(f, name)| {
             places.entry(name).or_default().insert(f.offset);
         });
-        let mut told = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let exact = |f: &Function| demangle::name(&f.name)?.exact().map(|name| name.to_string());
         let several = |name: &str| places.get(name).is_some_and(|p| p.len() > 1);
         let names = found.iter().map(|(f, name)| if several(name) { exact(f).unwrap_or_else(|| name.clone()) } else { name.clone() });
-        names.filter(|name| told.insert(name.clone())).collect()
+        names.filter(|name| seen.insert(name.clone())).collect()
     }
 
     /// Does a pattern of `-l` match this function by one of its names? The result is the name to list.
@@ -135,11 +135,11 @@ impl Target {
         let plain = || demangle::name(&f.name);
         match self {
             Target::Line(..) => None,
-            Target::Plain(_, pattern) if !demangle::may_be(&f.name, pattern) => None,
+            Target::Plain(_, pattern) if !demangle::may_match(&f.name, pattern) => None,
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
                 let by_symbol = matches(pattern, &f.name);
-                let may_be = by_symbol || demangle::looks_plain(pattern) && demangle::may_be(&f.name, pattern);
+                let may_be = by_symbol || demangle::looks_plain(pattern) && demangle::may_match(&f.name, pattern);
                 if !may_be {
                     return None;
                 }
@@ -224,7 +224,7 @@ impl Uprobe {
         env: &Env,
     ) -> Result<Vec<UprobeLocation>, Diagnostic> {
         let (name, function_offset) = if what.contains('*') { (what, 0) } else { self.split(what, point)? };
-        let possible = binary.functions.iter().filter(|f| demangle::may_be(&f.name, name));
+        let possible = binary.functions.iter().filter(|f| demangle::may_match(&f.name, name));
         let mut found: Vec<UprobeLocation> = possible
             .filter_map(|f| Some((f, demangle::name(&f.name)?)))
             .filter(|(_, n)| language.is_none_or(|l| l == n.language) && n.is(name))
@@ -240,7 +240,7 @@ impl Uprobe {
             return Ok(Vec::new());
         }
         let shown = binary.path.display();
-        if let Some(Inlined { places, source }) = env.sys.inlined(&binary.path, name) {
+        if let Some(Inlined { copies: places, source }) = env.sys.inlined(&binary.path, name) {
             let places = if places == 1 { "the one place".into() } else { format!("all {places} places") };
             let message = format!("`{name}` has no code of its own in {shown}: the compiler inlined it in {places} that call it");
             let error = Diagnostic::error("inlined", point.span, message);
@@ -387,8 +387,8 @@ pub(super) fn returns(binary: &Binary, found: UprobeLocation, point: &AttachPoin
 /// and mapped such code.
 pub(super) fn raw(wanted: &UprobeTarget, env: &Env) -> Option<PathBuf> {
     let by_address = matches!(&wanted.target, Target::Symbol(what) if whole_number(what).is_some());
-    let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();
-    asked.then(|| env.sys.regular_file(&wanted.binary)).flatten()
+    let is_raw = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();
+    is_raw.then(|| env.sys.regular_file(&wanted.binary)).flatten()
 }
 
 pub(super) fn open(env: &Env, path: &Path, wanted: &UprobeTarget, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {

@@ -78,8 +78,8 @@ fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi, arch: &Arch) -> IntVa
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
             let sp = e.load_ctx(arch.sp, U64);
-            let at = e.add(sp, e.int(u64::from(on_stack) + 8 * u64::from(n)));
-            e.read_int(Space::User, at, U64)
+            let addr = e.add(sp, e.int(u64::from(on_stack) + 8 * u64::from(n)));
+            e.read_int(Space::User, addr, U64)
         }
     })
 }
@@ -87,10 +87,10 @@ fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi, arch: &Arch) -> IntVa
 /// An argument by its name.
 fn argument<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
-    match &f.place {
+    match &f.location {
         FieldLocation::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
-            ([Piece { from: Source::Memory { register, by, then }, .. }], None) => {
-                let at = address(e, *register, *by, *then, 0);
+            ([Piece { from: Source::Memory { register, offset, indirect }, .. }], None) => {
+                let at = address(e, *register, *offset, *indirect, 0);
                 Operand::at(ty, at, Space::User)
             }
             ([one], Some(int)) => {
@@ -119,7 +119,7 @@ fn argument<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
         | FieldLocation::RawArg(_)
         | FieldLocation::Object
         | FieldLocation::Unreadable(_) => {
-            crate::bug!("a function's argument is not at {:?}", f.place)
+            crate::bug!("a function's argument is not at {:?}", f.location)
         }
     }
 }
@@ -136,9 +136,9 @@ fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, offset: i64, then: Opt
     match then {
         None => e.add(base, e.int(into(offset))),
         Some(then) => {
-            let at = e.add(base, e.int(offset as u64));
-            let leads = e.read_int(Space::User, at, U64);
-            e.add(leads, e.int(into(then)))
+            let addr = e.add(base, e.int(offset as u64));
+            let pointer = e.read_int(Space::User, addr, U64);
+            e.add(pointer, e.int(into(then)))
         }
     }
 }
@@ -152,8 +152,8 @@ fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntV
             let shifted = if bits == 0 { value } else { e.shr(value, e.int(bits), false) };
             e.fit(shifted, int)
         }
-        Source::Memory { register: r, by, then } => {
-            let at = address(e, r, by, then, skip);
+        Source::Memory { register: r, offset, indirect } => {
+            let at = address(e, r, offset, indirect, skip);
             e.read_int(Space::User, at, int)
         }
         Source::Padding => e.int(0),
@@ -161,15 +161,15 @@ fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntV
 }
 
 /// Stores a piece in the value under construction, in naturally aligned parts.
-fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
+fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, offset: u32, size: u32, from: Source) {
     let mut done = 0;
     while done < size {
-        let here = at + done;
+        let here = offset + done;
         let bytes = [8u8, 4, 2, 1].into_iter().find(|n| here.is_multiple_of(u32::from(*n)) && u32::from(*n) <= size - done).unwrap_or(1);
         let int = Int { bytes, signed: false };
         let v = piece(e, from, done, int);
         let place = e.offset(to, here);
-        e.put(place, bytes.into(), &Operand::reg(Type::Int(int), v), &Type::Int(int));
+        e.store_value(place, bytes.into(), &Operand::reg(Type::Int(int), v), &Type::Int(int));
         done += u32::from(bytes);
     }
 }
@@ -267,17 +267,17 @@ impl ProbeKind for Uprobe {
     fn fields(&self, site: &ProbeSite, env: &Env) -> Result<Vec<Rc<ContextField>>, Diagnostic> {
         let mut offset = 0u32;
         let fields = declared(site, env)?.into_iter().map(|a| {
-            let place = match a.place {
+            let place = match a.location {
                 Ok(place) => FieldLocation::Argument(place),
                 Err(why) => {
                     let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
-                    return Rc::new(ContextField { field, place: FieldLocation::Unreadable(why) });
+                    return Rc::new(ContextField { field, location: FieldLocation::Unreadable(why) });
                 }
             };
             offset = offset.next_multiple_of(a.ty.align());
             let field = Field { name: a.name, offset, bits: None, ty: a.ty };
             offset = offset.saturating_add(field.ty.size());
-            Rc::new(ContextField { field, place })
+            Rc::new(ContextField { field, location: place })
         });
         Ok(fields.collect())
     }

@@ -20,11 +20,11 @@ struct Arg {
 
 /// All arguments of a note. One that cannot be parsed has no type.
 fn parse(text: &str, arch: &Arch) -> Vec<Arg> {
-    whole(text).into_iter().map(|t| argument(t, arch).unwrap_or(Arg { int: None, at: At::Unknown })).collect()
+    split_arguments(text).into_iter().map(|t| argument(t, arch).unwrap_or(Arg { int: None, at: At::Unknown })).collect()
 }
 
 /// The texts of arguments. Blanks separate them, but also occur within brackets.
-fn whole(text: &str) -> Vec<&str> {
+fn split_arguments(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let end = |c: char| {
         depth += i32::from(c == '[') - i32::from(c == ']');

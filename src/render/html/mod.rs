@@ -40,7 +40,7 @@ const SCRIPT: &str = include_str!("script.js");
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
-    let messages = text::make(&RenderOptions { beside: false, ..options.clone() });
+    let messages = text::make(&RenderOptions { maps_only: false, ..options.clone() });
     Box::new(Page {
         options: options.clone(),
         messages,
@@ -50,7 +50,7 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
         tracks: BTreeMap::new(),
         names: HashMap::new(),
         maps: BTreeMap::new(),
-        uncompared: Vec::new(),
+        without_base: Vec::new(),
         lost: 0,
     })
 }
@@ -69,7 +69,7 @@ struct Page {
     /// Indices of maps: the last printed state of each counts.
     maps: BTreeMap<String, usize>,
     /// Maps that could not be compared.
-    uncompared: Vec<String>,
+    without_base: Vec<String>,
     /// Lost events. They are reported repeatedly during the run; the counts at its end include them.
     lost: u64,
 }
@@ -101,7 +101,7 @@ struct Spans {
     base_ms: i64,
     /// The track, depth, index of the name, start and duration in nanoseconds, 1 if the end was not seen, and values.
     rows: Vec<(u32, usize, u32, i64, i64, u8, String)>,
-    more: usize,
+    omitted: usize,
 }
 
 #[derive(Serialize)]
@@ -156,7 +156,7 @@ impl Renderer for Page {
     }
 
     fn uncompared(&self) -> Option<String> {
-        flamegraph::uncompared(self.options.base.as_deref()?, &self.uncompared)
+        flamegraph::uncompared(self.options.base.as_deref()?, &self.without_base)
     }
 
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
@@ -217,7 +217,7 @@ impl Page {
         }
         let spans = &mut self.data.spans;
         if spans.rows.len() >= MAX_SPANS {
-            spans.more += 1;
+            spans.omitted += 1;
             return;
         }
         if spans.rows.is_empty() {
@@ -305,7 +305,7 @@ impl Page {
                 Base::Run { maps, .. } => maps.get(name),
             };
             let Some(before) = before else {
-                self.uncompared.push(name.clone());
+                self.without_base.push(name.clone());
                 continue;
             };
             // of several stacks with the same names, the first has the weight of all
@@ -315,7 +315,7 @@ impl Page {
                 stack.before = before.get(&line).copied().filter(|_| !seen.contains(&line)).unwrap_or(0);
                 seen.insert(line);
             }
-            graph.base = Some(visible(base.place()));
+            graph.base = Some(visible(base.label()));
         }
     }
 

@@ -41,8 +41,8 @@ pub(in crate::runtime) fn is_code(record: &[u8]) -> bool {
 }
 
 /// Keeps a piece of a code object.
-pub(in crate::runtime) fn keep(record: &[u8]) {
-    let word = |at: usize| record.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+pub(in crate::runtime) fn add_record(record: &[u8]) {
+    let word = |offset: usize| record.get(offset..offset + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
     let Some(id) = record.get(offset_of!(Code, id)..).and_then(|b| b.first_chunk()).map(|b| u64::from_ne_bytes(*b)) else { return };
     let piece = record.get(offset_of!(Code, table)..).unwrap_or_default();
     let piece_at = word(offset_of!(Code, piece_at)) as usize;
@@ -58,9 +58,9 @@ pub(in crate::runtime) fn keep(record: &[u8]) {
         }
         return;
     }
-    let text = |at: usize, capacity: usize, bytes: usize, shape: usize| {
+    let text = |offset: usize, capacity: usize, bytes: usize, shape: usize| {
         let len = (word(bytes) as usize).min(capacity);
-        text(record.get(at..at + len).unwrap_or_default(), word(shape))
+        text(record.get(offset..offset + len).unwrap_or_default(), word(shape))
     };
     let known = CodeObject {
         minor: word(offset_of!(Code, minor)),
@@ -118,11 +118,11 @@ mod tests {
     fn records_of_any_length() {
         let mut record = vec![0xff; size_of::<Code>()];
         for len in 0..record.len() {
-            keep(&record[..len]);
+            add_record(&record[..len]);
         }
         record[8..16].copy_from_slice(&7u64.to_ne_bytes());
         record[36..40].fill(0);
-        keep(&record);
+        add_record(&record);
         let frame = frame(7, 0).unwrap();
         assert!(frame.interpreted && frame.symbol.is_some_and(|name| name.ends_with("...")));
     }

@@ -21,12 +21,12 @@ use std::time::Duration;
 use super::load::{Loaded, MapFd};
 use super::mmap_events::{Event, Recorder};
 use super::poll::{eventfd, readable, wait, wake};
-use super::proc_maps::Line;
+use super::proc_maps::MapsLine;
 use crate::codegen::artifact::{IN_NAMESPACE, Process};
 use crate::system::binary::python::{self, Python};
 use crate::system::machine::procfs;
 
-pub(super) use codes::{frame, is_code, keep};
+pub(super) use codes::{add_record, frame, is_code};
 
 /// Finds new interpreters until it is dropped.
 pub(super) struct Processes {
@@ -118,10 +118,10 @@ impl Finder {
 
     fn search(&mut self, pid: u32) {
         let Ok(maps) = fs::read(procfs::file(pid, "maps")) else { return };
-        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable) {
             if let Some((path, _)) = line.file().filter(|(path, _)| python::is_likely(path)) {
                 let by_mapping = procfs::mapped(pid, line.start, line.end);
-                self.found(pid, line.start, line.offset, &path, &[by_mapping, procfs::within(pid, &path)]);
+                self.found(pid, line.start, line.offset, &path, &[by_mapping, procfs::path_in_root(pid, &path)]);
             }
         }
     }
@@ -129,7 +129,7 @@ impl Finder {
     /// A process has mapped part of a file.
     fn mapped(&mut self, pid: u32, start: u64, offset: u64, path: &Path) {
         if python::is_likely(path) {
-            self.found(pid, start, offset, path, &[procfs::within(pid, path)]);
+            self.found(pid, start, offset, path, &[procfs::path_in_root(pid, path)]);
         }
     }
 
@@ -157,7 +157,7 @@ impl Files {
         let meta = fs::metadata(way).ok()?;
         let key = (meta.dev(), meta.ino(), meta.mtime());
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        files.entry(key).or_insert_with(|| python::of_file(way, name).map(Arc::new)).clone()
+        files.entry(key).or_insert_with(|| python::read_file(way, name).map(Arc::new)).clone()
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use super::mmap_events::{Event, Recorder};
 use super::poll::{clear, eventfd, readable, wait, wake};
-use super::proc_maps::Line;
+use super::proc_maps::MapsLine;
 use super::ring::Ring;
 use super::test_run;
 use crate::codegen::artifact::Process;
@@ -230,7 +230,7 @@ impl Unwinder {
             of(&self.state).prefetched = prefetched.finish();
         }
         let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable) {
             of(&self.state).preload(&procfs::mapped(pid, line.start, line.end));
         }
         of(&self.state).prefetched.clear();
@@ -371,7 +371,7 @@ impl State {
             let pid = (miss.ids >> 32) as u32;
             let mapping = procfs::mapped(pid, miss.start, miss.end);
             let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-            let line = maps.split(|b| *b == b'\n').filter_map(Line::parse).find(|line| (line.start..line.end).contains(&miss.addr));
+            let line = maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).find(|line| (line.start..line.end).contains(&miss.addr));
             let name = line.and_then(|line| Some(line.file()?.0));
             self.load(miss.file, pid, &mapping, name.as_deref());
             if let (Some(target), Some(name)) = (&mut *of(&self.target), name) {
@@ -396,7 +396,7 @@ impl State {
                 seen.clear();
             }
             let by_mapping = procfs::mapped(pid, start, start.saturating_add(len));
-            self.tasks.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { procfs::within(pid, &path) }));
+            self.tasks.push_front(Task::Make(if by_mapping.exists() { by_mapping } else { procfs::path_in_root(pid, &path) }));
         }
     }
 
@@ -424,7 +424,7 @@ impl State {
         if let Some(known) = self.files.get(&key) {
             return Some(*known);
         }
-        let by_name = name.map(|name| procfs::within(pid, name));
+        let by_name = name.map(|name| procfs::path_in_root(pid, name));
         let is_it = |path: &Path| {
             let (_, meta) = input::open_regular(path).ok()?;
             (meta.ino() == key.ino && meta.len() == key.size).then(|| (path.to_owned(), (meta.dev(), meta.ino())))
@@ -432,10 +432,10 @@ impl State {
         let (at, identity) = [Some(mapping), by_name.as_deref()].into_iter().flatten().find_map(is_it)?;
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
         let data = self.prefetched.remove(&identity).unwrap_or_else(|| FileData::read(&name, &at, &self.debug_dirs));
-        self.put(key, data, &name.display().to_string())
+        self.add_file(key, data, &name.display().to_string())
     }
 
-    fn put(&mut self, key: FileKey, FileData { table, interpreter }: FileData, name: &str) -> Option<u32> {
+    fn add_file(&mut self, key: FileKey, FileData { table, interpreter }: FileData, name: &str) -> Option<u32> {
         let number = self.placed.add(&mut self.maps, &table).ok()?;
         // before programs find the file
         let interpreter = interpreter.map(|python| Process::of(&python, python.shift().wrapping_neg()));
@@ -458,7 +458,7 @@ fn mapped_files() -> Vec<PathBuf> {
     let mut found: HashMap<(Vec<u8>, u64), (usize, PathBuf)> = HashMap::new();
     for pid in procfs::all() {
         let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable && line.file().is_some()) {
+        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable && line.file().is_some()) {
             let mapping = || procfs::mapped(pid, line.start, line.end);
             found.entry((line.path.as_bytes().to_vec(), line.inode)).or_insert_with(|| (0, mapping())).0 += 1;
         }
@@ -472,7 +472,7 @@ fn mapped_files() -> Vec<PathBuf> {
 fn vdso() -> Option<Vec<u8>> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read("/proc/self/maps").ok()?;
-    let line = maps.split(|b| *b == b'\n').filter_map(Line::parse).find(|line| line.path == "[vdso]")?;
+    let line = maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).find(|line| line.path == "[vdso]")?;
     let mut image = vec![0; usize::try_from(line.end - line.start).ok()?];
     fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut image, line.start).ok()?;
     Some(image)

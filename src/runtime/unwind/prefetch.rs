@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use crate::input;
-use crate::runtime::proc_maps::Line;
+use crate::runtime::proc_maps::MapsLine;
 use crate::system::binary::interpreters;
 use crate::system::binary::python::Python;
 use crate::system::binary::unwind::{self as tables, Table};
@@ -25,7 +25,7 @@ impl FileData {
     pub fn read(name: &Path, at: &Path, dirs: &[String]) -> Self {
         // a file that is not a 64-bit program is unwound by frame pointers
         let table = tables::table(name, at, dirs).unwrap_or_default();
-        let interpreter = table.rules.iter().any(|rule| rule.interpreter).then(|| interpreters::of_file(at, name)).flatten();
+        let interpreter = table.rules.iter().any(|rule| rule.interpreter).then(|| interpreters::interpreter_in(at, name)).flatten();
         Self { table, interpreter }
     }
 }
@@ -44,7 +44,7 @@ impl Prefetch {
         let work = move || {
             let mut read = FileDataByInode::new();
             let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-            for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+            for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable) {
                 let at = procfs::mapped(pid, line.start, line.end);
                 let (Some((name, _)), Ok((_, meta))) = (line.file(), input::open_regular(&at)) else { continue };
                 read.entry((meta.dev(), meta.ino())).or_insert_with(|| FileData::read(&name, &at, &dirs));

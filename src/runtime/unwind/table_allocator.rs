@@ -17,7 +17,7 @@ pub(super) struct TableAllocator {
     /// Words in use.
     words: u64,
     /// Maximum number of words.
-    most: u64,
+    capacity: u64,
     files: u32,
     rules: HashMap<RuleEntry, u32>,
     /// The last block that was written to, which has free space.
@@ -83,7 +83,7 @@ impl TableAllocator {
     pub fn new(memory: u64) -> Self {
         let pool = u64::from(POOL_BLOCKS) * u64::from(BLOCK_WORDS);
         let pools = (memory / 8 / pool).clamp(1, MAX_POOLS.into());
-        Self { words: 0, most: pools * pool, files: 0, rules: HashMap::new(), last: None }
+        Self { words: 0, capacity: pools * pool, files: 0, rules: HashMap::new(), last: None }
     }
 
     /// Writes a table to the kernel, and returns the number of its file.
@@ -99,7 +99,7 @@ impl TableAllocator {
             (Some(first), Some(last)) => {
                 let pages = (last.number - first.number).saturating_add(1);
                 // forged segments may be far apart
-                if writer.used() + u64::from(pages) > self.most {
+                if writer.used() + u64::from(pages) > self.capacity {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
                 let entries = writer.reserve(pages.into());
@@ -121,7 +121,7 @@ impl TableAllocator {
             }
             _ => FileEntry::default(),
         };
-        if writer.used() > self.most {
+        if writer.used() > self.capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let mut last = None;

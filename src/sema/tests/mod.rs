@@ -217,7 +217,7 @@ impl ProbeKind for Kind {
         let mut c = Context { features: self.offers(), args: if self.name() == "uprobe" { 1 } else { 0 }, ..Context::default() };
         if let Attach::Tracepoint { category, event } = &site.attach {
             let record = env.sys.tracepoint(category, event).unwrap().unwrap();
-            let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, place: FieldLocation::Record });
+            let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, location: FieldLocation::Record });
             c.fields = record.fields.into_iter().map(field).collect();
             c.space = Some(if category == "syscalls" { Space::User } else { Space::Kernel });
         }

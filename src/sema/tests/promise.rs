@@ -60,7 +60,7 @@ fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
                 keyed(*map, key.as_ref(), p, s);
                 call(c, p, s);
             }
-            StmtKind::If { cond, then, otherwise } => {
+            StmtKind::If { cond, then, else_: otherwise } => {
                 condition(cond, p, s);
                 stmts(then, p, s);
                 stmts(otherwise, p, s);

@@ -101,7 +101,7 @@ fn show(e: &Expr) -> String {
             };
             format!("({op}{})", show(e))
         }
-        ExprKind::Step { target, up, post } => {
+        ExprKind::Step { target, increment: up, post } => {
             let op = if *up { "++" } else { "--" };
             if *post { format!("({}{op})", show(target)) } else { format!("({op}{})", show(target)) }
         }

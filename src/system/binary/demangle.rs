@@ -110,7 +110,7 @@ fn is_mangled(symbol: &str) -> bool {
 }
 
 /// Can a pattern match this symbol's name? Much cheaper than [`name`], because symbols contain identifiers verbatim.
-pub fn may_be(symbol: &str, pattern: &str) -> bool {
+pub fn may_match(symbol: &str, pattern: &str) -> bool {
     // Identifiers that the ABIs abbreviate, and words that are not identifiers.
     const NOT_IDENTIFIERS: [&str; 6] = ["operator", "alloc", "basic_", "lambda", "unnamed", "closure"];
     let named = pattern.split(['(', '<']).next().unwrap_or("");
@@ -209,7 +209,7 @@ mod tests {
 
     fn is(symbol: &str, pattern: &str) -> bool {
         let is = name(symbol).unwrap().is(pattern);
-        assert!(!is || may_be(symbol, pattern), "{symbol} {pattern}");
+        assert!(!is || may_match(symbol, pattern), "{symbol} {pattern}");
         is
     }
 
@@ -229,7 +229,7 @@ mod tests {
         // main::{lambda(int)#1}::operator()(int) const
         let lambda = "_ZZ4mainENKUliE_clEi";
         assert!(is(lambda, "*lambda*") && is(lambda, "main::*") && is(lambda, "*{lambda(int)#1}*(int) const"), "{:?}", name(lambda));
-        assert!(!may_be("_ZN12_GLOBAL__N_16hiddenEi", "ns::f") && is("_ZNSaIcED1Ev", "std::allocator<char>::~allocator"));
+        assert!(!may_match("_ZN12_GLOBAL__N_16hiddenEi", "ns::f") && is("_ZNSaIcED1Ev", "std::allocator<char>::~allocator"));
         assert!(is("_ZN2ns1fEi.isra.0", "ns::f"), "{:?}", name("_ZN2ns1fEi.isra.0"));
         assert_eq!((name("_ZN2ns1fEi.cold"), name("main"), name("_Z"), name("_ZN2ns1fEi.part.0")), (None, None, None, None));
     }

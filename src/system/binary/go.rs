@@ -142,14 +142,14 @@ fn version(file: &object::File<'_>, data: &[u8], segments: &[Segment]) -> Option
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn number(bytes: &[u8], at: u64, size: usize) -> Option<u64> {
-    let at = usize::try_from(at).ok()?;
-    let bytes = bytes.get(at..at.checked_add(size)?)?;
+fn number(bytes: &[u8], offset: u64, size: usize) -> Option<u64> {
+    let offset = usize::try_from(offset).ok()?;
+    let bytes = bytes.get(offset..offset.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)))
 }
 
-fn text_at(bytes: &[u8], at: u64) -> Option<String> {
-    let rest = bytes.get(usize::try_from(at).ok()?..)?;
+fn text_at(bytes: &[u8], offset: u64) -> Option<String> {
+    let rest = bytes.get(usize::try_from(offset).ok()?..)?;
     let end = memchr::memchr(0, rest)?;
     std::str::from_utf8(rest.get(..end)?).ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn every_form_of_the_table() {
-        let want = vec![(0x1000, "main.a".to_owned()), (0x1040, "main.b".to_owned())];
+        let expected = vec![(0x1000, "main.a".to_owned()), (0x1040, "main.b".to_owned())];
         for (magic, newest) in [(0xffff_fff1, true), (0xffff_fff0, true), (0xffff_fffa, false), (0xffff_fffb, false)] {
             let table = table(magic);
-            assert_eq!(entries(&table, 0), Some(Entries { all: want.clone(), end: 0x1080, newest }), "{magic:x}");
+            assert_eq!(entries(&table, 0), Some(Entries { all: expected.clone(), end: 0x1080, newest }), "{magic:x}");
             for end in 0..table.len() {
                 entries(&table[..end], 0);
             }

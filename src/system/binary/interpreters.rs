@@ -19,10 +19,10 @@ pub struct Interpreter {
 }
 
 /// All supported interpreters.
-pub const INTERPRETERS: &[Interpreter] = &[Interpreter { loops: &[python::LOOP], of_file: python::of_file }];
+pub const INTERPRETERS: &[Interpreter] = &[Interpreter { loops: &[python::LOOP], of_file: python::read_file }];
 
 /// The interpreter in a file, which can be read at `at` and is called `name`.
-pub fn of_file(at: &Path, name: &Path) -> Option<Python> {
+pub fn interpreter_in(at: &Path, name: &Path) -> Option<Python> {
     INTERPRETERS.iter().find_map(|interpreter| (interpreter.of_file)(at, name))
 }
 
@@ -40,7 +40,7 @@ pub struct Loops {
 
 impl Loops {
     /// For a file with these instructions.
-    pub fn of_file(file: &object::File<'_>, instructions: &Instructions) -> Self {
+    pub fn interpreter_in(file: &object::File<'_>, instructions: &Instructions) -> Self {
         let mut loops = Self::default();
         for name in INTERPRETERS.iter().flat_map(|i| i.loops) {
             let Some((start, size)) = function(file, name) else { continue };

@@ -77,11 +77,11 @@ mod tests {
     #[test]
     fn new_format() {
         let bytes = cache(&[("libc.so.6", "/lib/v3/libc.so.6", 1 << 62), ("libc.so.6", "/lib/libc.so.6", 0)]);
-        let want =
+        let expected =
             [("libc.so.6".to_owned(), PathBuf::from("/lib/libc.so.6")), ("libc.so.6".to_owned(), PathBuf::from("/lib/v3/libc.so.6"))];
-        assert_eq!(parse(&bytes), want);
+        assert_eq!(parse(&bytes), expected);
         let after_old = [b"ld.so-1.7.0\0\0\0\0\0".to_vec(), bytes.clone()].concat();
-        assert_eq!(parse(&after_old), want);
+        assert_eq!(parse(&after_old), expected);
         for cut in 0..bytes.len() {
             parse(&bytes[..cut]);
         }

@@ -14,7 +14,7 @@ use crate::input;
 use crate::system::{
     Missing,
     binary::ldcache,
-    binary::root::{BinaryFile, Root, ended, has_ended, missing},
+    binary::root::{BinaryFile, Root, has_ended, missing, process_ended},
     machine::{glob, procfs, rights},
 };
 
@@ -39,7 +39,7 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>
     let found = within(name, pid, &root);
     // If the process ended meanwhile, its files cannot be found.
     match (pid, found) {
-        (Some(pid), Err(_)) if has_ended(pid) => Err(ended(pid)),
+        (Some(pid), Err(_)) if has_ended(pid) => Err(process_ended(pid)),
         (_, found) => found,
     }
 }

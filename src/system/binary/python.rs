@@ -35,7 +35,7 @@ pub struct Layout {
     /// `PyThreadState.frame`, `.cframe` or `.current_frame`
     pub thread_frame: u32,
     /// If this member points to a `_PyCFrame`, the offset of `current_frame` in it plus one; otherwise 0.
-    pub through: u32,
+    pub cframe_offset: u32,
     /// Size of the part of a frame that is read, in bytes.
     pub frame_size: u32,
     /// `f_back` or `previous`
@@ -98,7 +98,7 @@ const BASE: Layout = Layout {
     thread_next: 8,
     thread_id: 176,
     thread_frame: 24,
-    through: 0,
+    cframe_offset: 0,
     frame_size: 108,
     frame_previous: 24,
     frame_code: 32,
@@ -137,7 +137,7 @@ pub const ROWS: &[Layout] = &[
         threads: 16,
         thread_id: 152,
         thread_frame: 56,
-        through: 9,
+        cframe_offset: 9,
         frame_size: 72,
         frame_previous: 48,
         frame_code: 32,
@@ -159,7 +159,7 @@ pub const ROWS: &[Layout] = &[
         threads: 72,
         thread_id: 136,
         thread_frame: 56,
-        through: 1,
+        cframe_offset: 1,
         frame_size: 72,
         frame_previous: 8,
         frame_code: 0,
@@ -291,12 +291,12 @@ pub fn is_likely(path: &Path) -> bool {
 }
 
 /// Reads the interpreter in a file with this name. `None` if it does not contain one.
-pub fn of_file(path: &Path, name: &Path) -> Option<Python> {
+pub fn read_file(path: &Path, name: &Path) -> Option<Python> {
     let segments = super::elf::segments(path)?;
-    of_data(&map(path).ok()?, name, segments)
+    from_data(&map(path).ok()?, name, segments)
 }
 
-fn of_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
+fn from_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
     let file = object::File::parse(data).ok()?;
     let address = |name: &str| {
         let found = |s: &object::Symbol| s.is_definition() && s.name() == Ok(name);
@@ -310,7 +310,7 @@ fn of_data(data: &[u8], name: &Path, segments: Vec<Segment>) -> Option<Python> {
     };
     let described = bytes(runtime, TABLE).filter(|table| table.starts_with(COOKIE));
     let layout = match described {
-        Some(table) => of_table(table),
+        Some(table) => from_table(table),
         None => minor(address("Py_Version").and_then(|at| bytes(at, 8)), name, data)
             .ok_or(Unsupported::Unknown)
             .and_then(|minor| ROWS.iter().find(|row| row.minor == minor).copied().ok_or(Unsupported::Version(minor))),
@@ -327,52 +327,52 @@ const TABLE: usize = 93 * 8;
 const MAX_OFFSET: u64 = 1 << 20;
 
 /// Converts a table to a layout.
-fn of_table(table: &[u8]) -> Result<Layout, Unsupported> {
-    let word = |at: usize| table.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes);
+fn from_table(table: &[u8]) -> Result<Layout, Unsupported> {
+    let word = |index: usize| table.get(index * 8..index * 8 + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes);
     let version = word(1);
     let minor = (version >> 16 & 0xff) as u32;
-    let at = DESCRIBED.iter().find(|row| row.minor == minor && version >> 24 == 3).ok_or(Unsupported::Version(minor))?;
+    let offset = DESCRIBED.iter().find(|row| row.minor == minor && version >> 24 == 3).ok_or(Unsupported::Version(minor))?;
     if word(2) != 0 {
         return Err(Unsupported::FreeThreaded);
     }
     let damaged = std::cell::Cell::new(false);
-    let get = |at: usize| {
-        let value = word(at);
+    let get = |index: usize| {
+        let value = word(index);
         damaged.set(damaged.get() || value > MAX_OFFSET);
         value.min(MAX_OFFSET) as u32
     };
-    let text_ascii = get(at.text + 3);
+    let text_ascii = get(offset.text + 3);
     let layout = Layout {
         minor,
-        interpreters: get(at.interpreters),
-        interpreter_next: get(at.interpreter_next),
-        threads: get(at.threads),
-        thread_next: get(at.thread + 2),
-        thread_id: get(at.thread_id),
-        thread_frame: get(at.thread + 4),
-        through: 0,
-        frame_size: get(at.frame + 3).max(get(at.frame + 1)).max(get(at.frame + 2)).max(get(at.frame + 5)) + 8,
-        frame_previous: get(at.frame + 1),
-        frame_code: get(at.frame + 2),
-        frame_instruction: get(at.frame + 3),
-        frame_entry: get(at.frame + 5),
+        interpreters: get(offset.interpreters),
+        interpreter_next: get(offset.interpreter_next),
+        threads: get(offset.threads),
+        thread_next: get(offset.thread + 2),
+        thread_id: get(offset.thread_id),
+        thread_frame: get(offset.thread + 4),
+        cframe_offset: 0,
+        frame_size: get(offset.frame + 3).max(get(offset.frame + 1)).max(get(offset.frame + 2)).max(get(offset.frame + 5)) + 8,
+        frame_previous: get(offset.frame + 1),
+        frame_code: get(offset.frame + 2),
+        frame_instruction: get(offset.frame + 3),
+        frame_entry: get(offset.frame + 5),
         entry: ENTRY_FRAME,
         instruction_size: 0,
-        code_size: get(at.code + 4).max(get(at.code + 1)).max(get(at.code + 3)).max(get(at.code + 5)) + 8,
-        object_type: get(at.object_type),
-        code_line: get(at.code + 5),
-        code_file: get(at.code + 1),
-        code_name: get(at.code + 3),
-        code_table: get(at.code + 4),
-        code_start: get(at.code + 9),
+        code_size: get(offset.code + 4).max(get(offset.code + 1)).max(get(offset.code + 3)).max(get(offset.code + 5)) + 8,
+        object_type: get(offset.object_type),
+        code_line: get(offset.code + 5),
+        code_file: get(offset.code + 1),
+        code_name: get(offset.code + 3),
+        code_table: get(offset.code + 4),
+        code_start: get(offset.code + 9),
         code_version: VERSION,
-        text_length: get(at.text + 2),
-        text_state: get(at.text + 1),
+        text_length: get(offset.text + 2),
+        text_state: get(offset.text + 1),
         text_ascii,
         // `PyCompactUnicodeObject` adds `utf8_length` and `utf8`.
         text_compact: text_ascii + 16,
-        bytes_size: get(at.bytes + 1),
-        bytes_start: get(at.bytes + 2),
+        bytes_size: get(offset.bytes + 1),
+        bytes_start: get(offset.bytes + 2),
     };
     if damaged.get() { Err(Unsupported::Version(minor)) } else { Ok(layout) }
 }
@@ -409,13 +409,13 @@ mod tests {
 
     #[test]
     fn a_table_is_read_and_doubted() {
-        let layout = of_table(&table(13, &[(5, 632), (8, 7264), (32, 70)])).unwrap();
+        let layout = from_table(&table(13, &[(5, 632), (8, 7264), (32, 70)])).unwrap();
         assert_eq!((layout.interpreters, layout.interpreter_next), (632, 7264));
-        assert_eq!(of_table(&table(13, &[(2, 1)])), Err(Unsupported::FreeThreaded));
-        assert_eq!(of_table(&table(13, &[(5, u64::MAX)])), Err(Unsupported::Version(13)));
-        assert_eq!(of_table(&table(99, &[])), Err(Unsupported::Version(99)));
+        assert_eq!(from_table(&table(13, &[(2, 1)])), Err(Unsupported::FreeThreaded));
+        assert_eq!(from_table(&table(13, &[(5, u64::MAX)])), Err(Unsupported::Version(13)));
+        assert_eq!(from_table(&table(99, &[])), Err(Unsupported::Version(99)));
         for len in 0..TABLE {
-            let _ = of_table(&table(14, &[])[..len]);
+            let _ = from_table(&table(14, &[])[..len]);
         }
     }
 

@@ -47,7 +47,7 @@ impl Root {
             return Err(missing(format!("process {id} does not exist"), "check the pid: it may have exited"));
         }
         if has_ended(id) {
-            return Err(ended(id));
+            return Err(process_ended(id));
         }
         let prefix = procfs::file(id, "root");
         // If the mount namespace and the root are the same, plain paths are easier to read.
@@ -168,7 +168,7 @@ pub(super) fn has_ended(pid: u32) -> bool {
 }
 
 /// The error for a process that has ended.
-pub(super) fn ended(pid: u32) -> Missing {
+pub(super) fn process_ended(pid: u32) -> Missing {
     missing(format!("process {pid} has ended"), "trace a running process, or start it with -c")
 }
 

@@ -98,7 +98,7 @@ pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
 }
 
 /// Returns the layout of the text in a struct; `None` if it is not a string type.
-pub fn place(sys: &dyn TargetInfo, structure: &Struct) -> Option<StringLayout> {
+pub fn string_layout(sys: &dyn TargetInfo, structure: &Struct) -> Option<StringLayout> {
     within(sys, structure, 0)
 }
 
@@ -135,12 +135,12 @@ fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
     ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
 }
 
-fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<StringLayout> {
+fn inner(sys: &dyn TargetInfo, offset: u32, ty: &Type, depth: u32) -> Option<StringLayout> {
     let Type::Struct(structure) = ty else { return None };
     let place = within(sys, structure, depth + 1)?;
     // Short text is only supported at the start of the outer struct.
-    let fits = !place.short || at == 0;
-    fits.then_some(StringLayout { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
+    let fits = !place.short || offset == 0;
+    fits.then_some(StringLayout { data: place.data.checked_add(offset)?, length: place.length.checked_add(offset)?, ..place })
 }
 
 /// Follows a path of members: the offset in bytes, and the type.

@@ -82,5 +82,5 @@ fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, 
 fn optimized(file: &[u8], offset: u64) -> u64 {
     let code = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
     let found = |row: &&OptimizedUprobe| code.starts_with(row.marker);
-    HERE.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.by)
+    HERE.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.distance)
 }

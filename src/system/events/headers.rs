@@ -63,13 +63,13 @@ fn kernel() -> Vec<PathBuf> {
     }
     // `arch/` directories have the kernel's names.
     let arch = HERE.folder;
-    let (own, generated) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
+    let (arch_include, generated) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
     let all = [
-        source.join(&own),
+        source.join(&arch_include),
         build.join(&generated),
         source.join("include"),
         build.join("include"),
-        source.join(own).join("uapi"),
+        source.join(arch_include).join("uapi"),
         build.join(generated).join("uapi"),
         source.join("include/uapi"),
         build.join("include/generated/uapi"),

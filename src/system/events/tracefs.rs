@@ -270,8 +270,8 @@ fn dynamic_events(text: &str) -> Vec<(String, String)> {
 
 /// The path of an event's file; `None` if a part is not a valid name, so that no path leads out of `events`.
 fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
-    let fine = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\0']);
-    (fine(category) && fine(name)).then(|| format!("events/{category}/{name}/{file}"))
+    let is_valid = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\0']);
+    (is_valid(category) && is_valid(name)).then(|| format!("events/{category}/{name}/{file}"))
 }
 
 fn denied(what: &str, e: &io::Error) -> Missing {
@@ -311,8 +311,8 @@ mod tests {
     fn events_made_at_run_time() {
         let text =
             "p:kprobes/mine vfs_read\nr8:group/sched_switch do_sys_open ret=$retval\ns:synthetic/wait u64 lat\ns:old u64 lat\n\nodd\n";
-        let want = [("kprobes", "mine"), ("group", "sched_switch"), ("synthetic", "wait"), ("synthetic", "old")];
-        assert_eq!(super::dynamic_events(text), want.map(|(c, n)| (c.to_owned(), n.to_owned())));
+        let expected = [("kprobes", "mine"), ("group", "sched_switch"), ("synthetic", "wait"), ("synthetic", "old")];
+        assert_eq!(super::dynamic_events(text), expected.map(|(c, n)| (c.to_owned(), n.to_owned())));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Features {
         if let Some(known) = self.known.borrow().get(&feature) {
             return *known;
         }
-        let answer = ask(feature);
+        let answer = probe(feature);
         self.known.borrow_mut().insert(feature, answer);
         answer
     }
@@ -43,7 +43,7 @@ pub(in crate::system) fn may_ask() -> io::Result<()> {
     load(prog_type::RAW_TRACEPOINT, 0, &RETURN_ZERO, None).map(|_| ())
 }
 
-fn ask(feature: Feature) -> bool {
+fn probe(feature: Feature) -> bool {
     match feature {
         // Only creating a link is conclusive: older kernels load the program and ignore an unknown `expected_attach_type`.
         Feature::UprobeMulti => uprobe_multi(),

@@ -20,7 +20,7 @@ impl Index {
     }
 
     /// The cache of the list from the symbol table, which rbt uses if it cannot read the kernel's own list.
-    pub fn of_symbols(self) -> Self {
+    pub fn for_symbols(self) -> Self {
         Self(self.0.with_suffix("-symbols"))
     }
 
@@ -56,15 +56,15 @@ pub(in crate::system) fn kernel_build_id() -> Option<String> {
 
 /// Finds the build ID in ELF notes (owner "GNU", type 3), in hexadecimal.
 pub(in crate::system) fn build_id(notes: &[u8]) -> Option<String> {
-    let word = |at: usize| Some(u32::from_ne_bytes(notes.get(at..)?.first_chunk().copied()?) as usize);
-    let mut at = 0;
+    let word = |offset: usize| Some(u32::from_ne_bytes(notes.get(offset..)?.first_chunk().copied()?) as usize);
+    let mut offset = 0;
     loop {
-        let (name, size, ty) = (word(at)?, word(at + 4)?, word(at + 8)?);
-        let from = at + 12 + name.checked_next_multiple_of(4)?;
-        if ty == 3 && notes.get(at + 12..at + 16) == Some(b"GNU\0") {
+        let (name, size, ty) = (word(offset)?, word(offset + 4)?, word(offset + 8)?);
+        let from = offset + 12 + name.checked_next_multiple_of(4)?;
+        if ty == 3 && notes.get(offset + 12..offset + 16) == Some(b"GNU\0") {
             return Some(notes.get(from..from.checked_add(size)?)?.iter().map(|b| format!("{b:02x}")).collect());
         }
-        at = from.checked_add(size.checked_next_multiple_of(4)?)?;
+        offset = from.checked_add(size.checked_next_multiple_of(4)?)?;
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         let again = index.load().unwrap();
         assert_eq!(again.lines(), list.lines());
         assert_eq!(again.named("fuse_open").map(|f| f.module.to_owned()).collect::<Vec<_>>(), ["fuse"]);
-        assert!(index.of_symbols().load().is_none());
+        assert!(index.for_symbols().load().is_none());
         fs::remove_dir_all(&folder).unwrap();
     }
 

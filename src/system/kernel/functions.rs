@@ -26,7 +26,7 @@ pub struct Traceable<'a> {
 
 impl Traceable<'_> {
     /// The name in the kernel's list.
-    pub fn listed(&self) -> &str {
+    pub fn listed_name(&self) -> &str {
         self.alias_of.unwrap_or(self.name)
     }
 }
@@ -231,7 +231,7 @@ pub fn is_never_matched(name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
     /// There is a function with exactly this name.
-    pub whole: bool,
+    pub is_exact: bool,
     /// The compiler's variants: `name.isra.0`, `name.constprop.0`, `name.part.0`, `name.cold`; sorted.
     pub parts: Vec<String>,
 }
@@ -241,7 +241,7 @@ pub fn symbols(kallsyms: &str, name: &str) -> Symbols {
     let mut found = Symbols::default();
     for symbol in code(kallsyms) {
         match symbol.name.strip_prefix(name) {
-            Some("") => found.whole = true,
+            Some("") => found.is_exact = true,
             Some(rest) if rest.starts_with('.') => found.parts.push(symbol.name.into()),
             Some(_) | None => {}
         }
@@ -344,7 +344,7 @@ mod tests {
         let kallsyms =
             "f1 t __do_sys_x\nf1 T __x64_sys_x\nf0 t __pfx___do_sys_x\nf1 d data\n00 T hidden\nf2 t m_do\t[m]\nf2 t m_too\t[m]\n";
         let f = Functions::parse("__do_sys_x\nm_do [m]\n", &BTreeSet::new(), kallsyms);
-        let one = |name| f.named(name).map(|f| (f.module.to_owned(), f.listed().to_owned())).collect::<Vec<_>>();
+        let one = |name| f.named(name).map(|f| (f.module.to_owned(), f.listed_name().to_owned())).collect::<Vec<_>>();
         assert_eq!(one("__x64_sys_x"), [("vmlinux".into(), "__do_sys_x".into())]);
         assert_eq!(one("m_too"), [("m".into(), "m_do".into())]);
         assert_eq!(f.count(), 4);
@@ -355,8 +355,8 @@ mod tests {
     #[test]
     fn symbols_tell_what_became_of_a_function() {
         let text = "ff T vfs_read\nff t helper.isra.0\nff t helper.cold\nff d helper_data\nff t helper2\nff t m_open\t[m]\n";
-        assert_eq!(symbols(text, "vfs_read"), Symbols { whole: true, parts: vec![] });
-        assert_eq!(symbols(text, "helper"), Symbols { whole: false, parts: vec!["helper.cold".into(), "helper.isra.0".into()] });
+        assert_eq!(symbols(text, "vfs_read"), Symbols { is_exact: true, parts: vec![] });
+        assert_eq!(symbols(text, "helper"), Symbols { is_exact: false, parts: vec!["helper.cold".into(), "helper.isra.0".into()] });
         assert_eq!(symbols(text, "nothing"), Symbols::default());
         assert_eq!(from_symbols(text), "vfs_read\nhelper.isra.0\nhelper2\nm_open [m]\n");
     }

@@ -91,12 +91,12 @@ const USER: &[&str] = &[
 ];
 
 /// Does this kernel function never return? The compiler's parts of a function (`name.part.0`) count as the function.
-pub fn of_kernel(function: &str) -> bool {
+pub fn is_noreturn_kernel_function(function: &str) -> bool {
     KERNEL.contains(&function.split('.').next().unwrap_or(function))
 }
 
 /// Does this system call have no exit event?
-pub fn of_syscall(name: &str) -> bool {
+pub fn is_noreturn_syscall(name: &str) -> bool {
     SYSCALLS.contains(&name)
 }
 
@@ -106,6 +106,6 @@ pub fn syscalls() -> impl Iterator<Item = &'static str> {
 }
 
 /// Does the library function with this name never return?
-pub fn of_library(function: &str) -> bool {
+pub fn is_noreturn_library_function(function: &str) -> bool {
     USER.contains(&function)
 }

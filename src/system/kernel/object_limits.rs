@@ -133,13 +133,13 @@ pub fn limited(elf: &[u8], rule: StackRule, private: &dyn Fn(&str) -> bool) -> R
     Ok(programs
         .map(|name| {
             let rule = StackRule { private: rule.private && private(&name), ..rule };
-            reach(&functions, name, rule)
+            combine_callees(&functions, name, rule)
         })
         .collect())
 }
 
 /// Combines a program with all functions that it calls.
-fn reach(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) -> LimitedProgram {
+fn combine_callees(functions: &BTreeMap<String, Function>, name: String, rule: StackRule) -> LimitedProgram {
     let mut all = BTreeSet::new();
     let mut found = LimitedProgram { name, ..LimitedProgram::default() };
     let (mut ahead, mut tail_call, mut largest) = (vec![&found.name], false, 0);
@@ -165,23 +165,23 @@ fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, 
     let Some(f) = functions.get(name).filter(|_| depth < MAX_CHAIN) else { return (0, 0) };
     let calls = f.calls.iter().map(|c| deepest(functions, c, rule, depth + 1));
     let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));
-    let own = f.stack.next_multiple_of(rule.step);
-    let own = match rule {
-        StackRule { private: true, .. } if own >= PRIVATE_FROM => 0,
+    let own_stack = f.stack.next_multiple_of(rule.step);
+    let own_stack = match rule {
+        StackRule { private: true, .. } if own_stack >= PRIVATE_FROM => 0,
         // a function without stack counts, too
-        StackRule::BEFORE_6_9 => own.max(rule.step),
-        _ => own,
+        StackRule::BEFORE_6_9 => own_stack.max(rule.step),
+        _ => own_stack,
     };
-    (own + stack, frames + 1)
+    (own_stack + stack, frames + 1)
 }
 
 /// The instructions of a function with their offsets.
 fn instructions(code: &[u8]) -> impl Iterator<Item = (usize, &[u8; INSTRUCTION])> {
-    let mut at = 0;
+    let mut pos = 0;
     std::iter::from_fn(move || {
-        let insn: &[u8; INSTRUCTION] = code.get(at..at + INSTRUCTION)?.try_into().ok()?;
-        let here = at;
-        at += if insn.first() == Some(&WIDE_LOAD) { 2 * INSTRUCTION } else { INSTRUCTION };
+        let insn: &[u8; INSTRUCTION] = code.get(pos..pos + INSTRUCTION)?.try_into().ok()?;
+        let here = pos;
+        pos += if insn.first() == Some(&WIDE_LOAD) { 2 * INSTRUCTION } else { INSTRUCTION };
         Some((here, insn))
     })
 }
@@ -226,8 +226,8 @@ fn calls(code: &[u8], from: u64) -> Vec<u64> {
         (from as i64 + at as i64 + (i64::from(imm) + 1) * INSTRUCTION as i64) as u64
     };
     // The call of a kernel function has a relocation, and its target is the call itself until then.
-    let leads_on = |(at, insn): (usize, &[u8; INSTRUCTION])| Some(target(at, insn)).filter(|to| *to != from + at as u64);
-    instructions(code).filter(|(_, insn)| is_local(insn)).filter_map(leads_on).collect()
+    let successor = |(at, insn): (usize, &[u8; INSTRUCTION])| Some(target(at, insn)).filter(|to| *to != from + at as u64);
+    instructions(code).filter(|(_, insn)| is_local(insn)).filter_map(successor).collect()
 }
 
 #[cfg(test)]
@@ -263,14 +263,14 @@ mod tests {
             ("c".to_string(), function(256, &[], &["m", "o"])),
         ]
         .into();
-        let found = reach(&functions, "p".into(), StackRule::BEFORE_6_9);
+        let found = combine_callees(&functions, "p".into(), StackRule::BEFORE_6_9);
         assert_eq!((found.stack, found.frames, found.maps.len()), (64 + 32 + 256, 3, 3));
-        assert_eq!(reach(&functions, "p".into(), StackRule::SUMS).stack, 48 + 256);
-        assert_eq!(reach(&functions, "p".into(), StackRule::PRIVATE).stack, 256);
+        assert_eq!(combine_callees(&functions, "p".into(), StackRule::SUMS).stack, 48 + 256);
+        assert_eq!(combine_callees(&functions, "p".into(), StackRule::PRIVATE).stack, 256);
         if let Some(p) = functions.get_mut("p") {
             p.tail_call = true;
         }
-        assert_eq!(reach(&functions, "p".into(), StackRule::PRIVATE).stack, 48 + 256);
+        assert_eq!(combine_callees(&functions, "p".into(), StackRule::PRIVATE).stack, 48 + 256);
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
     if UNDER_MAP_LOCK.iter().any(|(pattern, at_exit)| *at_exit == exit && is(pattern)) {
         return Some(Refusal::Locked);
     }
-    (exit && noreturn::of_kernel(function)).then_some(Refusal::NoReturn)
+    (exit && noreturn::is_noreturn_kernel_function(function)).then_some(Refusal::NoReturn)
 }
 
 #[cfg(test)]

@@ -21,19 +21,19 @@ const CALL_OPS_OFFSET: u64 = 8;
 pub(super) struct Symbols {
     all: Vec<Symbol>,
     /// Further symbols that are not functions, such as `__start_…`.
-    more: Vec<Symbol>,
+    others: Vec<Symbol>,
 }
 
 impl Symbols {
     /// Sorts symbols by address. If several have the same address, the first one is the listed name.
     pub(super) fn new(mut all: Vec<Symbol>, more: Vec<Symbol>) -> Self {
         all.sort_by_key(|s| s.address);
-        Self { all, more }
+        Self { all, others: more }
     }
 
     /// The address of the first symbol with this name.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
-        self.all.iter().chain(&self.more).find(|s| s.name == name).map(|s| s.address)
+        self.all.iter().chain(&self.others).find(|s| s.name == name).map(|s| s.address)
     }
 
     /// The range between two symbols.
@@ -82,7 +82,7 @@ pub(super) struct Code {
 }
 
 /// Reads the functions of the kernel itself.
-pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
+pub(super) fn kernel_code(image: &Image<'_>, symbols: &Symbols) -> Code {
     let table = |from: &str, to: &str| symbols.range(from, to).and_then(|r| image.between(r.start, r.end));
     let gone = symbols.range("__init_begin", "__init_end").unwrap_or(0..0);
     let places = table("__start_mcount_loc", "__stop_mcount_loc").map(|t| pointers(t).filter(|a| !gone.contains(a)).collect::<Vec<_>>());
@@ -105,7 +105,7 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
 }
 
 /// Reads the functions of a module.
-pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
+pub(super) fn module_code(image: &Image<'_>, symbols: &Symbols) -> Code {
     let gone = |address: u64| {
         let init = image.sections().iter().filter(|s| s.name.starts_with(".init"));
         init.into_iter().any(|s| (s.address..s.address + s.bytes.len() as u64).contains(&address))
@@ -131,7 +131,7 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
 
 /// Can there be a pointer before functions?
 fn has_room(image: &Image<'_>) -> bool {
-    arch::named(&image.machine).is_none_or(|a| a.notes_room)
+    arch::named(&image.machine).is_none_or(|a| a.lists_patch_sites)
 }
 
 /// Returns names of functions. An address in the middle of a function belongs to a weak function that another one replaced.

@@ -154,7 +154,7 @@ impl Layout {
 }
 
 /// The events of the kernel itself; `None` if they were not found or some of them cannot be read.
-pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
+pub(super) fn kernel_events(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
     let table = |name: &str| {
         let range = symbols.range(&format!("__start_{name}"), &format!("__stop_{name}"))?;
         image.between(range.start, range.end)
@@ -166,7 +166,7 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -
 }
 
 /// The events of a module; `None` as above.
-pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Option<Vec<Event>> {
+pub(super) fn module_events(image: &Image<'_>, layout: &Layout) -> Option<Vec<Event>> {
     let maps: Vec<u8> = image.section("_ftrace_eval_map").flat_map(|s| s.bytes.iter().copied()).collect();
     let reader = Reader { image, layout, evals: evals(image, layout, &maps), calls: None };
     let all: Option<Vec<_>> = image.section("_ftrace_events").map(|s| reader.all(&s.bytes)).collect();

@@ -45,7 +45,7 @@ pub(super) struct Image<'d> {
     /// In hexadecimal; empty if the file has none.
     pub(super) build_id: String,
     /// It is a single section that is not yet divided into code and data.
-    whole: bool,
+    is_undivided: bool,
 }
 
 /// Limit for the length of a string.
@@ -85,22 +85,23 @@ impl<'d> Image<'d> {
         }
         sections.sort_by_key(|s| s.address);
         let symbols = file.symbols().filter_map(|s| symbol(&s, s.address())).collect();
-        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), is_undivided: false }
+            .with_kinds())
     }
 
     /// Makes an image of a kernel without sections.
-    pub(super) fn of_memory(memory: Section<'d>, machine: &str, btf: Option<&'d [u8]>) -> Self {
+    pub(super) fn from_memory(memory: Section<'d>, machine: &str, btf: Option<&'d [u8]>) -> Self {
         let (sections, symbols) = (vec![memory], Vec::new());
-        Self { sections, symbols, btf, machine: machine.to_owned(), build_id: String::new(), whole: true }
+        Self { sections, symbols, btf, machine: machine.to_owned(), build_id: String::new(), is_undivided: true }
     }
 
     /// Divides the single section into these ranges of code, each with its name, and the data between them.
     pub(super) fn divide(&mut self, code: &[(u64, u64, &str)], notes: Option<(u64, u64)>) {
-        if !self.whole {
+        if !self.is_undivided {
             return;
         }
         let Some(memory) = self.sections.pop() else { return };
-        self.whole = false;
+        self.is_undivided = false;
         let end = memory.address + memory.bytes.len() as u64;
         let mut at = memory.address;
         for (from, to, name) in code.iter().copied().chain([(end, end, "")]) {
@@ -161,7 +162,8 @@ impl<'d> Image<'d> {
             }
         }
         let symbols = file.symbols().filter_map(|s| symbol(&s, defined(&s)?)).collect();
-        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), whole: false }.with_kinds())
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file), is_undivided: false }
+            .with_kinds())
     }
 
     /// Sets the kind of each symbol by its section.
@@ -176,7 +178,7 @@ impl<'d> Image<'d> {
 
     /// The start of an image that is not yet divided.
     pub(super) fn undivided(&self) -> Option<u64> {
-        self.sections.first().filter(|_| self.whole).map(|s| s.address)
+        self.sections.first().filter(|_| self.is_undivided).map(|s| s.address)
     }
 
     pub(super) fn sections(&self) -> &[Section<'d>] {
@@ -220,7 +222,7 @@ impl<'d> Image<'d> {
     pub(super) fn is_code(&self, address: u64) -> bool {
         let at = self.sections.partition_point(|s| s.address <= address);
         let section = at.checked_sub(1).and_then(|at| self.sections.get(at));
-        section.is_some_and(|s| (s.code || self.whole) && address - s.address < s.bytes.len() as u64)
+        section.is_some_and(|s| (s.code || self.is_undivided) && address - s.address < s.bytes.len() as u64)
     }
 }
 

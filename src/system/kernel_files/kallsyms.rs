@@ -47,7 +47,7 @@ fn in_section(bytes: &[u8], at_address: u64, image: &Image<'_>) -> Option<Vec<Sy
 }
 
 struct Tokens<'a> {
-    texts: Vec<&'a [u8]>,
+    strings: Vec<&'a [u8]>,
     /// Start of the token table in the section, and end of the index after it.
     start: usize,
     end: usize,
@@ -71,23 +71,23 @@ impl<'a> Tokens<'a> {
             bytes.get(index_at..end)?.chunks_exact(2).filter_map(|c| Some(usize::from(u16::from_le_bytes(*c.first_chunk()?)))).collect();
         let start = zero.checked_sub(*index.get(usize::from(b'0'))?)?;
         let mut texts = Vec::with_capacity(256);
-        let mut at = 0;
+        let mut pos = 0;
         for from in index {
-            if from != at {
+            if from != pos {
                 return None;
             }
             let text = bytes.get(start + from..index_at)?;
             let text = text.get(..memchr::memchr(0, text)?)?;
-            at += text.len() + 1;
+            pos += text.len() + 1;
             texts.push(text);
         }
         let itself = |c: u8| texts.get(usize::from(c)).is_some_and(|t| *t == [c]);
-        (b'0'..=b'9').all(itself).then_some(Self { texts, start, end })
+        (b'0'..=b'9').all(itself).then_some(Self { strings: texts, start, end })
     }
 
     /// The type at the start of a name; 0 if it has none.
     fn kind(&self, name: &[u8]) -> u8 {
-        let texts = name.iter().filter_map(|token| self.texts.get(usize::from(*token)));
+        let texts = name.iter().filter_map(|token| self.strings.get(usize::from(*token)));
         texts.flat_map(|text| text.first()).next().copied().unwrap_or(0)
     }
 }
@@ -173,10 +173,10 @@ impl<'a> SymbolNames<'a> {
 }
 
 /// A table of markers has at least eight, or all that fit.
-fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
+fn looks_like_markers(bytes: &[u8], offset: usize, end: usize) -> bool {
     let mut before = 0;
     for n in 1..8usize {
-        let here = at + n * 4;
+        let here = offset + n * 4;
         if here + 8 > end {
             // Padding at the end of a short table.
             return true;
@@ -255,7 +255,7 @@ fn symbols(tokens: &Tokens<'_>, names: &SymbolNames<'_>, addresses: &[u64]) -> V
     for (name, address) in names.names.iter().zip(addresses) {
         text.clear();
         for token in *name {
-            text.extend_from_slice(tokens.texts.get(usize::from(*token)).copied().unwrap_or_default());
+            text.extend_from_slice(tokens.strings.get(usize::from(*token)).copied().unwrap_or_default());
         }
         if let Some((kind, name)) = text.split_first() {
             all.push(Symbol { name: String::from_utf8_lossy(name).into_owned(), address: *address, kind: *kind });
@@ -264,10 +264,10 @@ fn symbols(tokens: &Tokens<'_>, names: &SymbolNames<'_>, addresses: &[u64]) -> V
     all
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+fn long(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }

@@ -167,7 +167,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     }
 
     progress("functions");
-    let code = code::of_kernel(&image, &symbols);
+    let code = code::kernel_code(&image, &symbols);
     let mut lines = String::new();
     code::write_symbols(&symbols, "", &mut lines);
     lines.extend(modules.iter().map(|m| m.symbols.as_str()));
@@ -185,7 +185,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
         all
     });
 
-    let code = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout));
+    let code = layout.and_then(|layout| events::kernel_events(&image, &symbols, &layout));
     let events = code.and_then(|code| all_events(code, &modules));
     let config = config(parts, &image)?;
     let features = match &types {

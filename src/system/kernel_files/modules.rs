@@ -106,10 +106,10 @@ fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Mod
     let bytes = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
     let data = unpack::kernel(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
     let base = ((n as u64) + 1) << 33;
-    of_file(name, &data, base, layout).map_err(|why| format!("{}: {why}", path.display()))
+    read_module(name, &data, base, layout).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-pub(super) fn of_file(name: &str, data: &[u8], base: u64, layout: Option<&Layout>) -> Result<Module, String> {
+pub(super) fn read_module(name: &str, data: &[u8], base: u64, layout: Option<&Layout>) -> Result<Module, String> {
     let mut image = Image::module(data, base, &|_| None)?;
     let own = std::mem::take(&mut image.symbols);
     let symbols = Symbols::new(own.into_iter().filter(|s| !is_mapping(&s.name)).collect(), Vec::new());
@@ -118,8 +118,8 @@ pub(super) fn of_file(name: &str, data: &[u8], base: u64, layout: Option<&Layout
     Ok(Module {
         name: name.to_owned(),
         btf: image.btf.map(<[u8]>::to_vec),
-        code: code::of_module(&image, &symbols),
-        events: layout.and_then(|layout| events::of_module(&image, layout)),
+        code: code::module_code(&image, &symbols),
+        events: layout.and_then(|layout| events::module_events(&image, layout)),
         variables: symbols.variables().filter(|name| !name.starts_with('.')).map(str::to_owned).collect(),
         symbols: text,
     })

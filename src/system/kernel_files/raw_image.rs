@@ -39,21 +39,21 @@ pub(super) fn image(data: &[u8]) -> Result<Image<'_>, String> {
     }
     let section = Section { name: String::new(), address: base, bytes: Cow::Owned(bytes), code: false };
     let machine = arch::ALL.iter().find(|a| a.folder == "arm64").map_or("", |a| a.name);
-    Ok(Image::of_memory(section, machine, btf(data)))
+    Ok(Image::from_memory(section, machine, btf(data)))
 }
 
 /// Addresses and the values there.
 fn relocations(data: &[u8]) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
-    let mut at = 0;
-    while let Some(entry) = data.get(at..at + 24) {
+    let mut pos = 0;
+    while let Some(entry) = data.get(pos..pos + 24) {
         let mut words = super::image::pointers(entry);
         match (words.next(), words.next(), words.next()) {
             (Some(place), Some(RELATIVE), Some(value)) if is_of_kernel(place) && place % 4 == 0 => {
                 all.push((place, value));
-                at += 24;
+                pos += 24;
             }
-            _ => at += 8,
+            _ => pos += 8,
         }
     }
     all

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         for (name, packed) in packed() {
             let whole = image(&packed);
             for cut in 0..whole.len() {

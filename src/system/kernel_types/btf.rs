@@ -290,14 +290,14 @@ impl Blob {
 
     /// The entry at this offset, and the offset of the next one.
     #[inline]
-    fn read(&self, at: usize) -> Option<(Entry<'_>, usize)> {
-        let rest = self.bytes.get(at..self.types.end)?;
+    fn read(&self, offset: usize) -> Option<(Entry<'_>, usize)> {
+        let rest = self.bytes.get(offset..self.types.end)?;
         let (head, rest) = rest.split_first_chunk::<12>()?;
         let (name, info, size_or_type) = (word(head, 0)?, word(head, 4)?, word(head, 8)?);
         let (kind, fixed, each) = *KINDS.get((info >> 24 & 0x1f) as usize)?;
         let vlen = info & 0xffff;
         let tail = rest.get(..(fixed + each * vlen) as usize)?;
-        Some((Entry { kind, name, vlen, flag: info >> 31 == 1, size_or_type, tail }, at + 12 + tail.len()))
+        Some((Entry { kind, name, vlen, flag: info >> 31 == 1, size_or_type, tail }, offset + 12 + tail.len()))
     }
 
     /// A string of this file, if it is valid UTF-8.
@@ -403,6 +403,6 @@ impl Writer {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..)?.first_chunk().copied()?))
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..)?.first_chunk().copied()?))
 }

@@ -30,7 +30,7 @@ impl KernelTypes {
     /// The prototype of a function. See [`KernelTypes::function`].
     pub fn signature(&self, module: Option<&str>, name: &str) -> Option<Signature> {
         let id = self.function_named(module, name)?;
-        self.spelled(self.within(id >> MODULE_SHIFT, self.entry(id)?.size_or_type), 0)
+        self.spelled(self.global_id(id >> MODULE_SHIFT, self.entry(id)?.size_or_type), 0)
     }
 
     /// The prototype of a raw tracepoint. See [`KernelTypes::raw_tracepoint`].
@@ -50,7 +50,7 @@ impl KernelTypes {
             if self.string(module, name) != Some(member) {
                 return super::Visit::Pass;
             }
-            found = Some(self.type_text(self.within(module, ty)));
+            found = Some(self.type_text(self.global_id(module, ty)));
             super::Visit::Stop
         })?;
         found
@@ -64,7 +64,7 @@ impl KernelTypes {
             for module in 0..=self.modules().len() as u32 {
                 let Some(blob) = self.blob(module) else { continue };
                 let wanted = blob.entries().filter(|(_, e)| kinds(kind) & e.kind.bit() != 0);
-                let named = wanted.map(|(id, e)| (self.text(module, e.name), self.within(module, id)));
+                let named = wanted.map(|(id, e)| (self.text(module, e.name), self.global_id(module, id)));
                 found.extend(named.filter(|(name, _)| !name.is_empty() && matches(pattern, name)));
             }
             found.sort_unstable();
@@ -86,11 +86,11 @@ impl KernelTypes {
         let entry = self.entry(prototype).filter(|e| e.kind == Kind::FuncProto)?;
         let last = (entry.vlen as usize).saturating_sub(1);
         let params = entry.parts::<2>().enumerate().skip(skip).map(|(n, [name, ty])| {
-            let ty = if ty == 0 && n == last { "...".to_owned() } else { self.type_text(self.within(module, ty)) };
+            let ty = if ty == 0 && n == last { "...".to_owned() } else { self.type_text(self.global_id(module, ty)) };
             (ty, self.text(module, name).to_owned())
         });
         let returns = entry.size_or_type;
-        Some(Signature { params: params.collect(), returns: (returns != 0).then(|| self.type_text(self.within(module, returns))) })
+        Some(Signature { params: params.collect(), returns: (returns != 0).then(|| self.type_text(self.global_id(module, returns))) })
     }
 
     fn type_text(&self, id: u32) -> String {
@@ -116,10 +116,10 @@ impl KernelTypes {
                 Kind::Ptr => return times.saturating_mul(POINTER),
                 Kind::Array => {
                     times = times.saturating_mul(entry.word(2).unwrap_or(0));
-                    id = self.within(module, entry.word(0).unwrap_or(0));
+                    id = self.global_id(module, entry.word(0).unwrap_or(0));
                 }
                 Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::TypeTag => {
-                    id = self.within(module, entry.size_or_type);
+                    id = self.global_id(module, entry.size_or_type);
                 }
                 Kind::Void | Kind::Fwd | Kind::Func | Kind::FuncProto | Kind::Var | Kind::Datasec | Kind::DeclTag => return 0,
             }
@@ -135,9 +135,9 @@ impl KernelTypes {
             match entry.kind {
                 Kind::Int | Kind::Float | Kind::Enum | Kind::Enum64 => return entry.size_or_type.clamp(1, POINTER),
                 Kind::Ptr => return POINTER,
-                Kind::Array => id = self.within(module, entry.word(0).unwrap_or(0)),
+                Kind::Array => id = self.global_id(module, entry.word(0).unwrap_or(0)),
                 Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::TypeTag => {
-                    id = self.within(module, entry.size_or_type);
+                    id = self.global_id(module, entry.size_or_type);
                 }
                 Kind::Struct | Kind::Union => {
                     let (align, packed) = self.layout(module, &entry, depth);
@@ -154,18 +154,18 @@ impl KernelTypes {
     fn layout(&self, module: u32, entry: &Entry<'_>, depth: u32) -> (u32, bool) {
         let (mut align, mut packed) = (1, false);
         for [_, ty, at] in entry.parts::<3>() {
-            let (offset, bits) = place(at, entry.flag);
-            let own = self.align_of(self.within(module, ty), depth + 1);
-            packed |= bits == 0 && offset % (8 * own) != 0;
-            align = align.max(own);
+            let (offset, bits) = bit_position(at, entry.flag);
+            let member_align = self.align_of(self.global_id(module, ty), depth + 1);
+            packed |= bits == 0 && offset % (8 * member_align) != 0;
+            align = align.max(member_align);
         }
         (align, packed || !entry.size_or_type.is_multiple_of(align))
     }
 }
 
 /// The offset of a member in bits, and the width of a bit-field.
-fn place(at: u32, flag: bool) -> (u32, u32) {
-    if flag { (at & 0xff_ffff, at >> 24) } else { (at, 0) }
+fn bit_position(offset: u32, flag: bool) -> (u32, u32) {
+    if flag { (offset & 0xff_ffff, offset >> 24) } else { (offset, 0) }
 }
 
 fn kinds(kind: TypeName) -> u32 {
@@ -210,9 +210,9 @@ impl<'t> Text<'t> {
             let module = next >> MODULE_SHIFT;
             next = match entry.kind {
                 Kind::Ptr | Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag | Kind::FuncProto => {
-                    self.types.within(module, entry.size_or_type)
+                    self.types.global_id(module, entry.size_or_type)
                 }
-                Kind::Array => self.types.within(module, entry.word(0).unwrap_or(0)),
+                Kind::Array => self.types.global_id(module, entry.word(0).unwrap_or(0)),
                 Kind::Void
                 | Kind::Int
                 | Kind::Struct
@@ -234,25 +234,25 @@ impl<'t> Text<'t> {
     /// Writes a chain of types, which leads from the name to the innermost type; the innermost is written first.
     fn chain(&mut self, chain: &mut Vec<u32>, name: &str, depth: u32) {
         // The star of a pointer has no space before the next star or the name.
-        let mut touching = true;
+        let mut no_space = true;
         while let Some(id) = chain.pop() {
             let module = id >> MODULE_SHIFT;
             let types = self.types;
             let Some(entry) = types.entry(id).filter(|_| id != 0) else {
                 self.qualifiers(chain);
                 self.put("void");
-                touching = false;
+                no_space = false;
                 continue;
             };
             let own = types.text(module, entry.name);
             match entry.kind {
-                Kind::Ptr => self.put(if touching { "*" } else { " *" }),
+                Kind::Ptr => self.put(if no_space { "*" } else { " *" }),
                 Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag => {
                     let word = self.qualifier(id, &entry);
                     self.put(&format!(" {word}"));
                 }
-                Kind::Array => return self.array(&entry, chain, name, (touching, depth)),
-                Kind::FuncProto => return self.function((module, &entry), chain, name, (touching, depth)),
+                Kind::Array => return self.array(&entry, chain, name, (no_space, depth)),
+                Kind::FuncProto => return self.function((module, &entry), chain, name, (no_space, depth)),
                 Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 if own.is_empty() => {
                     self.qualifiers(chain);
                     if depth <= DEPTH {
@@ -268,13 +268,13 @@ impl<'t> Text<'t> {
                     self.put(own);
                 }
             }
-            touching = entry.kind == Kind::Ptr;
+            no_space = entry.kind == Kind::Ptr;
         }
-        self.name(name, touching);
+        self.name(name, no_space);
     }
 
-    fn name(&mut self, name: &str, touching: bool) {
-        if !name.is_empty() && !touching {
+    fn name(&mut self, name: &str, no_space: bool) {
+        if !name.is_empty() && !no_space {
             self.put(" ");
         }
         self.put(name);
@@ -344,7 +344,7 @@ impl<'t> Text<'t> {
             } else if depth <= DEPTH {
                 // Parameters that are functions increase the depth.
                 let types = self.types;
-                self.declaration(types.within(module, *ty), types.text(module, *name), depth + 1);
+                self.declaration(types.global_id(module, *ty), types.text(module, *name), depth + 1);
             }
         }
         self.put(")");
@@ -389,11 +389,11 @@ impl<'t> Text<'t> {
             if self.out.len() >= MAX_TEXT_BYTES {
                 break;
             }
-            let ty = types.within(module, ty);
-            let (offset, width) = place(offset, entry.flag);
-            let own = if packed { 1 } else { types.align_of(ty, 0) };
+            let ty = types.global_id(module, ty);
+            let (offset, width) = bit_position(offset, entry.flag);
+            let natural_align = if packed { 1 } else { types.align_of(ty, 0) };
             if is_struct {
-                self.padding((at, offset), own, in_bits && width != 0, depth + 1);
+                self.padding((at, offset), natural_align, in_bits && width != 0, depth + 1);
             }
             self.line(depth + 1, "");
             self.declaration(ty, types.text(module, name), depth + 1);

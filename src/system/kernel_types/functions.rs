@@ -92,7 +92,7 @@ impl KernelTypes {
             let shared = self.base.find_string(name);
             let module_strings = if module == 0 { Vec::new() } else { blob.find_string(name) };
             let id = shared.iter().chain(&module_strings).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
-            return Some(self.within(module, id));
+            return Some(self.global_id(module, id));
         }
         let sorted = self.functions.get_or_init(|| {
             let mut all: Vec<(u32, u32)> = blob.entries().filter(|(_, e)| e.kind == Kind::Func).map(|(id, e)| (e.name, id)).collect();
@@ -132,9 +132,9 @@ impl KernelTypes {
     pub(super) fn event_prototype(&self, name: &str) -> Option<(u32, u32)> {
         let id = self.event_named(name)?;
         let module = id >> MODULE_SHIFT;
-        let target = self.within(module, self.entry(id)?.size_or_type);
+        let target = self.global_id(module, self.entry(id)?.size_or_type);
         let entry = self.entry(target)?;
-        Some((id, if entry.kind == Kind::Ptr { self.within(module, entry.size_or_type) } else { target }))
+        Some((id, if entry.kind == Kind::Ptr { self.global_id(module, entry.size_or_type) } else { target }))
     }
 
     /// The typedef of a raw tracepoint: the first in the kernel or in its modules.
@@ -150,7 +150,7 @@ impl KernelTypes {
                 let Some(blob) = self.blob(module) else { continue };
                 for (id, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
                     if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix(EVENT)) {
-                        all.entry(name.to_owned()).or_insert_with(|| self.within(module, id));
+                        all.entry(name.to_owned()).or_insert_with(|| self.global_id(module, id));
                     }
                 }
             }
@@ -195,23 +195,23 @@ impl KernelTypes {
 
     fn prototype(&self, id: u32, target: u32, skip: usize) -> Option<Prototype> {
         let module = id >> MODULE_SHIFT;
-        let target = self.within(module, target);
+        let target = self.global_id(module, target);
         let entry = self.entry(target).filter(|e| e.kind == Kind::FuncProto)?;
         let params = entry.parts::<2>().skip(skip).map(|[name, ty]| {
             let name = self.string(module, name).unwrap_or_default().to_owned();
-            Some((name, self.ty(self.within(module, ty), 0)?))
+            Some((name, self.ty(self.global_id(module, ty), 0)?))
         });
         Some(Prototype {
             module: self.module_name(module),
             id: id & ((1 << MODULE_SHIFT) - 1),
             params: params.collect::<Option<_>>()?,
-            returns: self.ty(self.within(module, entry.size_or_type), 0)?,
+            returns: self.ty(self.global_id(module, entry.size_or_type), 0)?,
         })
     }
 
     fn parameter_names(&self, function: u32) -> Option<Vec<String>> {
         let module = function >> MODULE_SHIFT;
-        let proto = self.entry(self.within(module, self.entry(function)?.size_or_type)).filter(|e| e.kind == Kind::FuncProto)?;
+        let proto = self.entry(self.global_id(module, self.entry(function)?.size_or_type)).filter(|e| e.kind == Kind::FuncProto)?;
         proto.parts::<2>().map(|[name, _]| Some(self.string(module, name)?.to_owned())).collect()
     }
 }

@@ -271,17 +271,17 @@ impl KernelTypes {
     }
 
     /// Converts an ID in a module's file to a global ID.
-    fn within(&self, module: u32, id: u32) -> u32 {
+    fn global_id(&self, module: u32, id: u32) -> u32 {
         if module == 0 || id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
     }
 
     fn entry(&self, id: u32) -> Option<Entry<'_>> {
         self.note(id);
-        self.plain_entry(id)
+        self.entry_unrecorded(id)
     }
 
     /// Reads an entry without recording it.
-    fn plain_entry(&self, id: u32) -> Option<Entry<'_>> {
+    fn entry_unrecorded(&self, id: u32) -> Option<Entry<'_>> {
         self.blob(id >> MODULE_SHIFT)?.entry(id & ((1 << MODULE_SHIFT) - 1))
     }
 
@@ -312,7 +312,7 @@ impl KernelTypes {
             let blob = self.blob(module)?;
             let offsets = blob.find_string(name);
             let id = shared.iter().chain(&offsets).find_map(|s| blob.find_named(*s, kinds))?;
-            Some(self.within(module, id))
+            Some(self.global_id(module, id))
         })
     }
 
@@ -334,13 +334,13 @@ impl KernelTypes {
             Kind::Int => self.int(module, &entry)?,
             Kind::Float => float(entry.size_or_type),
             Kind::Ptr => {
-                let (to, user) = self.bare(self.within(module, entry.size_or_type))?;
+                let (to, user) = self.bare(self.global_id(module, entry.size_or_type))?;
                 // A pointer is valid even if its target is missing or unusual.
                 let to = self.ty(to, depth + 1).unwrap_or(Type::Void);
                 to.ptr(if user { Space::User } else { Space::Kernel })
             }
             Kind::Array => {
-                let (elem, n) = (self.within(module, entry.word(0)?), entry.word(2)?);
+                let (elem, n) = (self.global_id(module, entry.word(0)?), entry.word(2)?);
                 let text = self.is_char(elem);
                 let elem = self.ty(elem, depth + 1)?;
                 if n > 0 && text { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
@@ -384,7 +384,7 @@ impl KernelTypes {
                 return Some((id, user));
             }
             user |= entry.kind == Kind::TypeTag && self.string(id >> MODULE_SHIFT, entry.name) == Some("user");
-            id = self.within(id >> MODULE_SHIFT, entry.size_or_type);
+            id = self.global_id(id >> MODULE_SHIFT, entry.size_or_type);
         }
         None
     }
@@ -442,7 +442,7 @@ impl KernelTypes {
             let guess = !self.signs_known();
             blob.entries().filter(|(_, e)| e.kind.bit() & ENUMS != 0).find_map(|(id, entry)| {
                 let (_, value) = variants(&entry, guess).find(|(n, _)| names.contains(n))?;
-                Some((self.within(module, id), value))
+                Some((self.global_id(module, id), value))
             })
         })
     }
@@ -469,7 +469,7 @@ impl KernelTypes {
                 let module = id >> MODULE_SHIFT;
                 let blob = (module != 0).then(|| self.blob(module)).flatten()?;
                 let id = offsets.iter().chain(&blob.find_string(name)).find_map(|s| blob.find_named(*s, kind.bit()))?;
-                Some(self.within(module, id))
+                Some(self.global_id(module, id))
             })
         });
         self.forward_targets.borrow_mut().insert(id, full);
@@ -509,7 +509,7 @@ impl KernelTypes {
                 continue;
             }
             self.note_member(id, n);
-            let (inner, _) = self.bare(self.within(module, member[1]))?;
+            let (inner, _) = self.bare(self.global_id(module, member[1]))?;
             if inner == 0 || self.entry(inner)?.kind.bit() & STRUCTS == 0 {
                 continue; // an unnamed bit-field: padding
             }
@@ -524,7 +524,7 @@ impl KernelTypes {
     /// With `kind_flag`, the upper byte of the offset is the width of a bit-field; without it, the type may be an int with
     /// fewer bits.
     fn field(&self, module: u32, base: u32, [name, type_id, offset]: [u32; 3], flag: bool) -> Option<Field> {
-        let id = self.within(module, type_id);
+        let id = self.global_id(module, type_id);
         let ty = self.ty(id, 0)?;
         let (mut bit, mut width) = if flag { (offset & 0xff_ffff, offset >> 24) } else { (offset, 0) };
         if !flag {

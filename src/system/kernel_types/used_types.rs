@@ -40,7 +40,7 @@ impl KernelTypes {
             let Some(blob) = self.blob(module) else { continue };
             for (id, entry) in blob.entries().filter(|(_, e)| kinds & e.kind.bit() != 0) {
                 if self.string(module, entry.name).is_some_and(wanted) {
-                    self.note(self.within(module, id));
+                    self.note(self.global_id(module, id));
                 }
             }
         }
@@ -59,7 +59,7 @@ impl KernelTypes {
         let mut base: Option<Blob> = None;
         for (module, mut own) in kept {
             if module == 0 {
-                own.extend(self.beside(&used.entries));
+                own.extend(self.related_entries(&used.entries));
                 own.sort_unstable();
             }
             let first = base.as_ref().map_or(1, Blob::next_id);
@@ -82,7 +82,7 @@ impl KernelTypes {
 
     /// Entries of the kernel that belong to the kept ones but that these do not refer to: sections of variables, tags of
     /// functions.
-    fn beside(&self, kept: &BTreeSet<u32>) -> Vec<u32> {
+    fn related_entries(&self, kept: &BTreeSet<u32>) -> Vec<u32> {
         let tags = self.base.find_string(CALLABLE);
         let of = |entry: &Entry| match entry.kind {
             Kind::Datasec => entry.parts::<3>().any(|[ty, _, _]| kept.contains(&ty)),
@@ -122,8 +122,8 @@ impl KernelTypes {
 
     /// Copies an entry; references to entries that were not recorded become `void`.
     fn copy(&self, id: u32, module: u32, ids: &BTreeMap<u32, u32>, used: &UsedTypes, to: &mut Writer) {
-        let Some(entry) = self.plain_entry(id) else { return };
-        let refer = |id: u32| ids.get(&self.within(module, id)).copied().unwrap_or(0);
+        let Some(entry) = self.entry_unrecorded(id) else { return };
+        let refer = |id: u32| ids.get(&self.global_id(module, id)).copied().unwrap_or(0);
         let name = |offset: u32| self.string(module, offset).unwrap_or_default();
         let mut tail = Vec::new();
         let mut vlen = entry.vlen;

@@ -46,7 +46,7 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
 pub(super) const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup";
 
 /// Is this directory still that of the cgroup with this ID?
-pub fn is_there(path: &Path, id: u64) -> bool {
+pub fn is_cgroup_path(path: &Path, id: u64) -> bool {
     id_of(path).is_ok_and(|now| now == id)
 }
 
@@ -62,12 +62,12 @@ pub(super) fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let id = id_of(&path).map_err(failed)?;
     let below =
         mount().and_then(|m| path.strip_prefix(m).ok().map(|p| p.components().filter(|c| matches!(c, Component::Normal(_))).count()));
-    let level = below.filter(|_| sees_all()).map(|n| n as u32);
+    let level = below.filter(|_| sees_root()).map(|n| n as u32);
     Ok(Cgroup { id, level, path })
 }
 
 /// Is this process in the initial cgroup namespace? `PROC_CGROUP_INIT_INO` of include/linux/proc_ns.h.
-fn sees_all() -> bool {
+fn sees_root() -> bool {
     fs::read_link("/proc/self/ns/cgroup").is_ok_and(|ns| ns.as_os_str() == "cgroup:[4026531835]")
 }
 

@@ -83,14 +83,14 @@ impl Container {
 }
 
 /// The container of the cgroup with this ID. One whose names are complete is known after it is gone.
-pub fn of_cgroup(id: u64) -> Option<Container> {
+pub fn container_of_cgroup(id: u64) -> Option<Container> {
     static KNOWN: Mutex<BTreeMap<u64, Option<Container>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = known.get(&id) {
         return found.clone();
     }
     let path = path_of(id)?;
-    let found = of_path(&path);
+    let found = container_of_path(&path);
     if found.as_ref().is_none_or(|container| container.is_complete(&path)) {
         if known.len() > MAX_KNOWN {
             known.clear();
@@ -101,11 +101,11 @@ pub fn of_cgroup(id: u64) -> Option<Container> {
 }
 
 /// The container of a cgroup or of one above it; the innermost one that a file describes.
-pub fn of_path(path: &str) -> Option<Container> {
-    of_path_at(path, &roots())
+pub fn container_of_path(path: &str) -> Option<Container> {
+    container_of_path_at(path, &roots())
 }
 
-fn of_path_at(path: &str, roots: &[PathBuf]) -> Option<Container> {
+fn container_of_path_at(path: &str, roots: &[PathBuf]) -> Option<Container> {
     let folders: Vec<String> = path.split('/').map(unescaped).collect();
     let parent = |i: usize| i.checked_sub(1).and_then(|i| folders.get(i)).map_or("", String::as_str);
     let inside = (0..folders.len()).rev().filter_map(|i| id_or_name(folders.get(i)?, parent(i)));
@@ -114,7 +114,7 @@ fn of_path_at(path: &str, roots: &[PathBuf]) -> Option<Container> {
         if !is_id(inner, ID) {
             return Some(Container { name: inner.into(), ..Container::default() });
         }
-        if let Some(found) = roots.iter().find_map(|root| of_id(inner, root)) {
+        if let Some(found) = roots.iter().find_map(|root| container_by_id(inner, root)) {
             return Some(found);
         }
         innermost = innermost.or(Some(inner));
@@ -190,8 +190,8 @@ fn unescaped(folder: &str) -> String {
     folder.replace("\\x2d", "-")
 }
 
-fn is_id(text: &str, least: usize) -> bool {
-    text.len() >= least && text.len() <= ID && text.bytes().all(|b| b.is_ascii_hexdigit())
+fn is_id(text: &str, min_len: usize) -> bool {
+    text.len() >= min_len && text.len() <= ID && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// The ID of the container with this cgroup, or its name.
@@ -215,7 +215,7 @@ fn is_of(folder: &str, parent: &str, name: &str) -> bool {
 }
 
 /// The container with this ID, as a file below `root` describes it.
-fn of_id(id: &str, root: &Path) -> Option<Container> {
+fn container_by_id(id: &str, root: &Path) -> Option<Container> {
     let by_kubelet = || kubelet_logs(root).into_iter().find(|container| container.id == id);
     let by_docker = || docker(&root.join("var/lib/docker/containers").join(id));
     let by_podman = || podman(root).into_iter().find(|container| container.id == id);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_told_by_their_folders() {
+    fn containers_are_reported_by_their_folders() {
         let id = "0123456789abcdef".repeat(4);
         for (folder, parent, wanted, is) in [
             (format!("docker-{id}.scope"), "system.slice", "0123456789ab", true),
@@ -409,7 +409,7 @@ mod tests {
             (&*format!("var/log/pods/kube-system_proxy-x1_{UID}/pause/0.log"), ""),
         ];
         with_root("paths", &files, |root| {
-            let of = |path: &str| of_path_at(path, &[root.to_path_buf()]);
+            let of = |path: &str| container_of_path_at(path, &[root.to_path_buf()]);
             let slice = format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice", UID.replace('-', "_"));
             assert_eq!(of(&format!("{slice}/cri-containerd-{A}.scope")), named(A, ["front", "web-7c9", "shop"]));
             assert_eq!(of(&format!("{slice}/cri-containerd-{A}.scope/init")), named(A, ["front", "web-7c9", "shop"]));

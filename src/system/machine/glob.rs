@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn patterns() {
-        for (pattern, path, want) in [
+        for (pattern, path, expected) in [
             ("*.bt", "a.bt", true),
             ("*.bt", "a.bt2", false),
             ("a?c*", "abcd", true),
@@ -95,7 +95,7 @@ mod tests {
             ("**", "a/b", true),
             ("*.bt", "net/a.bt", false),
         ] {
-            assert_eq!(matches(pattern, path), want, "{pattern} {path}");
+            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
         }
     }
 

@@ -181,7 +181,7 @@ impl Live {
             return Some(all);
         }
         let index = Index::here()?;
-        let kept = index.load().or_else(|| index.of_symbols().load())?;
+        let kept = index.load().or_else(|| index.for_symbols().load())?;
         self.functions.get_or_init(|| Ok(kept)).as_ref().ok()
     }
 
@@ -218,7 +218,7 @@ impl Live {
             }
             // The symbol table also has functions that cannot be traced, but all that can.
             Err(why) => {
-                let index = index.map(Index::of_symbols);
+                let index = index.map(Index::for_symbols);
                 if let Some(kept) = index.as_ref().and_then(Index::load) {
                     return Ok(kept);
                 }
@@ -387,8 +387,9 @@ impl TargetInfo for Live {
     }
 
     fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
-        let homes =
-            |all: &Functions| all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect();
+        let homes = |all: &Functions| {
+            all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed_name().into() }).collect()
+        };
         if self.attaches_nothing {
             // Nothing will be attached, which would show the error. If the list cannot be read, continue as below.
             let _ = self.functions();
@@ -467,11 +468,11 @@ impl TargetInfo for Live {
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
         let last = Path::new(name).file_name().unwrap_or_default().as_bytes();
         // A library matches without its extension, too.
-        let stands = |path: &&PathBuf| {
+        let matches_name = |path: &&PathBuf| {
             let rest = path.file_name().and_then(|own| own.as_bytes().strip_prefix(last));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
         };
-        match (self.replacement_files.iter().find(stands), &self.tree) {
+        match (self.replacement_files.iter().find(matches_name), &self.tree) {
             (Some(path), _) => elf::resolve(&std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy(), None),
             (None, Some(tree)) => locate::resolve_in(name, tree),
             (None, None) => elf::resolve(name, pid),

@@ -15,7 +15,7 @@ const NO_PATH: &str = "/dev/null";
 /// The file system with the numbers of rbt's own PID namespace.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    ROOT.get_or_init(|| if is_of_others(Path::new("/proc")) { own().unwrap_or_else(|| NO_PATH.into()) } else { "/proc".into() })
+    ROOT.get_or_init(|| if is_of_others(Path::new("/proc")) { mount_own().unwrap_or_else(|| NO_PATH.into()) } else { "/proc".into() })
 }
 
 /// Is a mounted proc(5) that of another PID namespace, so that rbt has another number there, or none?
@@ -26,7 +26,7 @@ fn is_of_others(proc: &Path) -> bool {
     }
 }
 
-fn own() -> Option<PathBuf> {
+fn mount_own() -> Option<PathBuf> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_create(&context).ok()?;
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()?;
@@ -59,7 +59,7 @@ pub fn mapped(pid: u32, start: u64, end: u64) -> PathBuf {
 }
 
 /// A path as a process sees it, whatever its root is.
-pub fn within(pid: u32, path: &Path) -> PathBuf {
+pub fn path_in_root(pid: u32, path: &Path) -> PathBuf {
     let mut full = file(pid, "root");
     full.extend(path.components().filter(|c| *c != std::path::Component::RootDir));
     full
@@ -87,7 +87,7 @@ mod tests {
         for other in ["/proc/self/root/x", "/proc/7/exe", "/usr/7/root/x", "/proc", "x"] {
             assert_eq!(split(other), None, "{other}");
         }
-        assert_eq!(within(7, Path::new("/usr/x")), Path::new("/proc/7/root/usr/x"));
+        assert_eq!(path_in_root(7, Path::new("/usr/x")), Path::new("/proc/7/root/usr/x"));
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
                 return Err(Missing { what: format!("cannot list the loaded BPF programs: {}", reason(&e)), help });
             }
         };
-        all.extend(of_program(last).unwrap_or_default().into_iter().map(|name| ProgramFunction { program: last, name }));
+        all.extend(program_functions(last).unwrap_or_default().into_iter().map(|name| ProgramFunction { program: last, name }));
     }
     Ok(all)
 }
@@ -112,7 +112,7 @@ fn next(after: u32) -> io::Result<Option<u32>> {
 }
 
 /// Names of a program's functions; empty without BTF.
-fn of_program(id: u32) -> io::Result<Vec<String>> {
+fn program_functions(id: u32) -> io::Result<Vec<String>> {
     let program = open(id)?;
     let mut about = ProgInfo::default();
     info(&program, &mut about)?;
@@ -121,8 +121,9 @@ fn of_program(id: u32) -> io::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let mut records = vec![0u8; count as usize * size as usize];
-    let asked = ProgInfo { nr_func_info: count, func_info_rec_size: size, func_info: records.as_mut_ptr() as u64, ..ProgInfo::default() };
-    info(&program, &mut { asked })?;
+    let info_request =
+        ProgInfo { nr_func_info: count, func_info_rec_size: size, func_info: records.as_mut_ptr() as u64, ..ProgInfo::default() };
+    info(&program, &mut { info_request })?;
     let Some(types) = types(about.btf_id)? else { return Ok(Vec::new()) };
     let word = |r: &[u8]| Some(u32::from_ne_bytes(r.get(4..8)?.try_into().ok()?));
     let names = records.chunks_exact(size as usize).filter_map(|record| {

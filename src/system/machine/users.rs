@@ -25,18 +25,18 @@ pub fn name(uid: u32) -> String {
 }
 
 fn local(uid: u32) -> Option<String> {
-    named(&input::read_regular(Path::new(PASSWD), input::TEXT).ok()?, uid)
+    name_in_passwd(&input::read_regular(Path::new(PASSWD), input::TEXT).ok()?, uid)
 }
 
 fn elsewhere(uid: u32) -> Option<String> {
     let program = GETENT.iter().find(|path| Path::new(path).exists())?;
     let mut getent = Command::new(program);
     getent.args(["passwd", &uid.to_string()]).stdin(Stdio::null()).stderr(Stdio::null());
-    named(&getent.output().ok()?.stdout, uid)
+    name_in_passwd(&getent.output().ok()?.stdout, uid)
 }
 
 /// Finds the name with this ID in lines of passwd(5).
-fn named(lines: &[u8], uid: u32) -> Option<String> {
+fn name_in_passwd(lines: &[u8], uid: u32) -> Option<String> {
     String::from_utf8_lossy(lines).lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, id) = (fields.next()?, fields.nth(1)?);
@@ -60,9 +60,9 @@ mod tests {
     fn lines_of_passwd() {
         let lines =
             b"# users\n\nroot:x:0:0:root:/root:/bin/sh\n+:x:7:::::\nsh\xf6n:x:7:7::/:/bin/sh\nother:x:7:7::/:\n:x:8:8::/:\nshort:x\n";
-        assert_eq!(named(lines, 0).as_deref(), Some("root"));
-        assert_eq!(named(lines, 7).as_deref(), Some("sh\u{fffd}n"));
-        assert_eq!((named(lines, 8), named(lines, 9), named(b"", 0)), (None, None, None));
+        assert_eq!(name_in_passwd(lines, 0).as_deref(), Some("root"));
+        assert_eq!(name_in_passwd(lines, 7).as_deref(), Some("sh\u{fffd}n"));
+        assert_eq!((name_in_passwd(lines, 8), name_in_passwd(lines, 9), name_in_passwd(b"", 0)), (None, None, None));
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl Record {
 /// A target in front of another, which records the queries to it.
 pub struct Recorder<'a> {
     sys: &'a dyn TargetInfo,
-    asked: RefCell<HashSet<Question>>,
+    queried: RefCell<HashSet<Question>>,
     /// In order, with the digests of the answers.
     answers: RefCell<Vec<(Question, u128)>>,
     /// There was a query that is not a [`Question`].
@@ -293,7 +293,7 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Passes queries on to `sys`.
     pub fn new(sys: &'a dyn TargetInfo) -> Self {
-        Self { sys, asked: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false), local: Cell::new(None) }
+        Self { sys, queried: RefCell::default(), answers: RefCell::default(), unrecorded: Cell::new(false), local: Cell::new(None) }
     }
 
     /// The queries; none if one of them cannot be stored.
@@ -329,7 +329,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn record_as(&self, question: Question, digest: impl FnOnce() -> u128) {
-        if self.asked.borrow_mut().insert(question.clone()) {
+        if self.queried.borrow_mut().insert(question.clone()) {
             self.answers.borrow_mut().push((question, digest()));
         }
     }

@@ -83,40 +83,40 @@ fn split(elf: &[u8]) -> Option<Split> {
     let mut numbers = BTreeMap::new();
     for (section, range) in code(elf)? {
         let code = rest.get_mut(range)?;
-        let mut at = 0;
-        while at + INSTRUCTION <= code.len() {
-            let wide = code.get(at) == Some(&WIDE_LOAD);
+        let mut pos = 0;
+        while pos + INSTRUCTION <= code.len() {
+            let wide = code.get(pos) == Some(&WIDE_LOAD);
             let slots: &[Slot] = if wide { &[Slot::Wide] } else { &[Slot::Offset, Slot::Immediate] };
             for slot in slots {
-                let value = read(code, at, *slot)?;
-                numbers.insert((section, at as u32, *slot), value);
-                write(code, at, *slot, 0)?;
+                let value = read(code, pos, *slot)?;
+                numbers.insert((section, pos as u32, *slot), value);
+                write(code, pos, *slot, 0)?;
             }
-            at += if wide { 2 * INSTRUCTION } else { INSTRUCTION };
+            pos += if wide { 2 * INSTRUCTION } else { INSTRUCTION };
         }
     }
     Some(Split { rest, numbers })
 }
 
-fn read(code: &[u8], at: usize, slot: Slot) -> Option<i64> {
-    let half = |at: usize| code.get(at..at + 4)?.try_into().ok().map(i32::from_le_bytes);
+fn read(code: &[u8], offset: usize, slot: Slot) -> Option<i64> {
+    let half = |offset: usize| code.get(offset..offset + 4)?.try_into().ok().map(i32::from_le_bytes);
     Some(match slot {
-        Slot::Offset => i16::from_le_bytes(code.get(at + 2..at + 4)?.try_into().ok()?).into(),
-        Slot::Immediate => half(at + 4)?.into(),
-        Slot::Wide => i64::from(half(at + 12)?) << 32 | i64::from(half(at + 4)? as u32),
+        Slot::Offset => i16::from_le_bytes(code.get(offset + 2..offset + 4)?.try_into().ok()?).into(),
+        Slot::Immediate => half(offset + 4)?.into(),
+        Slot::Wide => i64::from(half(offset + 12)?) << 32 | i64::from(half(offset + 4)? as u32),
     })
 }
 
 /// None if the code ends before that, or the number has too many bits.
-fn write(code: &mut [u8], at: usize, slot: Slot, value: i64) -> Option<()> {
+fn write(code: &mut [u8], offset: usize, slot: Slot, value: i64) -> Option<()> {
     match slot {
-        Slot::Offset => code.get_mut(at + 2..at + 4)?.copy_from_slice(&i16::try_from(value).ok()?.to_le_bytes()),
-        Slot::Immediate => code.get_mut(at + 4..at + 8)?.copy_from_slice(&i32::try_from(value).ok()?.to_le_bytes()),
+        Slot::Offset => code.get_mut(offset + 2..offset + 4)?.copy_from_slice(&i16::try_from(value).ok()?.to_le_bytes()),
+        Slot::Immediate => code.get_mut(offset + 4..offset + 8)?.copy_from_slice(&i32::try_from(value).ok()?.to_le_bytes()),
         Slot::Wide => {
             let bytes = value.to_le_bytes();
             let (low, high) = bytes.split_at(4);
-            code.get_mut(at + 12..at + 16)?.copy_from_slice(high);
-            code.get_mut(at + 4..at + 8)?.copy_from_slice(low);
+            code.get_mut(offset + 12..offset + 16)?.copy_from_slice(high);
+            code.get_mut(offset + 4..offset + 8)?.copy_from_slice(low);
         }
     }
     Some(())

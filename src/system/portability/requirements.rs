@@ -76,16 +76,16 @@ enum Named<'a> {
     Enum(&'a mut Enum),
 }
 
-fn walk(ty: &mut Type, name: &str, number: &mut u16, see: &mut dyn FnMut(StructPosition, Named)) {
+fn walk(ty: &mut Type, name: &str, number: &mut u16, visit: &mut dyn FnMut(StructPosition, Named)) {
     match ty {
         Type::Struct(of) => {
-            see(StructPosition { name: name.into(), number: *number }, Named::Struct(Arc::make_mut(of)));
+            visit(StructPosition { name: name.into(), number: *number }, Named::Struct(Arc::make_mut(of)));
             *number = number.saturating_add(1);
         }
-        Type::Enum(of) => see(StructPosition { name: name.into(), number: *number }, Named::Enum(Arc::make_mut(of))),
-        Type::Ptr(to, _) | Type::Array(to, _) => walk(to, name, number, see),
-        Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| walk(&mut field.ty, name, number, see)),
-        Type::Tuple(parts) => parts.iter_mut().for_each(|part| walk(part, name, number, see)),
+        Type::Enum(of) => visit(StructPosition { name: name.into(), number: *number }, Named::Enum(Arc::make_mut(of))),
+        Type::Ptr(to, _) | Type::Array(to, _) => walk(to, name, number, visit),
+        Type::Record(of) => Arc::make_mut(of).fields.iter_mut().for_each(|field| walk(&mut field.ty, name, number, visit)),
+        Type::Tuple(parts) => parts.iter_mut().for_each(|part| walk(part, name, number, visit)),
         Type::Void | Type::Bool | Type::Int(_) | Type::Str(_) | Type::Buf(_) | Type::Deferred(_) | Type::Agg(_) | Type::Args => {}
     }
 }
@@ -101,7 +101,7 @@ fn set(number: &mut u32, change: Option<Change>) {
 impl Answer {
     /// A target's answer to a query.
     #[allow(clippy::wildcard_enum_match_arm)] // most queries are handled alike
-    pub fn to(question: &Question, sys: &dyn TargetInfo) -> Self {
+    pub fn query(question: &Question, sys: &dyn TargetInfo) -> Self {
         match question {
             Question::TypeNamed(kind, name) => Answer::Type(sys.type_named(*kind, name)),
             Question::Member(of, name) => Answer::Field(sys.member(of, name)),
@@ -120,17 +120,17 @@ impl Answer {
         }
     }
 
-    fn each_type(&mut self, see: &mut dyn FnMut(&str, &mut Type)) {
+    fn each_type(&mut self, visit: &mut dyn FnMut(&str, &mut Type)) {
         match self {
-            Answer::Type(Some(ty)) => see("", ty),
-            Answer::Field(Some(field)) => see("", &mut field.ty),
-            Answer::Record(Some(record)) => record.fields.iter_mut().for_each(|field| see(&field.name, &mut field.ty)),
+            Answer::Type(Some(ty)) => visit("", ty),
+            Answer::Field(Some(field)) => visit("", &mut field.ty),
+            Answer::Record(Some(record)) => record.fields.iter_mut().for_each(|field| visit(&field.name, &mut field.ty)),
             Answer::Prototype(Some(of)) => {
-                see("", &mut of.returns);
-                of.params.iter_mut().for_each(|(name, ty)| see(name, ty));
+                visit("", &mut of.returns);
+                of.params.iter_mut().for_each(|(name, ty)| visit(name, ty));
             }
-            Answer::Params(Some(params)) => params.iter_mut().for_each(|(name, ty)| see(name, ty)),
-            Answer::Tracepoint(Ok(Some(of))) => of.fields.iter_mut().for_each(|f| see(&f.field.name, &mut f.field.ty)),
+            Answer::Params(Some(params)) => params.iter_mut().for_each(|(name, ty)| visit(name, ty)),
+            Answer::Tracepoint(Ok(Some(of))) => of.fields.iter_mut().for_each(|f| visit(&f.field.name, &mut f.field.ty)),
             Answer::Type(None)
             | Answer::Field(None)
             | Answer::Record(None)
@@ -145,9 +145,9 @@ impl Answer {
         }
     }
 
-    fn each_named(&mut self, see: &mut dyn FnMut(StructPosition, Named)) {
+    fn each_named(&mut self, visit: &mut dyn FnMut(StructPosition, Named)) {
         let mut numbers: HashMap<String, u16> = HashMap::new();
-        self.each_type(&mut |name, ty| walk(ty, name, numbers.entry(name.into()).or_default(), see));
+        self.each_type(&mut |name, ty| walk(ty, name, numbers.entry(name.into()).or_default(), visit));
     }
 
     /// The structs in it.
@@ -274,7 +274,7 @@ pub struct RecordedAnswer {
 impl RecordedAnswer {
     /// The same query with the same target.
     pub fn new(question: Question, sys: &dyn TargetInfo) -> Self {
-        let answer = Answer::to(&question, sys);
+        let answer = Answer::query(&question, sys);
         Self { question, answer }
     }
 
@@ -404,7 +404,7 @@ impl Requirements {
     pub fn of(&self, sys: &dyn TargetInfo) -> Result<Vec<u32>, Vec<Difference>> {
         let (mut answers, mut differences) = (Vec::with_capacity(self.asked.len()), Vec::new());
         for one in &self.asked {
-            let answer = self.question(&one.question, &answers).map(|question| Answer::to(&question, sys));
+            let answer = self.question(&one.question, &answers).map(|question| Answer::query(&question, sys));
             // without the struct, the difference is in the query that returned it
             let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer));
             if !fits {

@@ -71,7 +71,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
-        self.note(|a| a.type_names = true);
+        self.record_query(|a| a.type_names = true);
         if let Ok(types) = self.types() {
             types.names(kind, each);
         }
@@ -94,12 +94,12 @@ impl TargetInfo for Snapshot {
     }
 
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
-        self.note(|a| a.all_events = true);
+        self.record_query(|a| a.all_events = true);
         Ok(&self.events()?.names)
     }
 
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
-        self.note(|a| {
+        self.record_query(|a| {
             a.events.entry((category.to_owned(), name.to_owned())).or_default();
         });
         Ok(self.event(category, name)?.is_some())
@@ -111,7 +111,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
-        self.note(|a| {
+        self.record_query(|a| {
             a.events.insert((category.to_owned(), name.to_owned()), true);
         });
         let Some((from, to)) = self.event(category, name)? else { return Ok(None) };
@@ -121,7 +121,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
-        self.note(|a| a.all_raw_tracepoints = true);
+        self.record_query(|a| a.all_raw_tracepoints = true);
         let all = self.raw_tracepoints.get_or_init(|| Ok(self.types()?.raw_tracepoints()));
         all.as_deref().map_err(Clone::clone)
     }
@@ -162,7 +162,9 @@ impl TargetInfo for Snapshot {
 
     fn function_homes(&self, name: &str) -> Result<Vec<FunctionLocation>, Missing> {
         match self.functions() {
-            Ok(all) => Ok(all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed().into() }).collect()),
+            Ok(all) => {
+                Ok(all.named(name).map(|f| FunctionLocation { module: f.module.into(), function: f.listed_name().into() }).collect())
+            }
             // A described function may be untraceable.
             Err(missing) => match self.prototype(None, name) {
                 Some(described) => Ok(vec![FunctionLocation { module: described.module, function: name.to_owned() }]),
@@ -180,7 +182,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.note(|a| a.described = true);
+        self.record_query(|a| a.described = true);
         if let Ok(types) = self.types() {
             types.functions(each);
         }
@@ -190,7 +192,7 @@ impl TargetInfo for Snapshot {
         let part = format!("{name}.");
         let mut found = Symbols::default();
         for list in self.functions().into_iter().chain(self.untraceable()) {
-            found.whole |= list.named(name).next().is_some();
+            found.is_exact |= list.named(name).next().is_some();
             found.parts.extend(list.starting(&part).map(|f| f.name.to_owned()));
         }
         found.parts.sort_unstable();
@@ -204,7 +206,7 @@ impl TargetInfo for Snapshot {
     }
 
     fn has_module(&self, name: &str) -> bool {
-        self.note(|a| {
+        self.record_query(|a| {
             a.modules.insert(name.to_owned());
         });
         self.knows_module(name)
@@ -218,7 +220,7 @@ impl TargetInfo for Snapshot {
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         let read = || self.sections.text(section::VARIABLES).ok().flatten().map(|text| self.list(text));
         let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
-        (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(PLACEHOLDER_ADDRESS)
+        (self.text_symbols(name).is_exact || data() || self.kernel_variable(name).is_some()).then_some(PLACEHOLDER_ADDRESS)
     }
 
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
@@ -283,7 +285,7 @@ impl Snapshot {
             let read = move |name: &str| sections.get(&format!("{}{name}", section::BTF)).ok().flatten();
             let types = KernelTypes::kept(bytes, modules, Box::new(read));
             let types = types.map_err(|e| self.damaged(&format!("its types cannot be read: {e}")))?;
-            Ok(if self.asked.is_some() { types.noting() } else { types })
+            Ok(if self.queries.is_some() { types.noting() } else { types })
         };
         self.types.get_or_init(read).as_ref().map_err(Clone::clone)
     }
@@ -298,15 +300,15 @@ impl Snapshot {
         name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
     }
 
-    pub(super) fn note(&self, what: impl FnOnce(&mut Queries)) {
-        if let Some(queries) = &self.asked {
+    pub(super) fn record_query(&self, what: impl FnOnce(&mut Queries)) {
+        if let Some(queries) = &self.queries {
             what(&mut queries.borrow_mut());
         }
     }
 
     fn list(&self, text: String) -> Functions {
         let list = Functions::from_index(text, 0);
-        if self.asked.is_some() { list.noting() } else { list }
+        if self.queries.is_some() { list.noting() } else { list }
     }
 
     fn events(&self) -> Result<&parts::EventIndex, Missing> {
@@ -322,7 +324,7 @@ impl Snapshot {
     fn event(&self, category: &str, name: &str) -> Result<Option<(usize, usize)>, Missing> {
         let all = self.events()?;
         let at = all.names.binary_search_by(|(c, n)| (c.as_str(), n.as_str()).cmp(&(category, name)));
-        Ok(at.ok().and_then(|at| all.places.get(at).copied()))
+        Ok(at.ok().and_then(|at| all.ranges.get(at).copied()))
     }
 
     pub(super) fn untraceable(&self) -> Option<&Functions> {
@@ -337,7 +339,7 @@ impl Snapshot {
 
     /// The value of a configuration option; empty if it is not set. `None` if the configuration is unknown.
     pub fn config(&self, option: &str) -> Option<&str> {
-        self.note(|a| {
+        self.record_query(|a| {
             a.options.insert(option.to_owned());
         });
         let text = self.config.get_or_init(|| self.sections.text(section::CONFIG).ok().flatten()).as_ref()?;

@@ -99,7 +99,7 @@ impl Sections {
             let begun = !bytes.is_empty() && MAGIC.starts_with(&bytes);
             return Err(if begun { SnapshotError::Cut { is: length, was: None } } else { SnapshotError::Other });
         }
-        let short = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk::<2>()).map(|b| u16::from_le_bytes(*b));
+        let short = |offset: usize| bytes.get(offset..).and_then(|b| b.first_chunk::<2>()).map(|b| u16::from_le_bytes(*b));
         let (Some(major), Some(minor)) = (short(8), short(10)) else { return Err(SnapshotError::Cut { is: length, was: None }) };
         let Some(head) = bytes.get(..HEAD) else { return Err(SnapshotError::Cut { is: length, was: None }) };
         let mut head = Fields(head.get(12..).unwrap_or_default());
@@ -281,16 +281,16 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
             done
         })
         .collect::<io::Result<_>>()?;
-    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let error = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let table_bytes: usize = sections.iter().map(|(name, _)| 1 + name.len() + 1 + 4 * 8).sum();
     let mut at = (HEAD + table_bytes) as u64;
     let mut table = Vec::with_capacity(table_bytes);
     let mut all = 0u64;
     for ((name, raw), (how, bytes)) in sections.iter().zip(&stored) {
-        let length = u8::try_from(name.len()).map_err(|_| wrong(format!("the name `{name}` is too long for a snapshot's section")))?;
+        let length = u8::try_from(name.len()).map_err(|_| error(format!("the name `{name}` is too long for a snapshot's section")))?;
         all += raw.len() as u64;
         if raw.len() as u64 > MAX_SECTION || all > MAX_ALL {
-            return Err(wrong(format!("`{name}` makes the snapshot larger than {} MB", MAX_ALL >> 20)));
+            return Err(error(format!("`{name}` makes the snapshot larger than {} MB", MAX_ALL >> 20)));
         }
         table.push(length);
         table.extend(name.as_bytes());
@@ -301,7 +301,7 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
         at += bytes.len() as u64;
     }
     if table.len() > MAX_TABLE || at > MAX_FILE {
-        return Err(wrong(format!("the snapshot would have {} MB and {} sections: more than rbt could read", at >> 20, sections.len())));
+        return Err(error(format!("the snapshot would have {} MB and {} sections: more than rbt could read", at >> 20, sections.len())));
     }
     let mut head = Vec::with_capacity(HEAD);
     head.extend(MAGIC);
@@ -324,8 +324,8 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
 
 fn pack(raw: &[u8]) -> io::Result<(u8, Vec<u8>)> {
     let packed = zstd::bulk::compress(raw, if raw.len() > MIN_SIZE_FOR_LEVEL { LEVEL } else { LEVEL_OF_SMALL })?;
-    let fine = packed.len() < raw.len() && raw.len() as u64 <= packed.len() as u64 * MAX_RATIO + SLACK;
-    Ok(if fine { (ZSTD, packed) } else { (STORED, raw.to_vec()) })
+    let compresses = packed.len() < raw.len() && raw.len() as u64 <= packed.len() as u64 * MAX_RATIO + SLACK;
+    Ok(if compresses { (ZSTD, packed) } else { (STORED, raw.to_vec()) })
 }
 
 /// Corrects the digests of a modified file, as far as its table can be read.

@@ -100,12 +100,12 @@ pub fn has(kernel: &KernelFacts, feature: Feature) -> bool {
     if feature == Feature::Btf {
         return kernel.sys.types_missing().is_none();
     }
-    let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| is(kernel, sign));
+    let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| evaluate(kernel, sign));
     known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
 }
 
 /// None if the snapshot lacks the evidence.
-fn is(kernel: &KernelFacts, sign: &Evidence) -> Option<bool> {
+fn evaluate(kernel: &KernelFacts, sign: &Evidence) -> Option<bool> {
     let types = || kernel.sys.types_missing().is_none().then_some(());
     Some(match sign {
         Constant(name) => {
@@ -127,16 +127,16 @@ fn is(kernel: &KernelFacts, sign: &Evidence) -> Option<bool> {
         }
         Code(name) => {
             let symbols = kernel.sys.text_symbols(name);
-            let found = symbols.whole || !symbols.parts.is_empty() || kernel.sys.describes_function(name);
+            let found = symbols.is_exact || !symbols.parts.is_empty() || kernel.sys.describes_function(name);
             if !found && !(kernel.symbols)() {
                 return None;
             }
             found
         }
         Config(name) => (kernel.config)(name)? == "y",
-        Any(signs) => return some(signs.iter().map(|s| is(kernel, s)), true),
-        All(signs) => return some(signs.iter().map(|s| is(kernel, s)), false),
-        No(sign) => !is(kernel, sign)?,
+        Any(signs) => return some(signs.iter().map(|s| evaluate(kernel, s)), true),
+        All(signs) => return some(signs.iter().map(|s| evaluate(kernel, s)), false),
+        No(sign) => !evaluate(kernel, sign)?,
     })
 }
 

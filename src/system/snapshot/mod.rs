@@ -126,7 +126,7 @@ pub struct Snapshot {
     config: OnceCell<Option<String>>,
     modules: OnceCell<Option<Functions>>,
     /// The queries so far, if they are recorded.
-    asked: Option<RefCell<queries::Queries>>,
+    queries: Option<RefCell<queries::Queries>>,
 }
 
 impl Snapshot {
@@ -172,7 +172,7 @@ impl Snapshot {
             answered: RefCell::default(),
             config: OnceCell::new(),
             modules: OnceCell::new(),
-            asked: None,
+            queries: None,
         })
     }
 
@@ -192,7 +192,7 @@ impl Snapshot {
     }
 
     /// Does it list the functions that BPF programs can call? Only a description of a running kernel does.
-    pub fn tells_callable(&self) -> bool {
+    pub fn lists_callable_functions(&self) -> bool {
         self.sections.sizes("callable").is_some()
     }
 

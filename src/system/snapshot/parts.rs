@@ -66,7 +66,7 @@ pub fn contents(sections: &Sections) -> Result<Contents, String> {
                 name: name.clone(),
                 format: formats.get(*from..*to).unwrap_or_default().to_owned(),
             };
-            Some(index.names.iter().zip(&index.places).map(|(n, p)| one(n, p)).collect())
+            Some(index.names.iter().zip(&index.ranges).map(|(n, p)| one(n, p)).collect())
         }
     };
     Ok(Contents {
@@ -150,7 +150,7 @@ pub struct EventIndex {
     /// Category and name, sorted.
     pub names: Vec<(String, String)>,
     /// For each event, the range of its format in the section of formats.
-    pub places: Vec<(usize, usize)>,
+    pub ranges: Vec<(usize, usize)>,
 }
 
 /// See [`Contents::scripts`]. A line that is not a digest represents no script.
@@ -172,7 +172,7 @@ pub fn events(sections: &Sections) -> Result<Option<EventIndex>, String> {
         all.insert((category.to_owned(), name.to_owned()), (from, at));
     }
     let (names, places) = all.into_iter().unzip();
-    Ok(Some(EventIndex { names, places }))
+    Ok(Some(EventIndex { names, ranges: places }))
 }
 
 /// The text of all formats.

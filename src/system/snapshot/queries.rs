@@ -33,19 +33,19 @@ const BPF: &[&str] = &["bpf_attach_type", "bpf_func_id", "bpf_link_type", "bpf_m
 impl Snapshot {
     /// Records queries from now on.
     pub fn noting(self) -> Self {
-        Self { asked: Some(Default::default()), ..self }
+        Self { queries: Some(Default::default()), ..self }
     }
 
     /// Records a script by its digest.
     pub fn note_script(&self, digest: u64) {
-        self.note(|a| {
+        self.record_query(|a| {
             a.scripts.insert(digest);
         });
     }
 
-    /// Returns what the recorded queries need. `of` becomes part of the description: `2 scripts ask`.
+    /// Returns what the recorded queries need. `script` becomes part of the description: `2 scripts ask`.
     pub fn used(&self, script: &str) -> Result<Contents, Missing> {
-        let Some(asked) = &self.asked else { return self.contents() };
+        let Some(asked) = &self.queries else { return self.contents() };
         let asked = asked.take();
         let contents = self.contents()?;
         let functions = contents.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::used);

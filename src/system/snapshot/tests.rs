@@ -115,7 +115,7 @@ fn questions_are_answered() {
     assert_eq!(s.function_homes("fuse_open").unwrap()[0].module, "fuse");
     assert_eq!(s.function_homes("inlined"), Ok(vec![]));
     assert_eq!(s.text_symbols("inlined").parts, ["inlined.isra.0"]);
-    assert!(s.text_symbols("vfs_read").whole && !s.text_symbols("vfs_rea").whole);
+    assert!(s.text_symbols("vfs_read").is_exact && !s.text_symbols("vfs_rea").is_exact);
     assert!(s.kernel_symbol("jiffies").is_some() && s.kernel_symbol("jiffie").is_none());
     assert_eq!((s.error_injectable("vfs_read"), s.error_injectable("vfs_write")), (Some(true), Some(false)));
     assert!(s.may_call("bpf_task_from_pid", 26) && !s.may_call("bpf_task_from_pid", 5) && !s.may_call("vfs_read", 2));
@@ -126,7 +126,7 @@ fn questions_are_answered() {
 
 /// Tested features take precedence over those inferred from the types, the symbols and the configuration.
 #[test]
-fn features_are_told() {
+fn features_are_reported() {
     let file = File::new("features");
     let all = contents(0);
     let has = |contents: &Contents, feature| file.open(&bytes(contents)).unwrap().has(feature);
@@ -156,19 +156,19 @@ fn error(of: Result<Snapshot, Missing>) -> String {
 
 /// A file that is cut or changed at any byte is rejected with a reason.
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let file = File::new("damage");
     let whole = bytes(&contents(2));
     assert!(file.open(&whole).is_ok());
     for n in 0..whole.len() {
-        let said = error(file.open(&whole[..n]));
+        let message = error(file.open(&whole[..n]));
         let wanted = if n == 0 { "is not a snapshot" } else { "is truncated" };
-        assert!(said.contains(wanted), "cut to {n}: {said}");
+        assert!(message.contains(wanted), "cut to {n}: {message}");
         let mut odd = whole.clone();
         odd[n] ^= 1 << (n % 8);
-        let said = error(file.open(&odd));
+        let message = error(file.open(&odd));
         let known = ["is not a snapshot", "is truncated", "is damaged", "has the format", "is too large"];
-        assert!(known.iter().any(|k| said.contains(k)), "changed at {n}: {said}");
+        assert!(known.iter().any(|k| message.contains(k)), "changed at {n}: {message}");
     }
     assert!(error(file.open(&[&whole[..], b"x"].concat())).contains("damaged"));
     assert!(error(file.open(b"#!/bin/sh\n")).contains("is not a snapshot"));
@@ -324,7 +324,7 @@ fn this_machine_is_the_same_from_its_snapshot() {
         assert!(s.functions().unwrap().lines() == functions.lines(), "other functions");
         for name in ["vfs_read", "do_sys_openat2", "no_such_function", "copy_process"] {
             assert_eq!(live.function_homes(name), s.function_homes(name), "{name}");
-            assert_eq!(live.text_symbols(name).whole, s.text_symbols(name).whole, "{name}");
+            assert_eq!(live.text_symbols(name).is_exact, s.text_symbols(name).is_exact, "{name}");
         }
     }
     if all.features.is_empty() {

@@ -50,7 +50,7 @@ fn ask(path: &Path) -> usize {
     check(debug_files::debug_file(path, path, &[]).is_some());
     check(elf::segments(path).is_some());
     check(elf::go_functions(path).is_some());
-    check(python::of_file(path, path).is_some());
+    check(python::read_file(path, path).is_some());
     let Ok(binary) = live.binary(path) else { return answers };
     for f in binary.functions.iter().take(200) {
         check(demangle::name(&f.name).is_some());

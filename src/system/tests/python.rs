@@ -39,7 +39,7 @@ fn layouts_are_those_of_debug_information() {
     let live = Live::new();
     let mut compared = Vec::new();
     for path in pythons() {
-        let Some(Ok(layout)) = python::of_file(&path, &path).map(|p| p.layout) else { continue };
+        let Some(Ok(layout)) = python::read_file(&path, &path).map(|p| p.layout) else { continue };
         // some are named only by a typedef
         let of = |name: &str, members: &[&str]| {
             let of = |kind| offset(&live, &path, kind, name, members);
@@ -57,7 +57,7 @@ fn layouts_are_those_of_debug_information() {
             thread_next: of("_ts", &["next"]).unwrap(),
             thread_id: of("_ts", &["thread_id"]).unwrap(),
             thread_frame: thread_frame.unwrap(),
-            through: if layout.through > 0 {
+            cframe_offset: if layout.cframe_offset > 0 {
                 of("_PyCFrame", &["current_frame"]).or_else(|| of("_cframe", &["current_frame"])).map_or(0, |at| at + 1)
             } else {
                 0

@@ -32,7 +32,7 @@ pub struct Argument {
     /// The declared type, in C syntax.
     pub spelled: String,
     /// Its location, or the reason why it cannot be read.
-    pub place: Result<ArgumentLocation, NoLocation>,
+    pub location: Result<ArgumentLocation, NoLocation>,
 }
 
 /// How an argument is passed.
@@ -65,10 +65,10 @@ impl BinaryTypes {
         let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
         let frame = self.frame(die, &entry, function)?;
         let mut wanted: Vec<locations::ArgumentSearch> =
-            parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
+            parameters.iter().zip(&types).map(|((d, e), ty)| self.start_search(*d, e, ty.as_ref())).collect();
         locations::find(&mut wanted, &frame, self.code(function), function.addr);
-        let mut found: Vec<Result<ArgumentLocation, NoLocation>> = wanted.iter().map(locations::ArgumentSearch::place).collect();
-        locations::keep_order(&mut found, &frame);
+        let mut found: Vec<Result<ArgumentLocation, NoLocation>> = wanted.iter().map(locations::ArgumentSearch::location).collect();
+        locations::check_register_order(&mut found, &frame);
         if self.is_bound(die, &entry, function) {
             let disagree = |result| {
                 let conventional = self.conventional(result, &parameters, &found).into_iter();
@@ -76,7 +76,7 @@ impl BinaryTypes {
                     (&Result<ArgumentLocation, NoLocation>, &locations::ArgumentSearch),
                     Option<ArgumentLocation>,
                 )| {
-                    matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))
+                    matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.value_bytes))
                 };
                 found.iter().zip(&wanted).zip(conventional).map(differs).collect::<Vec<bool>>()
             };
@@ -89,7 +89,7 @@ impl BinaryTypes {
         let named = parameters.iter().zip(types).zip(found).enumerate().map(|(n, (((die, entry), ty), place))| {
             let name = self.origin_name(*die, entry, 0).map(|n| String::from_utf8_lossy(n).into_owned());
             let spelled = self.spelled(self.attribute_type(*die, entry));
-            Argument { name: name.unwrap_or_else(|| format!("arg{n}")), ty: ty.unwrap_or(Type::U64), spelled, place }
+            Argument { name: name.unwrap_or_else(|| format!("arg{n}")), ty: ty.unwrap_or(Type::U64), spelled, location: place }
         });
         Some(named.collect())
     }
@@ -219,7 +219,7 @@ impl BinaryTypes {
             };
             let align = ty.map_or(8, |ty| self.stack_align(ty, 0));
             let take = |n: u32, registers: &mut usize| {
-                if n == 2 && align == 16 && HERE.convention.even_pairs {
+                if n == 2 && align == 16 && HERE.convention.aligns_pairs {
                     *registers = registers.next_multiple_of(2);
                 }
                 let taken = HERE.args.get(*registers..*registers + n as usize);
@@ -235,7 +235,7 @@ impl BinaryTypes {
                 *stack = at.saturating_add(bytes.max(1).checked_next_multiple_of(8).unwrap_or(bytes));
                 ArgumentLocation::one(
                     size,
-                    Source::Memory { register: HERE.sp, by: i64::from(HERE.stack_args) + i64::from(at), then: None },
+                    Source::Memory { register: HERE.sp, offset: i64::from(HERE.stack_args) + i64::from(at), indirect: None },
                 )
             };
             all.push(match class {
@@ -257,10 +257,10 @@ impl BinaryTypes {
                 // An argument is entirely in registers or entirely on the stack.
                 Class::Mixed => Some(push(16, &mut stack)),
                 Class::Reference => Some(match take(1, &mut registers).and_then(<[u32]>::first) {
-                    Some(register) => ArgumentLocation::one(size, Source::Memory { register: *register, by: 0, then: None }),
+                    Some(register) => ArgumentLocation::one(size, Source::Memory { register: *register, offset: 0, indirect: None }),
                     None => match push(8, &mut stack).pieces.first().map(|p| p.from) {
-                        Some(Source::Memory { register, by, .. }) => {
-                            ArgumentLocation::one(size, Source::Memory { register, by, then: Some(0) })
+                        Some(Source::Memory { register, offset: by, .. }) => {
+                            ArgumentLocation::one(size, Source::Memory { register, offset: by, indirect: Some(0) })
                         }
                         _ => return all,
                     },

@@ -37,7 +37,7 @@ enum Number {
 pub(super) struct Evaluation<'a> {
     pub(super) machine: &'a Machine,
     /// Address of the instruction before which the expression is evaluated.
-    pub(super) at: u64,
+    pub(super) addr: u64,
     pub(super) frame: &'a Frame<'a>,
     stack: Vec<Number>,
     /// The expression used the value of the stack pointer at this instruction.
@@ -45,8 +45,8 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(machine: &'a Machine, at: u64, frame: &'a Frame<'a>) -> Evaluation<'a> {
-        Evaluation { machine, at, frame, stack: Vec::new(), by_sp: false }
+    pub(super) fn new(machine: &'a Machine, addr: u64, frame: &'a Frame<'a>) -> Evaluation<'a> {
+        Evaluation { machine, addr, frame, stack: Vec::new(), by_sp: false }
     }
 
     /// Returns each piece with its size. The last piece may have no size; then it extends to the end.
@@ -137,7 +137,7 @@ impl<'a> Evaluation<'a> {
             },
             Operation::EntryValue { expression } => {
                 let entered = follow::entered();
-                let mut inner = Evaluation::new(&entered, self.at, self.frame);
+                let mut inner = Evaluation::new(&entered, self.addr, self.frame);
                 match inner.parts(Expression(expression))?.as_slice() {
                     // Here, a register's value and an address relative to it are both numbers.
                     [(None, Part::Value(value) | Part::Memory(value))] => Number::Of(*value),
@@ -162,8 +162,8 @@ impl<'a> Evaluation<'a> {
     }
 
     fn frame_base(&mut self) -> Result<Value, NoLocation> {
-        let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(NoLocation::Odd)?;
-        let mut inner = Evaluation::new(self.machine, self.at, self.frame);
+        let expression = self.frame.base.as_ref().and_then(|l| l.at(self.addr)).ok_or(NoLocation::Odd)?;
+        let mut inner = Evaluation::new(self.machine, self.addr, self.frame);
         // A frame base that refers to itself would recurse endlessly.
         let mut operations = expression.operations(self.frame.unit.encoding());
         while let Ok(Some(operation)) = operations.next() {

@@ -36,5 +36,5 @@ pub(super) struct Frame<'a> {
     /// there.
     pub(super) kept_by_caller: bool,
     /// From this address on, locations relative to the stack pointer are valid. `None`: everywhere, as in gcc's code.
-    pub(super) settled: Option<u64>,
+    pub(super) prologue_end: Option<u64>,
 }

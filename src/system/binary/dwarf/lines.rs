@@ -25,14 +25,14 @@ pub enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inlined {
     /// Number of inlined copies.
-    pub places: usize,
+    pub copies: usize,
     /// Its definition: the file, and the first line that has code.
     pub source: Option<(String, u32)>,
 }
 
 /// An address at which the code of a line may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
+struct LineStart {
     file: u32,
     unit: u32,
     addr: u64,
@@ -70,7 +70,7 @@ impl BinaryTypes {
                     } else if column.is_some_and(|wanted| wanted != found) {
                         columns.insert(found);
                     } else if before != Some(at) || column.is_some() {
-                        starts.insert(Start { file: place.file, unit: place.unit, addr: row.address() });
+                        starts.insert(LineStart { file: place.file, unit: place.unit, addr: row.address() });
                     }
                 }
                 before = Some(at);
@@ -134,7 +134,7 @@ impl BinaryTypes {
                 Line::Bare(_) | Line::Columns(_) | Line::NoFile(_) => None,
             }
         });
-        (places > 0).then_some(Inlined { places, source })
+        (places > 0).then_some(Inlined { copies: places, source })
     }
 
     /// Returns the numbers of the unit's files whose path ends in `wanted`, and adds all their names to `files`.
@@ -162,9 +162,9 @@ impl BinaryTypes {
     }
 
     /// Keeps the first address within each function or inlined copy.
-    fn one_each(&self, starts: BTreeSet<Start>) -> Vec<u64> {
+    fn one_each(&self, starts: BTreeSet<LineStart>) -> Vec<u64> {
         let mut by_unit: BTreeMap<Die, Vec<u64>> = BTreeMap::new();
-        for Start { file, unit, addr } in starts {
+        for LineStart { file, unit, addr } in starts {
             by_unit.entry(Die { file, unit, at: 0 }).or_default().push(addr);
         }
         let mut chosen: BTreeMap<(Option<Die>, u64), u64> = BTreeMap::new();

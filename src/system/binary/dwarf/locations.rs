@@ -59,9 +59,9 @@ pub enum Source {
         /// The register that contains the base address.
         register: u32,
         /// Offset in bytes.
-        by: i64,
+        offset: i64,
         /// If present, this memory contains an address, and the value is at this offset from it.
-        then: Option<i64>,
+        indirect: Option<i64>,
     },
     /// None: padding between the members of a struct.
     Padding,
@@ -84,13 +84,13 @@ impl ArgumentLocation {
 
     /// Is the whole value in memory that a register points to?
     pub(super) fn is_reference(&self) -> bool {
-        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, by: 0, then: None }, .. }] if register != HERE.sp)
-            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: STACK, then: Some(0), .. }, .. }])
+        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, offset: 0, indirect: None }, .. }] if register != HERE.sp)
+            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: STACK, indirect: Some(0), .. }, .. }])
     }
 
     /// Is any piece on the caller's stack?
     fn is_on_stack(&self) -> bool {
-        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: STACK, then: None, .. }))
+        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: STACK, indirect: None, .. }))
     }
 
     /// The location of the n-th byte.
@@ -128,14 +128,14 @@ pub(super) struct ArgumentSearch {
     location: Option<Location>,
     size: u32,
     /// Which bytes are not padding. Empty for a large argument.
-    pub(super) matters: Vec<bool>,
+    pub(super) value_bytes: Vec<bool>,
     /// It is one byte with the value 0 or 1.
     boolean: bool,
     found: Option<Result<ArgumentLocation, NoLocation>>,
     /// The location in the caller's frame, which counts if no other is found.
-    otherwise: Option<ArgumentLocation>,
+    in_caller: Option<ArgumentLocation>,
     /// The expression by which it was found in a register.
-    by: Option<Expression<Slice>>,
+    expression: Option<Expression<Slice>>,
 }
 
 impl BinaryTypes {
@@ -148,10 +148,10 @@ impl BinaryTypes {
             Abi::GoStack => &[],
         };
         let base = self.location(die, entry.attr(DW_AT_frame_base));
-        Some(Frame { base, unit, registers, kept_by_caller: function.abi == Abi::Go, settled })
+        Some(Frame { base, unit, registers, kept_by_caller: function.abi == Abi::Go, prologue_end: settled })
     }
 
-    pub(super) fn wanted(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
+    pub(super) fn start_search(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
         let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
         let constant = entry.attr(DW_AT_const_value).and_then(|v| v.sdata_value().or_else(|| v.udata_value().map(|n| n as i64)));
@@ -168,12 +168,12 @@ impl BinaryTypes {
         if let Some(ty) = self.attribute_type(die, entry) {
             self.mark(ty, 0, 0, &mut matters);
         }
-        ArgumentSearch { location, size, matters, boolean, found: found.map(Err), otherwise: None, by: None }
+        ArgumentSearch { location, size, value_bytes: matters, boolean, found: found.map(Err), in_caller: None, expression: None }
     }
 
     /// Marks the bytes of a type that are not padding.
-    fn mark(&self, ty: Die, at: usize, depth: u32, marks: &mut [bool]) {
-        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH && at < marks.len()) else { return };
+    fn mark(&self, ty: Die, offset: usize, depth: u32, marks: &mut [bool]) {
+        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH && offset < marks.len()) else { return };
         let size = Self::number(&entry, DW_AT_byte_size).map_or(8, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let all = |marks: &mut [bool], from: usize, size: usize| {
             let end = from.saturating_add(size).min(marks.len());
@@ -183,7 +183,7 @@ impl BinaryTypes {
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let children = self.children(die);
                 if children.iter().any(|(_, e)| e.tag() == gimli::DW_TAG_variant_part) {
-                    return all(marks, at, size);
+                    return all(marks, offset, size);
                 }
                 for (die, member) in &children {
                     let inner = matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance).then(|| self.place(*die, member));
@@ -191,17 +191,17 @@ impl BinaryTypes {
                     if let Some(bits) = Self::number(member, DW_AT_bit_size) {
                         let from = Self::number(member, DW_AT_data_bit_offset).unwrap_or(0);
                         let bytes = (from % 8 + bits).div_ceil(8).max(1);
-                        all(marks, at.saturating_add(place as usize).saturating_add((from / 8) as usize), bytes as usize);
+                        all(marks, offset.saturating_add(place as usize).saturating_add((from / 8) as usize), bytes as usize);
                     } else {
-                        self.mark(ty, at.saturating_add(place as usize), depth + 1, marks);
+                        self.mark(ty, offset.saturating_add(place as usize), depth + 1, marks);
                     }
                 }
             }
             gimli::DW_TAG_array_type => match self.ty(die, 0) {
-                Some(whole) => all(marks, at, whole.size() as usize),
-                None => all(marks, at, size),
+                Some(whole) => all(marks, offset, whole.size() as usize),
+                None => all(marks, offset, size),
             },
-            _ => all(marks, at, size),
+            _ => all(marks, offset, size),
         }
     }
 
@@ -245,10 +245,10 @@ pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry
     let mut path = Path::new(code, entry);
     loop {
         for one in all.iter_mut() {
-            one.look(&path, frame);
+            one.update(&path, frame);
         }
         let open = all.iter().any(|w| w.found.is_none() && w.location.is_some());
-        let checked = path.has_branched() || all.iter().all(|w| w.by.is_none());
+        let checked = path.has_branched() || all.iter().all(|w| w.expression.is_none());
         if !open && checked || !path.step() {
             break;
         }
@@ -259,7 +259,7 @@ pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry
             Some(Location::Whole(e)) => e.0.is_empty(),
             Some(Location::Ranges(all)) => all.iter().all(|(_, _, e)| e.0.is_empty()),
         };
-        if let Some(place) = one.otherwise.take() {
+        if let Some(place) = one.in_caller.take() {
             one.found = Some(Ok(place));
             continue;
         }
@@ -273,7 +273,7 @@ pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry
 
 /// The convention assigns registers in order. If arguments are out of order, the function has moved them before its first
 /// location is valid, so none of them is known.
-pub(super) fn keep_order(all: &mut [Result<ArgumentLocation, NoLocation>], frame: &Frame) {
+pub(super) fn check_register_order(all: &mut [Result<ArgumentLocation, NoLocation>], frame: &Frame) {
     let numbers = |place: &ArgumentLocation| -> Vec<usize> {
         let register = |p: &Piece| match p.from {
             Source::Padding => None,
@@ -295,32 +295,34 @@ pub(super) fn keep_order(all: &mut [Result<ArgumentLocation, NoLocation>], frame
 }
 
 impl ArgumentSearch {
-    pub(super) fn place(&self) -> Result<ArgumentLocation, NoLocation> {
+    pub(super) fn location(&self) -> Result<ArgumentLocation, NoLocation> {
         self.found.clone().unwrap_or(Err(NoLocation::OptimizedAway))
     }
 
-    fn look(&mut self, path: &Path, frame: &Frame) {
+    fn update(&mut self, path: &Path, frame: &Frame) {
         let Some(expression) = self.location.as_ref().and_then(|l| l.at(path.at())).copied() else { return };
         match &self.found {
-            None => match self.seen(expression, path, frame) {
+            None => match self.location_at(expression, path, frame) {
                 LocationAt::Nothing => {}
-                LocationAt::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
+                LocationAt::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.in_caller = Some(place),
                 LocationAt::Place(place, by_register) => {
-                    self.by = Some(expression).filter(|_| by_register);
+                    self.expression = Some(expression).filter(|_| by_register);
                     self.found = Some(Ok(place));
                 }
                 LocationAt::Never(why) => self.found = Some(Err(why)),
             },
             // A register that receives another argument at once was not the location at the entry.
-            Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
-                LocationAt::Place(other, _) if other != *place => self.found = Some(Err(NoLocation::Later)),
-                LocationAt::Place(..) | LocationAt::Nothing | LocationAt::Never(_) => {}
-            },
+            Some(Ok(place)) if self.expression == Some(expression) && !path.has_branched() => {
+                match self.location_at(expression, path, frame) {
+                    LocationAt::Place(other, _) if other != *place => self.found = Some(Err(NoLocation::Later)),
+                    LocationAt::Place(..) | LocationAt::Nothing | LocationAt::Never(_) => {}
+                }
+            }
             Some(_) => {}
         }
     }
 
-    fn seen(&self, expression: Expression<Slice>, path: &Path, frame: &Frame) -> LocationAt {
+    fn location_at(&self, expression: Expression<Slice>, path: &Path, frame: &Frame) -> LocationAt {
         if expression.0.is_empty() {
             return LocationAt::Nothing;
         }
@@ -329,7 +331,7 @@ impl ArgumentSearch {
             Ok(parts) => parts,
             Err(why) => return LocationAt::Never(why),
         };
-        if sum.by_sp && frame.settled.is_some_and(|from| path.at() < from) {
+        if sum.by_sp && frame.prologue_end.is_some_and(|from| path.at() < from) {
             return LocationAt::Nothing;
         }
         if let [(_, Part::Memory(Value::Sum(base, at)))] = *parts.as_slice()
@@ -354,15 +356,15 @@ impl ArgumentSearch {
                 Part::Nothing if parts.len() == 1 => return LocationAt::Nothing,
                 Part::Nothing => {
                     let from = bytes.len();
-                    if self.matters.get(from..from + size).is_none_or(|some| some.contains(&true)) {
+                    if self.value_bytes.get(from..from + size).is_none_or(|some| some.contains(&true)) {
                         return LocationAt::Never(NoLocation::Partly);
                     }
                     bytes.extend(std::iter::repeat_n(Byte::Unknown, size));
                 }
             }
         }
-        let has = |wanted| bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && *b == wanted);
-        let left_by_caller = bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && frame.is_left_by_caller(*b));
+        let has = |wanted| bytes.iter().zip(&self.value_bytes).any(|(b, matters)| *matters && *b == wanted);
+        let left_by_caller = bytes.iter().zip(&self.value_bytes).any(|(b, matters)| *matters && frame.is_left_by_caller(*b));
         if has(Byte::Unset) || left_by_caller {
             return LocationAt::Nothing;
         }
@@ -370,7 +372,7 @@ impl ArgumentSearch {
             return LocationAt::Never(NoLocation::Vector);
         }
         // A location shorter than the argument may omit only padding.
-        if self.matters.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
+        if self.value_bytes.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
             return LocationAt::Never(NoLocation::Partly);
         }
         bytes.resize(self.size as usize, Byte::Unknown);
@@ -384,7 +386,7 @@ impl ArgumentSearch {
     /// Joins consecutive bytes into pieces. `None` if one of them is unknown.
     fn joined(&self, bytes: &[Byte], frame: &Frame) -> Option<Vec<Piece>> {
         let mut pieces: Vec<Piece> = Vec::new();
-        for (byte, matters) in bytes.iter().zip(&self.matters) {
+        for (byte, matters) in bytes.iter().zip(&self.value_bytes) {
             let byte = match *byte {
                 Byte::RegisterBit(r) if self.boolean => Byte::Register(r, 0),
                 Byte::MemoryBit(base, at) if self.boolean => Byte::Memory(base, at),
@@ -411,8 +413,8 @@ impl Frame<'_> {
         let base = |r: u8| if r == SP { Some(STACK) } else { known(r) };
         match byte {
             Byte::Register(r, n) => Some(Source::Register { register: known(r)?, above: n.into() }),
-            Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, by, then: None }),
-            Byte::Memory(Base::Pointer(r, by), at) => Some(Source::Memory { register: base(r)?, by, then: Some(at) }),
+            Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, offset: by, indirect: None }),
+            Byte::Memory(Base::Pointer(r, by), at) => Some(Source::Memory { register: base(r)?, offset: by, indirect: Some(at) }),
             Byte::Memory(Base::Aligned(_), _) => None,
             Byte::RegisterBit(_) | Byte::MemoryBit(..) | Byte::Vector | Byte::Unset | Byte::Unknown => None,
         }
@@ -428,9 +430,11 @@ impl Frame<'_> {
 fn later(from: Source, offset: u32) -> Source {
     match from {
         Source::Register { register, above } => Source::Register { register, above: above + offset },
-        Source::Memory { register, by: at, then: None } => Source::Memory { register, by: at.wrapping_add(offset.into()), then: None },
-        Source::Memory { register, by: at, then: Some(then) } => {
-            Source::Memory { register, by: at, then: Some(then.wrapping_add(offset.into())) }
+        Source::Memory { register, offset: at, indirect: None } => {
+            Source::Memory { register, offset: at.wrapping_add(offset.into()), indirect: None }
+        }
+        Source::Memory { register, offset: at, indirect: Some(then) } => {
+            Source::Memory { register, offset: at, indirect: Some(then.wrapping_add(offset.into())) }
         }
         Source::Padding => Source::Padding,
     }

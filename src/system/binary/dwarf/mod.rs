@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// Runs every query.
-    fn ask(path: &Path) -> Option<Vec<String>> {
+    fn run_queries(path: &Path) -> Option<Vec<String>> {
         let types = BinaryTypes::open(path, &[], 100).ok()?;
         let mut lines = Vec::new();
         for name in ["node", "point", "large", "mixed"] {
@@ -326,7 +326,7 @@ mod tests {
         for addr in types.index.functions.keys() {
             let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
             for a in types.arguments(&function).unwrap_or_default() {
-                lines.push(match a.place {
+                lines.push(match a.location {
                     Ok(place) => format!("{} {} {:?}", a.name, a.ty, place.pieces),
                     Err(why) => format!("{} {}: {why}", a.name, a.ty),
                 });
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn every_version_says_the_same() {
         let folder = folder("versions");
-        let want = ask(&built(&folder, &["-gdwarf-5"])).unwrap();
+        let expected = run_queries(&built(&folder, &["-gdwarf-5"])).unwrap();
         for line in [
             "node.next 0 None struct node *",
             "node.low 24 Some((0, 3)) uint32",
@@ -354,10 +354,10 @@ mod tests {
             "d double: it is a floating-point number",
             "h int8 * [Piece { size: 8, from: Memory { register: 152, by: 24, then: None } }]",
         ] {
-            assert!(want.iter().any(|w| w == line), "{line}: {want:#?}");
+            assert!(expected.iter().any(|w| w == line), "{line}: {expected:#?}");
         }
         for flags in [&["-gdwarf-4"][..], &["-gdwarf-3", "-gstrict-dwarf"], &["-gdwarf-2", "-gstrict-dwarf"], &["-g", "-gz=zlib"]] {
-            assert_eq!(ask(&built(&folder, flags)).unwrap(), want, "{flags:?}");
+            assert_eq!(run_queries(&built(&folder, flags)).unwrap(), expected, "{flags:?}");
         }
         std::fs::remove_dir_all(folder).unwrap();
     }
@@ -390,7 +390,7 @@ mod tests {
             }
             std::fs::remove_file(&path).ok();
             std::fs::write(&path, bytes).unwrap();
-            answered += usize::from(ask(&path).is_some());
+            answered += usize::from(run_queries(&path).is_some());
         }
         assert!(answered > 100, "{answered}");
         std::fs::remove_dir_all(folder).unwrap();

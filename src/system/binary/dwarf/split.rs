@@ -30,7 +30,7 @@ struct Skeleton {
     compiled_in: String,
 }
 
-/// Loads the files of split units, and returns the absent ones. `own` has the skeletons, `path` is the binary, `file`
+/// Loads the files of split units, and returns the absent ones. `main` has the skeletons, `path` is the binary, `file`
 /// the file with the skeletons, `dirs` are those of `--debuginfo`.
 pub fn load(main: &mut File, path: &Path, file: &Path, dirs: &[String]) -> (Vec<File>, Vec<MissingUnit>) {
     let mut split = Vec::new();

@@ -24,7 +24,7 @@ const TAGGED: [(gimli::DwTag, &str); 4] = [
     (gimli::DW_TAG_enumeration_type, "enum"),
 ];
 
-fn among(table: &[(gimli::DwTag, &'static str)], entry: &Entry) -> Option<&'static str> {
+fn find_name(table: &[(gimli::DwTag, &'static str)], entry: &Entry) -> Option<&'static str> {
     table.iter().find(|(tag, _)| *tag == entry.tag()).map(|(_, word)| *word)
 }
 
@@ -45,19 +45,19 @@ impl BinaryTypes {
         let to = self.referred(die, &entry, DW_AT_type);
         let down = |declarator: String| self.around(to, declarator, depth + 1);
         let kind = to.and_then(|to| self.entry(to));
-        if let Some(sign) = among(&LEADING, &entry) {
+        if let Some(sign) = find_name(&LEADING, &entry) {
             let postfix = kind.is_some_and(|e| matches!(e.tag(), gimli::DW_TAG_array_type | gimli::DW_TAG_subroutine_type));
             return down(if postfix { format!("({sign}{declarator})") } else { format!("{sign}{declarator}") });
         }
-        if let Some(word) = among(&QUALIFIERS, &entry) {
+        if let Some(word) = find_name(&QUALIFIERS, &entry) {
             // The qualifier of a pointer follows its star.
-            if kind.is_some_and(|e| among(&LEADING, &e).is_some()) {
+            if kind.is_some_and(|e| find_name(&LEADING, &e).is_some()) {
                 return down(format!(" {word}{declarator}"));
             }
             return format!("{word} {}", down(declarator));
         }
         let name = String::from_utf8_lossy(self.name(die, &entry).unwrap_or_default()).into_owned();
-        if let Some(tag) = among(&TAGGED, &entry) {
+        if let Some(tag) = find_name(&TAGGED, &entry) {
             return before(&if name.is_empty() { format!("{tag} {{...}}") } else { format!("{tag} {name}") });
         }
         if entry.tag() == gimli::DW_TAG_array_type {

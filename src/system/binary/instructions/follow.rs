@@ -4,7 +4,7 @@
 //! copy of a register or of memory at the entry; the result of any other computation is unknown.
 
 use crate::system::machine::arch::HERE;
-use crate::system::machine::arch::instructions::{Base, Machine, Next, Value};
+use crate::system::machine::arch::instructions::{Base, Machine, Successor, Value};
 
 /// The number of the stack pointer in the processor's numbering.
 pub const SP: u8 = HERE.instructions.stack_pointer;
@@ -23,7 +23,7 @@ pub struct Path<'a> {
     /// The address of the function.
     entry: u64,
     at: u64,
-    left: u32,
+    remaining: u32,
     branched: bool,
     /// The value that was last compared with the stack pointer.
     compared: Option<Value>,
@@ -32,7 +32,7 @@ pub struct Path<'a> {
 impl<'a> Path<'a> {
     /// Starts at the entry of the function with this code and address.
     pub fn new(code: &'a [u8], entry: u64) -> Path<'a> {
-        Path { code, machine: entered(), entry, at: entry, left: MAX_INSTRUCTIONS, branched: false, compared: None }
+        Path { code, machine: entered(), entry, at: entry, remaining: MAX_INSTRUCTIONS, branched: false, compared: None }
     }
 
     /// The address of the next instruction.
@@ -53,13 +53,13 @@ impl<'a> Path<'a> {
     /// Follows one instruction. Returns false where the path ends, as at a call.
     pub fn step(&mut self) -> bool {
         let rest = usize::try_from(self.at - self.entry).ok().and_then(|at| self.code.get(at..)).unwrap_or_default();
-        if self.left == 0 || rest.is_empty() {
+        if self.remaining == 0 || rest.is_empty() {
             return false;
         }
-        self.left -= 1;
+        self.remaining -= 1;
         let length = match (HERE.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
-            Next::Along(length) => length,
-            Next::Either(length, to) => {
+            Successor::Next(length) => length,
+            Successor::Branch(length, to) => {
                 let back = (self.entry..=self.at).contains(&to);
                 if let (true, Some(end @ Value::Sum(Base::Register(SP), _))) = (back, self.compared) {
                     // A loop that touches each page of a large frame ends when the stack pointer reaches the compared value.
@@ -73,7 +73,7 @@ impl<'a> Path<'a> {
                 }
                 length
             }
-            Next::Elsewhere => return false,
+            Successor::Unknown => return false,
         };
         self.at += length;
         true

@@ -35,10 +35,10 @@ pub fn placed(path: &Path, function: &Function, offset: u64) -> InstructionBound
     }
 }
 
-/// Does an instruction start at offset `by` in the function at this file offset? The code is decoded from the function's start
+/// Does an instruction start at `offset` in the function at this file offset? The code is decoded from the function's start
 /// as code of this machine. `None` if the file cannot be read or the bytes are not code.
-pub fn starts_at(path: &Path, offset: u64, by: u64) -> Option<bool> {
-    Some((HERE.instructions.starts)(&code(path, offset, by)?))
+pub fn starts_at(path: &Path, offset: u64, function_offset: u64) -> Option<bool> {
+    Some((HERE.instructions.starts)(&code(path, offset, function_offset)?))
 }
 
 /// Offsets of the return instructions in the function of `size` bytes at this file offset. `None` as in [`starts_at`].

@@ -38,7 +38,7 @@ struct Span {
 
 /// Compiles the table of a file with these contents: see [`table`](super::table()).
 pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table> {
-    let mut compiler = of_data(data)?;
+    let mut compiler = from_data(data)?;
     let segments = segments_of(data)?;
     if compiler.describes_little(&segments)
         && let Some(separate) = debug_files::find(name, data, dirs, |f| f.section_by_name(".debug_frame").is_some())
@@ -49,12 +49,12 @@ pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table
     Some(compiler.finish(data, &segments, false))
 }
 
-fn of_data(data: &[u8]) -> Option<Compiler> {
+fn from_data(data: &[u8]) -> Option<Compiler> {
     let file = object::File::parse(data).ok()?;
     let object::File::Elf64(elf) = &file else { return None };
     let machine = elf.elf_header().e_machine.get(elf.endian()).0;
     let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
-    let loops = Loops::of_file(&file, &arch.instructions);
+    let loops = Loops::interpreter_in(&file, &arch.instructions);
     let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), spans: Vec::new(), loops };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);
@@ -63,7 +63,7 @@ fn of_data(data: &[u8]) -> Option<Compiler> {
 
 /// Compiles the table of an ELF image in memory, such as the vDSO. The table is empty without call frame information.
 pub fn compile_image(data: &[u8]) -> Table {
-    let Some((compiler, segments)) = of_data(data).zip(segments_of(data)) else { return Table::default() };
+    let Some((compiler, segments)) = from_data(data).zip(segments_of(data)) else { return Table::default() };
     compiler.finish(data, &segments, true)
 }
 
@@ -119,7 +119,7 @@ impl Compiler {
     {
         let mut cies: HashMap<S::Offset, CommonInformationEntry<Slice<'d>>> = HashMap::new();
         let mut context = UnwindContext::new();
-        let entered = Rule::of_frame(Frame::Entered, &self.arch.unwind);
+        let entered = Rule::from_frame(Frame::Entered, &self.arch.unwind);
         let mut entries = frames.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
@@ -218,7 +218,7 @@ impl Compiler {
         let mut frames = (self.arch.instructions.frames)(code, gap.start, functions).into_iter().peekable();
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
-            let rule = self.number(Rule::of_frame(frame, &self.arch.unwind));
+            let rule = self.number(Rule::from_frame(frame, &self.arch.unwind));
             pages.put(offset(gaps.segments, start), end - start, rule);
         }
     }
@@ -235,7 +235,7 @@ impl Compiler {
         let mut frames = frames.into_iter().peekable();
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
-            let rule = if is_signal(frame) { Rule::of_frame(frame, &self.arch.unwind) } else { Rule::chain() };
+            let rule = if is_signal(frame) { Rule::from_frame(frame, &self.arch.unwind) } else { Rule::chain() };
             let rule = self.number(rule);
             pages.put(offset(gaps.segments, start), end - start, rule);
         }
@@ -312,9 +312,9 @@ impl Pages {
         }
     }
 
-    fn row(&mut self, at: u64, rule: u32, opens: bool) {
-        let Ok(number) = u32::try_from(at >> PAGE_SHIFT) else { return };
-        let start = (at % PAGE) as u16;
+    fn row(&mut self, addr: u64, rule: u32, opens: bool) {
+        let Ok(number) = u32::try_from(addr >> PAGE_SHIFT) else { return };
+        let start = (addr % PAGE) as u16;
         let table = &mut self.table;
         let rows = table.rows.len() as u32;
         match table.pages.last_mut() {

@@ -89,7 +89,7 @@ impl Rule {
         Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), third: Third::Same, signal: false, interpreter: false };
 
     /// The rule of code without information, by what its instructions show.
-    pub(super) fn of_frame(frame: Frame, arch: &Unwind) -> Self {
+    pub(super) fn from_frame(frame: Frame, arch: &Unwind) -> Self {
         let word = Self::UNKNOWN;
         let pushed = |cfa: Cfa, size: i32| Self { cfa, fp: Fp::AtCfa(-size), ra: Ra::AtCfa(8 - size), ..word };
         match frame {

@@ -153,7 +153,7 @@ fn a_made_package_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn what_is_wrong_is_reported() {
     let folder = Folder::new("wrong");
     let said = |dir: &Path| from_package(dir, &mut |_| {}).unwrap_err().what;
     assert!(said(&folder.0).contains("has no kernel"));
@@ -238,7 +238,7 @@ fn damaged_images_are_read_or_refused() {
         if n % 3 < 2 {
             read += usize::from(from_vmlinux(&folder.put("image", &bytes), &mut |_| {}).is_ok());
         } else {
-            read += usize::from(modules::of_file("made", &bytes, 1 << 33, None).is_ok());
+            read += usize::from(modules::read_module("made", &bytes, 1 << 33, None).is_ok());
         }
         assert!(start.elapsed() < Duration::from_secs(20));
     }

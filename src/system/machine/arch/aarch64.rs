@@ -28,7 +28,13 @@ pub(super) const ARCH: Arch = Arch {
     ],
     // AAPCS64
     args: &[0, 8, 16, 24, 32, 40, 48, 56],
-    convention: Convention { large_by_reference: true, mixed: false, result_comes_first: false, even_pairs: true, overflow_is_final: true },
+    convention: Convention {
+        large_by_reference: true,
+        mixed: false,
+        result_comes_first: false,
+        aligns_pairs: true,
+        overflow_is_final: true,
+    },
     // `cmd/compile/abi-internal.md` of Go
     go_args: &[0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120],
     // syscall(2). The result replaces the first argument.
@@ -73,7 +79,7 @@ pub(super) const ARCH: Arch = Arch {
     user_is_zero: true,
     syscall_function: "__arm64_sys_",
     watch_modes: &["r", "w", "rw", "x"],
-    notes_room: true,
+    lists_patch_sites: true,
     calls: CALLS,
     replaced_calls: REPLACED_CALLS,
     other_calls: OTHER_CALLS,

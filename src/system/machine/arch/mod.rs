@@ -79,7 +79,7 @@ pub struct Arch {
     /// Access modes of hardware watchpoints, as the letters `r`, `w` and `x`.
     pub watch_modes: &'static [&'static str],
     /// Do compilers record the room before functions, for calls of tracers, in a separate section?
-    pub notes_room: bool,
+    pub lists_patch_sites: bool,
     /// Numbers of system calls by the names of their tracepoints, sorted by name.
     pub calls: &'static [(&'static str, u32)],
     /// System calls that only other architectures have, each with its replacement.
@@ -125,7 +125,7 @@ pub struct OptimizedUprobe {
     /// The instructions of a marker that offers both: one for any kernel, and behind it the one that becomes a call.
     pub marker: &'static [u8],
     /// Distance of the latter from the former, in bytes.
-    pub by: u64,
+    pub distance: u64,
     /// Number of the system call that the inserted call leads to. Made from anywhere else, it fails with ENXIO; kernels without
     /// optimized uprobes do not have it (ENOSYS).
     pub call: i64,
@@ -154,7 +154,7 @@ pub struct Convention {
     /// The address of a large result is passed before the arguments, in the first of their registers.
     pub result_comes_first: bool,
     /// A 16-byte aligned argument in two registers starts with an even one.
-    pub even_pairs: bool,
+    pub aligns_pairs: bool,
     /// After an argument that did not fit, no further argument is passed in registers.
     pub overflow_is_final: bool,
 }

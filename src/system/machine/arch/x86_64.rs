@@ -58,7 +58,7 @@ pub(super) const ARCH: Arch = Arch {
         large_by_reference: false,
         mixed: true,
         result_comes_first: true,
-        even_pairs: false,
+        aligns_pairs: false,
         overflow_is_final: false,
     },
     // `cmd/compile/abi-internal.md` of Go
@@ -74,7 +74,7 @@ pub(super) const ARCH: Arch = Arch {
     return_address: None,
     trap: 1,
     // arch/x86/kernel/uprobes.c: `nop; nopl 0x0(%rax,%rax,1)`, and uprobe(2)
-    optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], by: 1, call: 336 }),
+    optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], distance: 1, call: 336 }),
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     raw_frames: 0,
@@ -103,7 +103,7 @@ pub(super) const ARCH: Arch = Arch {
     user_is_zero: false,
     syscall_function: "__x64_sys_",
     watch_modes: &["w", "rw", "x"],
-    notes_room: false,
+    lists_patch_sites: false,
     calls: CALLS,
     replaced_calls: &[("fadvise64_64", "fadvise64"), ("sync_file_range2", "sync_file_range")],
     other_calls: OTHER_CALLS,

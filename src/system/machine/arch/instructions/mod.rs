@@ -4,7 +4,7 @@ pub mod aarch64;
 mod state;
 pub mod x86_64;
 
-pub use state::{Base, Byte, Machine, Next, Value};
+pub use state::{Base, Byte, Machine, Successor, Value};
 
 /// The instruction set of a processor.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Instructions {
     pub returns: fn(&[u8]) -> Option<Vec<u64>>,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
     /// stack pointer.
-    pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Next,
+    pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Successor,
 }
 
 /// Frames by the address from which they apply, in order.

@@ -105,7 +105,7 @@ pub struct Machine {
     pub(super) vectors: [[Byte; 32]; MAX_REGISTERS],
     memory: BTreeMap<(Base, i64), Byte>,
     /// There was a store to an unknown address.
-    pub(super) dirty: bool,
+    pub(super) unknown_store: bool,
     pub(super) alignments: u8,
     stack_pointer: u8,
     stack_args: i64,
@@ -118,7 +118,7 @@ impl Machine {
             registers: std::array::from_fn(|n| Value::Sum(Base::Register(n as u8), 0)),
             vectors: [[Byte::Vector; 32]; MAX_REGISTERS],
             memory: BTreeMap::new(),
-            dirty: false,
+            unknown_store: false,
             alignments: 0,
             stack_pointer,
             stack_args: i64::from(stack_args),
@@ -151,7 +151,7 @@ impl Machine {
         match base {
             Base::Register(r) if r == self.stack_pointer && at < self.stack_args => Byte::Unset,
             Base::Aligned(_) => Byte::Unset,
-            _ if self.dirty => Byte::Unknown,
+            _ if self.unknown_store => Byte::Unknown,
             Base::Register(_) | Base::Pointer(..) => Byte::Memory(base, at),
         }
     }
@@ -182,23 +182,23 @@ impl Machine {
         match at {
             Some(Value::Sum(base, at)) => {
                 // An unknown pointer may lead to any memory outside of the function's frame.
-                self.dirty |= !matches!(base, Base::Aligned(_)) && base != Base::Register(self.stack_pointer);
+                self.unknown_store |= !matches!(base, Base::Aligned(_)) && base != Base::Register(self.stack_pointer);
                 for (n, byte) in bytes.iter().enumerate() {
                     self.memory.insert((base, at.wrapping_add(n as i64)), *byte);
                 }
             }
-            Some(Value::Bytes(_)) | None => self.dirty = true,
+            Some(Value::Bytes(_)) | None => self.unknown_store = true,
         }
     }
 }
 
 /// The successor of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Successor {
     /// The instruction after this many bytes.
-    Along(u64),
+    Next(u64),
     /// The same, or the one at this address.
-    Either(u64, u64),
+    Branch(u64, u64),
     /// Unknown.
-    Elsewhere,
+    Unknown,
 }

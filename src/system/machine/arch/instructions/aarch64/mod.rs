@@ -2,7 +2,7 @@
 
 mod frames;
 
-use super::{Byte, Instructions, Machine, Next, Value};
+use super::{Byte, Instructions, Machine, Successor, Value};
 
 /// The row of AArch64.
 pub const INSTRUCTIONS: Instructions =
@@ -51,21 +51,21 @@ fn conditional_jump(i: u32) -> Option<i64> {
     (i & 0x7e00_0000 == 0x3600_0000).then(|| signed(i, 5, 14) * 4)
 }
 
-fn jumps(code: &[u8], at: u64) -> Vec<u64> {
+fn jumps(code: &[u8], addr: u64) -> Vec<u64> {
     // `b`
     let always = |i| (i & 0xfc00_0000 == 0x1400_0000).then(|| signed(i, 0, 26) * 4);
-    let to = |(at, i)| Some(u64::wrapping_add_signed(at, conditional_jump(i).or_else(|| always(i))?));
-    (at..).step_by(LENGTH).zip(code.chunks_exact(LENGTH).filter_map(word)).filter_map(to).collect()
+    let to = |(addr, i)| Some(u64::wrapping_add_signed(addr, conditional_jump(i).or_else(|| always(i))?));
+    (addr..).step_by(LENGTH).zip(code.chunks_exact(LENGTH).filter_map(word)).filter_map(to).collect()
 }
 
-fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> Next {
-    let Some(i) = word(code) else { return Next::Elsewhere };
+fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> Successor {
+    let Some(i) = word(code) else { return Successor::Unknown };
     if let Some(offset) = conditional_jump(i) {
-        return Next::Either(LENGTH as u64, at.wrapping_add_signed(offset));
+        return Successor::Branch(LENGTH as u64, at.wrapping_add_signed(offset));
     }
     // Hints (such as `nop`, `bti`, `paciasp`) and barriers. Other instructions here are exceptions and system registers.
     if i & 0xffff_f01f == 0xd503_201f || i & 0xffff_f01f == 0xd503_301f {
-        return Next::Along(LENGTH as u64);
+        return Successor::Next(LENGTH as u64);
     }
     let known = match bits(i, 25, 4) {
         0b1000 | 0b1001 => immediate(i, machine),
@@ -80,7 +80,7 @@ fn step(code: &[u8], at: u64, machine: &mut Machine, _: &mut Option<Value>) -> N
         // Branches, calls, system registers, and unallocated encodings.
         _ => None,
     };
-    known.map_or(Next::Elsewhere, |()| Next::Along(LENGTH as u64))
+    known.map_or(Successor::Unknown, |()| Successor::Next(LENGTH as u64))
 }
 
 /// Data processing with an immediate. Only additions to addresses have a known result.
@@ -245,8 +245,8 @@ mod tests {
     use super::super::Base;
     use super::*;
 
-    fn run(code: &[u32]) -> (Machine, Next) {
-        let (mut machine, mut next) = (Machine::entered(SP, 0), Next::Elsewhere);
+    fn run(code: &[u32]) -> (Machine, Successor) {
+        let (mut machine, mut next) = (Machine::entered(SP, 0), Successor::Unknown);
         for i in code {
             next = step(&i.to_le_bytes(), 0x1000, &mut machine, &mut None);
         }
@@ -257,7 +257,7 @@ mod tests {
     fn what_compilers_begin_with() {
         // stp x29, x30, [sp, #-48]!; mov x29, sp; str x0, [sp, #24]; str w1, [sp, #20]; ldr x2, [sp, #24]; ldrb w3, [sp, #20]
         let (m, next) = run(&[0xa9bd_7bfd, 0x9100_03fd, 0xf900_0fe0, 0xb900_17e1, 0xf940_0fe2, 0x3940_53e3]);
-        assert_eq!(next, Next::Along(4));
+        assert_eq!(next, Successor::Next(4));
         let sp = Base::Register(SP);
         assert_eq!(m.register(SP), Value::Sum(sp, -48));
         assert_eq!(m.register(29), Value::Sum(sp, -48));
@@ -282,14 +282,14 @@ mod tests {
     #[test]
     fn what_leads_elsewhere() {
         // bti c; paciasp; nop
-        assert_eq!(run(&[0xd503_245f, 0xd503_233f, 0xd503_201f]).1, Next::Along(4));
+        assert_eq!(run(&[0xd503_245f, 0xd503_233f, 0xd503_201f]).1, Successor::Next(4));
         // cbz x0, +8; b.ne -4; tbnz w1, #3, +16
-        assert_eq!(run(&[0xb400_0040]).1, Next::Either(4, 0x1008));
-        assert_eq!(run(&[0x54ff_ffe1]).1, Next::Either(4, 0xffc));
-        assert_eq!(run(&[0x3718_0081]).1, Next::Either(4, 0x1010));
+        assert_eq!(run(&[0xb400_0040]).1, Successor::Branch(4, 0x1008));
+        assert_eq!(run(&[0x54ff_ffe1]).1, Successor::Branch(4, 0xffc));
+        assert_eq!(run(&[0x3718_0081]).1, Successor::Branch(4, 0x1010));
         // bl; b; ret; an undefined instruction
         for i in [0x9400_0001, 0x1400_0001, 0xd65f_03c0, 0] {
-            assert_eq!(run(&[i]).1, Next::Elsewhere, "{i:#x}");
+            assert_eq!(run(&[i]).1, Successor::Unknown, "{i:#x}");
         }
         // ret; retaa; nop; ret x3
         let code: Vec<u8> = [0xd65f_03c0u32, 0xd65f_0bff, 0xd503_201f, 0xd65f_0060].iter().flat_map(|i| i.to_le_bytes()).collect();

@@ -24,13 +24,14 @@ pub fn is_padding(code: &[u8]) -> bool {
 }
 
 /// See [`Instructions::frames`](super::super::Instructions::frames).
-pub fn frames(code: &[u8], at: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
+pub fn frames(code: &[u8], addr: u64, functions: &[u64]) -> Vec<(u64, Frame)> {
     let count: usize = SETS_FRAME.iter().map(|bytes| memmem::find_iter(code, bytes).count()).sum();
     let between = if code.len() >= LARGE && count * MAX_BYTES_PER_FRAME >= code.len() { Frame::Set(FRAME) } else { Frame::Unknown };
-    let mut sweep = Sweep { frames: vec![(at, between)], between, pushed: None, popped: false, ended: true, last: Mnemonic::INVALID };
+    let mut sweep =
+        Sweep { frames: vec![(addr, between)], between, pushed: None, frame_removed: false, ended: true, last: Mnemonic::INVALID };
     if count > 0 {
         let mut functions = functions.iter().peekable();
-        for i in &mut Decoder::with_ip(64, code, at, DecoderOptions::NONE) {
+        for i in &mut Decoder::with_ip(64, code, addr, DecoderOptions::NONE) {
             let mut starts = false;
             while functions.next_if(|start| **start <= i.ip()).is_some() {
                 starts = true;
@@ -50,7 +51,7 @@ struct Sweep {
     /// before the frame is set.
     pushed: Option<(u64, u64, u32)>,
     /// The last instruction removed the frame.
-    popped: bool,
+    frame_removed: bool,
     /// The last instructions were a function's end, and padding.
     ended: bool,
     last: Mnemonic,
@@ -89,11 +90,11 @@ impl Sweep {
         }
         let leaves = matches!(i.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch);
         let framed = self.frames.last().is_some_and(|(_, frame)| *frame == Frame::Set(FRAME));
-        if leaves && self.popped && framed {
+        if leaves && self.frame_removed && framed {
             self.put(i.ip(), Frame::Entered);
             self.put(i.next_ip(), Frame::Set(FRAME));
         }
-        self.popped = i.mnemonic() == Mnemonic::Leave || i.mnemonic() == Mnemonic::Pop && on_rbp;
+        self.frame_removed = i.mnemonic() == Mnemonic::Leave || i.mnemonic() == Mnemonic::Pop && on_rbp;
         self.ended = leaves || self.ended && pads;
         self.last = i.mnemonic();
     }

@@ -6,7 +6,7 @@ mod frames;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::{Base, Byte, Instructions, Machine, Next, Value};
+use super::{Base, Byte, Instructions, Machine, Successor, Value};
 
 /// The row of x86-64.
 pub const INSTRUCTIONS: Instructions =
@@ -41,30 +41,30 @@ fn returns(code: &[u8]) -> Option<Vec<u64>> {
     Some(all)
 }
 
-fn jumps(code: &[u8], at: u64) -> Vec<u64> {
+fn jumps(code: &[u8], addr: u64) -> Vec<u64> {
     let direct = |i: &Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
-    Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().filter(direct).map(|i| i.near_branch_target()).collect()
+    Decoder::with_ip(64, code, addr, DecoderOptions::NONE).into_iter().filter(direct).map(|i| i.near_branch_target()).collect()
 }
 
-fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value>) -> Next {
+fn step(code: &[u8], at: u64, machine: &mut Machine, compared: &mut Option<Value>) -> Successor {
     let i = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
     if i.is_invalid() {
-        return Next::Elsewhere;
+        return Successor::Unknown;
     }
     let offset = i.next_ip().wrapping_sub(at);
     match i.flow_control() {
         FlowControl::Next => {
             if !machine.step(&i) {
-                return Next::Elsewhere;
+                return Successor::Unknown;
             }
             if i.mnemonic() == Mnemonic::Cmp {
                 let other = if i.op_register(0) == Register::RSP { i.op_register(1) } else { Register::None };
                 *compared = other.is_gpr64().then(|| machine.register(other.number() as u8));
             }
-            Next::Along(offset)
+            Successor::Next(offset)
         }
-        FlowControl::ConditionalBranch => Next::Either(offset, i.near_branch64()),
-        _ => Next::Elsewhere,
+        FlowControl::ConditionalBranch => Successor::Branch(offset, i.near_branch64()),
+        _ => Successor::Unknown,
     }
 }
 
@@ -109,22 +109,22 @@ impl Machine {
                 match register {
                     Register::AH | Register::BH | Register::CH | Register::DH => return None,
                     r if r.is_gpr() => {
-                        let mut whole = self.register(n as u8).bytes();
+                        let mut register_bytes = self.register(n as u8).bytes();
                         // Writing the lower half of a register clears the upper half.
                         let upper = if r.size() >= 4 { 0 } else { r.size() };
                         let filled = r.size().min(bytes.len());
-                        whole[..filled].copy_from_slice(&bytes[..filled]);
+                        register_bytes[..filled].copy_from_slice(&bytes[..filled]);
                         if upper == 0 {
-                            whole[filled..].fill(Byte::Unknown);
+                            register_bytes[filled..].fill(Byte::Unknown);
                         } else {
-                            whole[filled..upper].fill(Byte::Unknown);
+                            register_bytes[filled..upper].fill(Byte::Unknown);
                         }
-                        *self.registers.get_mut(n)? = Value::of(whole);
+                        *self.registers.get_mut(n)? = Value::of(register_bytes);
                     }
                     r if r.is_xmm() || r.is_ymm() => {
-                        let whole = self.vectors.get_mut(n)?;
-                        whole.fill(Byte::Unknown);
-                        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                        let register_bytes = self.vectors.get_mut(n)?;
+                        register_bytes.fill(Byte::Unknown);
+                        register_bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
                     }
                     _ => return None,
                 }
@@ -231,7 +231,7 @@ impl Machine {
                     let bytes = vec![Byte::Unknown; used.memory_size().size().clamp(1, 64)];
                     self.store(Some(at.plus(used.displacement() as i64)), &bytes);
                 }
-                _ => self.dirty = true,
+                _ => self.unknown_store = true,
             }
         }
         true
