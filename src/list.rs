@@ -51,6 +51,8 @@ pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn
 fn listed_name(site: &ProbeSite) -> String {
     match (&site.attach, site.name.splitn(3, ':').collect::<Vec<_>>().as_slice()) {
         (Attach::Perf { .. }, [kind, what, ..]) => format!("{kind}:{what}:"),
+        // as bpftrace lists them
+        (Attach::Test { bench }, [_, name, ..]) => format!("{}:{name}:", if *bench { "benchmark" } else { "test" }),
         _ => site.name.clone(),
     }
 }

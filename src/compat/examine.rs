@@ -154,7 +154,7 @@ impl Examiner<'_> {
     /// Records that a run without a flag attaches nothing.
     fn only_run_by_flag(&mut self, mode: Mode) {
         let (what, flag) = match mode {
-            Mode::Trace => return,
+            Mode::Trace | Mode::List => return,
             Mode::Test => ("tests", "--test"),
             Mode::Bench => ("benchmarks", "--bench"),
         };

@@ -27,7 +27,7 @@ use crate::repl;
 use crate::runtime::Prefetch;
 use crate::runtime::child::Child;
 use crate::sema;
-use crate::settings::{Overhead, Settings};
+use crate::settings::{Mode, Overhead, Settings};
 use crate::startup;
 use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
@@ -250,7 +250,8 @@ fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Resu
     let env = Env { sys, settings: &settings, invocation: &run.invocation };
     match what {
         Listed::Script(program) => {
-            let mut front = Frontend::new(run);
+            let run = Run { settings: Settings { mode: Mode::List, ..run.settings.clone() }, ..run.clone() };
+            let mut front = Frontend::new(&run);
             front.read(&program)?;
             let tree = front.parse()?;
             let checked = front.check(&tree, sys)?;

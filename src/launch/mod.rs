@@ -270,7 +270,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         None => Box::new(io::stderr()),
     };
     let exit = match settings.mode {
-        Mode::Trace => session.run(&mut renderer, &mut out, &mut err),
+        Mode::Trace | Mode::List => session.run(&mut renderer, &mut out, &mut err),
         Mode::Test | Mode::Bench => {
             let mut listener = render::text(&RenderOptions { warnings: true, ..renderer.options().clone() });
             session.try_out(&mut *listener, &mut renderer, &mut out, &mut err)

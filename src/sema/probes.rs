@@ -85,6 +85,7 @@ pub fn expand<'a>(
             Mode::Trace => "use --test to run tests, and --bench to run benchmarks",
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
             Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
+            Mode::List => none.as_str(),
         };
         let only_tests = env.settings.mode == Mode::Trace && filter.is_none() && lost.is_empty();
         let code = if only_tests { "only-tests" } else { "no-probes" };
@@ -98,6 +99,7 @@ pub fn expand<'a>(
 /// Tests and benchmarks run separately, between `begin` and `end`.
 fn is_in_mode(site: &ProbeSite, mode: Mode) -> bool {
     match (&site.attach, mode) {
+        (_, Mode::List) => true,
         (Attach::Test { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
         (Attach::Begin | Attach::End, _) => true,
         (_, Mode::Trace) => true,

@@ -310,6 +310,8 @@ pub enum Mode {
     Test,
     /// Its benchmarks (`--bench`).
     Bench,
+    /// All of them, to list them (`-l`).
+    List,
 }
 
 /// A flag that sets a row of [`SETTINGS`].
