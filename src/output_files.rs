@@ -170,11 +170,11 @@ fn display_name(path: &Path) -> String {
     format!("-o {}", path.display())
 }
 
-/// The note about a file whose ending promises another format than the text that it gets.
+/// The note about a file whose extension stands for another format than the text that rbt writes to it.
 fn only_text(path: &Path) -> Option<String> {
     let nearest = render::nearest(path)?;
     let file = diag::plain(&path.to_string_lossy());
-    Some(format!("note: {file} gets text, because rbt does not write that format; the ending of the nearest one is {nearest}\n"))
+    Some(format!("note: rbt writes text to {file}, because it has no format with that extension; the most similar one is {nearest}\n"))
 }
 
 /// Do two names lead to the same file, which may not exist yet?

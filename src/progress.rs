@@ -1,4 +1,4 @@
-//! The progress of long work, on the terminal: one line that says what is being done, from the first second on.
+//! The progress of long work, on the terminal: one line that names the current step, from the first second on.
 //!
 //! A separate thread writes the line, so that the time of a single long step is shown as well.
 #![allow(unsafe_code)] // write(2) in a signal handler

@@ -1,8 +1,8 @@
 //! The tools: `one-liners/*.bt`, which are part of the binary and run by name.
 //!
-//! A script opens with a comment that says what it is for, under which subject it is listed, what it needs and what its
-//! output looks like; its options are the `getopt()` calls in it. [`Header`] reads the comment; the list, a script's
-//! help and the manual are made from it.
+//! The comment at the top of a tool gives its purpose, its subject in the list, its requirements, and a sample of its output.
+//! The `getopt()` calls in the tool are its options. [`Header`] reads the comment, from which come the list, the help of the tool
+//! and the manual.
 
 use std::fmt::Write;
 

@@ -180,8 +180,8 @@ fn section(name: &str) -> String {
         "options" => options(&cli::command()),
         "fmt" => options(&subcommand("fmt")),
         "check" => options(&subcommand("check")),
-        "rules" => verdict::RULES.iter().map(|r| item(r.name, &[rule(r)], "")).collect(),
-        "codes" => codes::all().filter(|c| verdict::rule(c.name).is_none()).map(|c| item(c.name, &[rule(c)], "")).collect(),
+        "rules" => verdict::RULES.iter().map(rule).collect(),
+        "codes" => codes::all().filter(|c| verdict::rule(c.name).is_none()).map(rule).collect(),
         "snapshot" => options(&subcommand("snapshot")),
         "merge" => options(&subcommand("merge")),
         "serve" => options(&subcommand("serve")),
@@ -237,10 +237,10 @@ fn subcommand(name: &str) -> clap::Command {
     (row.command)()
 }
 
-/// The finding and its level.
+/// The code, its level, and its meaning.
 fn rule(rule: &verdict::Rule) -> String {
     let level = format!("{:?}", rule.level).to_lowercase();
-    format!("{} ({level}).", sentence(rule.doc).trim_end_matches('.'))
+    item(&format!("{} ({level})", rule.name), &[sentence(rule.doc)], "")
 }
 
 /// A term, sentences about it, and a script in a fixed-width font.

@@ -146,7 +146,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }),
             }),
         },
-        "Keeps the average of its argument. It is an integer; %.2f prints it with decimals.",
+        "Keeps the average of its argument. It is an integer. %.2f prints it with decimals.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = avg(args.ret); }",
     ),
     row(

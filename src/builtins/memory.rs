@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::REGS,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.const_at(0) as u32, U64))),
-        doc: "Returns the value of a register at the probe: on x86_64 r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax; on aarch64 x0 to x30, fp, lr, sp, pc, ip, pstate, orig_x0.",
+        doc: "Returns the value of a register at the probe. On x86_64, the registers are r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax. On aarch64, they are x0 to x30, fp, lr, sp, pc, ip, pstate, orig_x0.",
         example: "profile:hz:99 { @[reg(\"ip\")] = count(); }",
     },
     Builtin {

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| check_option(f).map(|(_, value)| value)),
-        doc: "Returns the value of a named option, which users give after -- as --name=value or --name value. The default value determines the type; without one, the option is a switch. In attach points, $name stands for the value: commas yield several attach points, and an empty value or 0 yields none. -- --help lists the options of a script.",
+        doc: "Returns the value of a named option, which users give after -- as --name=value or --name value. The default value determines the type. Without one, the option is a switch. In attach points, $name stands for the value: commas yield several attach points, and an empty value or 0 yields none. -- --help lists the options of a script.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
     Builtin {

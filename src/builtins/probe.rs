@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::ARGS,
         risky: false,
         lower: Lower::Context(ArgRef::All),
-        doc: "The arguments of the probe as a record. `args.name` is one of them; `print(args)` prints all of them, and a map can store them.",
+        doc: "The arguments of the probe as a record. `args.name` is one of them. `print(args)` prints all of them, and a map can store them.",
         example: "tracepoint:syscalls:sys_enter_openat { print(args); }",
     },
     Builtin {

@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
         }),
-        doc: "Process ID (thread group ID) of the current task. The default is the PID namespace that rbt runs in (curr_ns); `init` selects the initial one.",
+        doc: "Process ID (thread group ID) of the current task. The default is the PID namespace that rbt runs in (curr_ns). `init` selects the initial one.",
         example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
     },
     Builtin {

@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Effect(limit),
-        doc: "True for the first n events in each interval, such as 1s, on all CPUs together, or for the first n events of each key. Each place in the script has its own limit. rbt remembers the max_map_keys most recently used keys; other keys start again. Before Linux 5.12, simultaneous events on several CPUs can exceed the limit.",
+        doc: "True for the first n events in each interval, such as 1s, on all CPUs together, or for the first n events of each key. Each place in the script has its own limit. rbt remembers the max_map_keys most recently used keys. Other keys start again. Before Linux 5.12, simultaneous events on several CPUs can exceed the limit.",
         example: "tracepoint:syscalls:sys_enter_openat /ratelimit(10, 1s, comm)/ { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
 ];

@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Runs a shell command, waits for it, and prints its output. The command is a printf() format with its arguments. When the run ends, rbt starts pending commands for another 100 ms; commands from `end` probes always run.",
+        doc: "Runs a shell command, waits for it, and prints its output. The command is a printf() format with its arguments. When the run ends, rbt starts pending commands for another 100 ms. Commands from `end` probes always run.",
         example: "begin { system(\"uname -r\"); }",
     },
     Builtin {

@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
             };
             Operand::u64(e.call(helper, &[]))
         }),
-        doc: "Current time in nanoseconds. `boot` (the default) counts from boot and includes time spent in suspend; `monotonic` excludes it. `tai` is International Atomic Time (Linux 6.1 or newer); `sw_tai` computes it from the offset measured at the start of the run.",
+        doc: "Current time in nanoseconds. `boot` (the default) counts from boot and includes time spent in suspend. `monotonic` excludes it. `tai` is International Atomic Time (Linux 6.1 or newer). `sw_tai` computes it from the offset measured at the start of the run.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
     },
     Builtin {

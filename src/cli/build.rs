@@ -34,13 +34,13 @@ variant fits the kernel, it names the differences and attaches nothing.";
 
 const EXAMPLES: &str =
     "The build fixes the script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …). The \
-     options of rbt-run select the output, the format, the command and the duration of a run: see `rbt-run --help`.
+     options of rbt-run select the output, the format, the command and the duration of a run. See `rbt-run --help`.
 
 Examples:
   rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
   rbt-run failed.bundle -f json                       run it
-  rbt build --exe opensnoop -o opensnoop              write a program that needs neither rbt nor rbt-run
-  rbt build opensnoop --against kernels/              and report whether it runs on each kernel in a directory
+  rbt build --exe opensnoop -o opensnoop              write a program that needs no rbt-run
+  rbt build opensnoop --against kernels/              also check it against each kernel
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
@@ -165,10 +165,11 @@ const RUN_STATUS: &str = "Settings that do not affect the code can be set in the
 
 Exit status:
   0    the run ended normally
-  1    wrong usage, no or a damaged bundle, a machine that differs, a missing permission; with --strict: something was lost
+  1    wrong usage, a missing or damaged bundle, a machine that differs, or a missing permission;
+       with --strict, also that something was lost
   2    an internal error, or an invalid setting in the environment
   255  the kernel refused to load or to attach a program
-  any  exit(n); with --propagate-status the status of the command of -c";
+  any  the status that exit(n) gives; with --propagate-status, that of the command of -c";
 
 /// The options of `rbt-run`.
 pub fn run_command() -> clap::Command {

@@ -38,7 +38,7 @@ const EXAMPLES: &str =
 
 Examples:
   for h in a b c; do ssh $h rbt -q -f state x.bt & done | rbt merge --hosts a,b,c -
-                                              run on three machines at once, and report missing states
+                                              run on three machines, and report missing states
   pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
                                               read the output of pdsh, with the names of the hosts
   rbt merge --by host *.json                  make the host the first part of each key

@@ -616,6 +616,21 @@ mod tests {
         assert_eq!(failure(&["-f", "jsno", "x"]).help.as_deref(), Some("did you mean `json`?"));
     }
 
+    /// clap breaks longer lines, and continues them below the first column of a table.
+    #[test]
+    fn tables_of_help_fit_into_its_width() {
+        let subcommands = subcommands::SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name));
+        let verbs = crate::verbs::VERBS.iter().map(verbs::command);
+        for command in [command(), build::run_command()].into_iter().chain(subcommands).chain(verbs) {
+            let texts = [command.get_after_help(), command.get_after_long_help()];
+            for line in texts.into_iter().flatten().flat_map(|text| text.to_string().lines().map(str::to_owned).collect::<Vec<_>>()) {
+                // paragraphs have the indentation of the descriptions of options
+                let indent = line.len() - line.trim_start().len();
+                assert!([0, 10].contains(&indent) || line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+        }
+    }
+
     #[test]
     fn help_names_every_setting() {
         let Ok(Command::Say(text)) = parse_words(&["--help"]) else { panic!() };

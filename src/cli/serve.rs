@@ -39,9 +39,10 @@ of a script replaces the old one when all its probes are attached. If it cannot 
 continue from the values of the old version, except those of maps whose types have changed.";
 
 const EXAMPLES: &str = "Paths:
-  /metrics     the metrics of all scripts; rbt_script_up, rbt_script_current and rbt_script_failure_info show the state of each
-  /-/healthy   the state of each script; the status is 200 while rbt runs
-  /-/ready     the same; the status is 503 if the current version of any file does not run
+  /metrics     the metrics of all scripts, and the state of each script (rbt_script_up,
+               rbt_script_current and rbt_script_failure_info)
+  /-/healthy   the state of each script, with status 200 while rbt runs
+  /-/ready     the same, with status 503 if the current version of any file does not run
 
 Examples:
   rbt serve /etc/rbt                          serve at http://127.0.0.1:9435/metrics

@@ -20,12 +20,14 @@ pub fn usage() -> String {
 /// The message for a command line without words.
 pub(super) fn short_usage() -> String {
     format!(
-        "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {}\n
+        "nothing to run; on a terminal, rbt without arguments opens a prompt\n\nUsage: {}\n
 Examples:
-  rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
-  rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
-  rbt opensnoop     a tool; `rbt one-liners` lists all
-  rbt -l 'tracepoint:*open*'     list probes
+  rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'
+                                count system calls by program, until Ctrl-C
+  rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'
+                                print programs as they start
+  rbt opensnoop                 run a tool; `rbt one-liners` lists them
+  rbt -l 'tracepoint:*open*'    list probes
 
 More: rbt --help",
         usage()

@@ -42,10 +42,13 @@ pub(super) const EXAMPLES: &str = "Examples:
 pub(super) const STATUS: &str = "
 Exit status:
   0    the run ended normally
-  1    wrong usage, an error in the script, a missing permission, nothing to attach to; with --strict: something was lost
-  2    an error in the C part of the script, an internal error, or an invalid setting in the environment
-  255  the kernel refused to load or to attach a program, or the script has only test or bench probes
-  any  exit(n); with --propagate-status the status of the command of -c
+  1    wrong usage, an error in the script, a missing permission, or nothing to attach to;
+       with --strict, also that something was lost
+  2    an error in the C part of the script, an internal error, or an invalid setting in the
+       environment
+  255  the kernel refused to load or to attach a program, or the script has only test or bench
+       probes
+  any  the status that exit(n) gives; with --propagate-status, that of the command of -c
 
 With --expect:
   0    all expectations are met (unless exit(n) or --propagate-status says otherwise)

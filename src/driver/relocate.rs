@@ -1,9 +1,9 @@
 //! Makes a compiled script as independent as possible of the kernel that it was compiled for.
 //!
-//! The effect of each answer about the kernel is found by compiling with other answers. Parts without an effect are not
-//! required of other kernels. Offsets and sizes that only change numbers in instructions become relocations. All other
-//! answers are required unchanged. Numbers are varied widely and independently, so that code that depends on
-//! comparisons of them, and not only on their sums, is found.
+//! rbt finds the effect of each answer about the kernel by compiling the script with other answers. If an answer has no
+//! effect, other kernels may differ in it. Offsets and sizes that only change numbers in instructions become relocations. All
+//! other answers must be the same on the other kernel. rbt varies numbers widely and independently, to find code that
+//! depends on comparisons of them and not only on their sums.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

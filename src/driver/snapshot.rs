@@ -98,7 +98,7 @@ fn facts_for_scripts(snapshot: Snapshot, scripts: &[Program], color: bool, progr
             to_stderr(&format!("{warning} {name} is ignored because it has syntax errors: see `rbt check {name}`\n"));
         }
     }
-    let of = plural(scripts.len(), "script asks", "scripts ask");
+    let of = plural(scripts.len(), "script needs", "scripts need");
     snapshot.used(&of).map_err(failure)
 }
 

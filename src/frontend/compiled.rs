@@ -1,9 +1,9 @@
-//! Compiles a checked script, unless it was compiled before: compiled scripts are kept between runs.
+//! Compiles a checked script, unless the cache contains the compiled script.
 //!
 //! A compiled script depends on the checked script with its settings, on rbt itself, and on the answers that code
-//! generation gets from the target. The first two are the identity of a kept file. The queries are kept in it, with
-//! digests of the answers. Code generation makes the same queries as long as it gets the same answers, so equal answers
-//! mean the same code.
+//! generation gets from the target. The first two identify a file in the cache. The file contains the queries, with digests of
+//! the answers. Code generation makes the same queries as long as it gets the same answers, so equal answers mean the same
+//! code.
 
 use std::os::unix::fs::MetadataExt;
 

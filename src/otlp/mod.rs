@@ -9,8 +9,8 @@
 //! queue, because a later export replaces one that failed.
 //!
 //! The encoding is written by hand instead of generated: rbt uses some thirty fields of the messages, and the crates
-//! `opentelemetry-proto` and `prost` would add the types of gRPC and of the SDK. Spans are not exported yet. Profiles
-//! are not exported because that signal of OTLP is not stable.
+//! `opentelemetry-proto` and `prost` would add the types of gRPC and of the SDK. rbt does not export spans
+//! yet, and does not export profiles because that signal of OTLP is not stable.
 
 mod client;
 mod config;

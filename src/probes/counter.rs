@@ -82,7 +82,7 @@ impl ProbeKind for Counter {
                 Some(n) if n > 0 => (*name, Some(n)),
                 _ => return Err(error(format!("`{n}` is not a number of events"))),
             },
-            _ => return Err(error(format!("{} takes an event, and perhaps a number", self.name()))),
+            _ => return Err(error(format!("{} takes an event, and optionally a number", self.name()))),
         };
         let Some((_, config, usual)) = self.events.iter().find(|(names, ..)| names.contains(&name)) else {
             let names = self.events.iter().flat_map(|(names, ..)| names.iter().copied());

@@ -21,7 +21,7 @@ pub struct Lsm;
 static INFO: Info = Info {
     names: &["lsm"],
     usage: "lsm:HOOK",
-    doc: "A hook of the kernel's security modules, such as `file_open`; `args` has its arguments. The program only observes: it cannot deny anything. The kernel needs BPF among its security modules (CONFIG_BPF_LSM, and `bpf` in /sys/kernel/security/lsm).",
+    doc: "A hook of the kernel's security modules, such as `file_open`. `args` has its arguments. The program only observes: it cannot deny anything. The kernel needs BPF among its security modules (CONFIG_BPF_LSM, and `bpf` in /sys/kernel/security/lsm).",
     example: "lsm:file_open { @[comm] = count(); }",
 };
 

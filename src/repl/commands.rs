@@ -96,7 +96,7 @@ pub const TABLE: &[Command] = &[
         name: "drop",
         usage: "N… | all",
         arg: CommandArg::Number,
-        doc: "end entries and remove their definitions; maps stay",
+        doc: "end entries and remove their definitions, but keep maps",
         run: drop_entries,
     },
     Command { name: "pause", usage: "[N…]", arg: CommandArg::Number, doc: "pause entries, or all entries", run: pause },

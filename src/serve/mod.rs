@@ -117,7 +117,7 @@ pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Token, Fail
     let token = listen.token.map(|path| read_token(path, names)).transpose()?;
     if token.is_none() && !address.ip().is_loopback() {
         return Err(Failure::new(format!("{} {address}: other machines can reach this address", names.address))
-            .help(format!("{} FILE asks clients for a secret; or listen on 127.0.0.1", names.token)));
+            .help(format!("require a token from clients with {} FILE, or listen on 127.0.0.1", names.token)));
     }
     let failed = |e: std::io::Error| Failure::new(format!("{} {address}: {}", names.address, reason(&e))).code("not-served");
     let listener = TcpListener::bind(address).map_err(failed)?;

@@ -71,7 +71,7 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "for",
         "for $i : FROM..TO { … }, for $kv : @map { … }",
-        "Loops over the integers from FROM up to, but not including, TO, or over the elements of a map in arbitrary order, where `$kv.0` is the key and `$kv.1` is the value. While a probe runs, its CPU does nothing else. Therefore, rbt ends and reports a run of a probe whose loops take more than a second; `begin`, `end` and `self` may take longer, and Ctrl-C ends them.",
+        "Loops over the integers from FROM up to, but not including, TO, or over the elements of a map in arbitrary order, where `$kv.0` is the key and `$kv.1` is the value. While a probe runs, its CPU does nothing else. Therefore, rbt ends and reports a run of a probe whose loops take more than a second. `begin`, `end` and `self` may take longer, and Ctrl-C ends them.",
         "begin { for $i : 0..3 { @square[$i] = $i * $i; } for $kv : @square { printf(\"%d: %d\\n\", $kv.0, $kv.1); } }",
     ),
     statement(
@@ -116,7 +116,7 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "macro",
         "macro NAME(a, $x, @m) { … }",
-        "Defines a macro, which rbt expands where the script uses it. A plain parameter stands for an expression, $x for a variable and @m for a map; the macro can change such variables and maps. The value of a macro is that of its last expression.",
+        "Defines a macro, which rbt expands where the script uses it. A plain parameter stands for an expression, $x for a variable and @m for a map. The macro can change such variables and maps. The value of a macro is that of its last expression.",
         "macro larger(a, b) { a > b ? a : b } begin { print(larger(1, 2)); }",
     ),
     statement(
@@ -154,7 +154,7 @@ pub const KEYWORDS: &[Keyword] = &[
     expression(
         "typeof",
         "typeof(EXPRESSION)",
-        "The type of an expression; allowed in place of any type.",
+        "The type of an expression, which may stand in place of any type.",
         "begin { let $n : typeof(pid) = 5; print((typeof(pid))300); }",
     ),
     expression(
@@ -198,7 +198,7 @@ pub const KEYWORDS: &[Keyword] = &[
     expression(
         "double",
         "float, double",
-        "Floating-point numbers in memory. You can print and store them, and cast them to integers; BPF programs cannot compute \
+        "Floating-point numbers in memory. You can print and store them, and cast them to integers. BPF programs cannot compute \
          with them.",
         "uprobe:libc:ldexp { print(*(double *)reg(\"sp\")); }",
     )
@@ -207,7 +207,7 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "hash",
         "let @map = hash(N); also lruhash, percpuhash, percpulruhash",
-        "The type of a map with at most N keys. When full, lruhash and percpulruhash remove the least recently used key; percpuhash and percpulruhash are for aggregations.",
+        "The type of a map with at most N keys. When full, lruhash and percpulruhash remove the least recently used key. percpuhash and percpulruhash are for aggregations.",
         "let @last = lruhash(1000); begin { @last[pid] = nsecs; }",
     )
     .also(&["lruhash", "percpuhash", "percpulruhash"])

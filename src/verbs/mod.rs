@@ -95,8 +95,9 @@ A PROBE is an attach point of a script (rbt -l lists them) or a short form:
   vfs_read, vfs_*           kprobe:vfs_read: a kernel function
   libc:malloc               uprobe:libc:malloc: a function of a library or program
   sched:sched_switch        tracepoint:sched:sched_switch
-  t:, k:, kr:, u:, ur:, f:, fr:, U:    tracepoint:, kprobe:, kretprobe:, uprobe:, uretprobe:, fentry:, fexit:, usdt:
-  p::vfs_read, r:libc:malloc           as in bcc: the entry and the return of a function";
+  p::vfs_read, r:libc:read  the entry and the return of a function, as in bcc
+  t:, k:, kr:, f:, fr:      tracepoint:, kprobe:, kretprobe:, fentry:, fexit:
+  u:, ur:, U:               uprobe:, uretprobe:, usdt:";
 
 /// All verbs.
 pub const VERBS: &[Verb] = &[
@@ -196,7 +197,7 @@ pub const VERBS: &[Verb] = &[
         long_help: "PROBE is a kernel function, BIN:FUNC in a program or a library, a pattern of either, the entry of a system call, or \
                one of two words. syscalls stands for all system calls. sched stands for the states of all threads (running, runnable, \
                sleeping, and which thread woke them) and the threads on each CPU. With sched, rbt traces all processes, even with -c. \
-               rbt prints a line per call; `-f perfetto -o FILE` writes a timeline for https://ui.perfetto.dev. Calls that have \
+               rbt prints a line per call. `-f perfetto -o FILE` writes a timeline for https://ui.perfetto.dev. Calls that have \
                not returned appear as open.",
         options: &["if", "duration", "print-script"],
         examples: &[
@@ -229,8 +230,7 @@ impl Verb {
 
     /// The text after the options in its help.
     pub fn after_help(&self) -> String {
-        let width = self.examples.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
-        let lines: Vec<String> = self.examples.iter().map(|(line, why)| format!("  {line:width$}  {why}")).collect();
+        let lines: Vec<String> = self.examples.iter().map(|(line, why)| format!("  {line}\n      {why}")).collect();
         format!("{PROBES}\n\nExamples:\n{}\n\nMost other options of rbt work as well: rbt --help", lines.join("\n"))
     }
 
@@ -240,7 +240,7 @@ impl Verb {
     /// Too few or too many words, and invalid values of options. Errors in an expression are found when the
     /// script is parsed.
     pub fn script(&'static self, args: VerbArgs) -> Result<ComposedScript, Failure> {
-        let error = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
+        let error = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` shows examples", self.usage(), self.name));
         if args.words.len() < self.least {
             let missing = self.operands.get(args.words.len()).or(self.operands.last()).copied().unwrap_or_default();
             return Err(error(format!("rbt {}: {missing} is missing", self.name)));

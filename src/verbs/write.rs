@@ -223,7 +223,7 @@ fn agree(format: &str, values: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!("rbt trace: FORMAT `{format}` has {left}, and {right} {} given", if values < 2 { "is" } else { "are" }))
-        .help("each conversion such as %d, %s or %x takes one value, and `%s` prints any"))
+        .help("each conversion such as %d, %s or %x takes one value, and `%s` prints any value"))
 }
 
 fn counted(n: usize, what: &str) -> String {

@@ -7,7 +7,7 @@ const TWO_DIFFERENT_KERNELS: &str = "two kernels that differ in what the script 
 
 /// All of them, sorted by name.
 pub const FINDINGS: &[Code] = &[
-    warning("argument-moved", "argN is a different argument than on the baseline; an error if the function has no such argument").remedy("use `args.NAME`, which finds the argument by its name")
+    warning("argument-moved", "argN is a different argument than on the baseline. This is an error if the function has no such argument").remedy("use `args.NAME`, which finds the argument by its name")
         .needs(TWO_DIFFERENT_KERNELS),
     note("argument-renamed", "argN has a different name than on the baseline, and the same type")
         .needs(TWO_DIFFERENT_KERNELS),
@@ -21,12 +21,12 @@ pub const FINDINGS: &[Code] = &[
         .command("rbt --expect 'true' -e 'begin { print(*(uint64*)1); exit(); }'", "rbt --expect 'true' -e 'begin { print(1); exit(); }'"),
     error("field-gone", "the baseline has a field that this kernel lacks or names differently")
         .needs(TWO_DIFFERENT_KERNELS),
-    error("function-inlined", "the compiler inlined a function everywhere, so it cannot be traced; the baseline has it")
+    error("function-inlined", "the compiler inlined a function everywhere, so it cannot be traced as on the baseline")
         .needs(TWO_DIFFERENT_KERNELS),
     warning("large-maps", "the script's maps may take more than 1 GiB")
         .command("echo 'config = { max_map_keys = 100000000 } begin { @[pid, comm] = 1; }' | rbt check -", "echo 'begin { @[pid, comm] = 1; }' | rbt check -"),
     note("loop-limit", "the kernel limits a loop to few iterations, or may find it too complex")
-        .remedy("Linux 5.17 allows more; exclude older kernels: `// check: kernels >= 5.17`")
+        .remedy("exclude kernels before 5.17, which allow fewer: `// check: kernels >= 5.17`")
         .needs("a kernel before 5.17"),
     note("map-emptied", "the script emptied a map before the expectation read it")
         .command("rbt --expect 'count(@) == 0' -e 'begin { @ = count(); print(@); clear(@); exit(); }'", "rbt --expect 'count(@) == 1' -e 'begin { @ = count(); print(@); exit(); }'"),
@@ -44,7 +44,7 @@ pub const FINDINGS: &[Code] = &[
     error("no-program-type", "the kernel lacks a BPF program type or attach type that the compiled script uses").remedy("exclude such kernels: `// check: kernels >= …`")
         .needs("a kernel older than the program type"),
     error("no-value", "a function without a result is used as a value, or an expectation has no value, such as a percentile of no samples or a division by zero").example("begin { @x = print(1); }", "begin { @x = 1; print(@x); }"),
-    error("not-counted", "the machine does not count an event; a note if the machine is unknown")
+    error("not-counted", "the machine does not count an event. This is a note if the machine is unknown")
         .needs("a machine whose processor does not count the event"),
     error("not-met", "an expectation is false")
         .command("rbt --expect '@n == 2' -e 'begin { @n = 1; exit(); }'", "rbt --expect '@n == 1' -e 'begin { @n = 1; exit(); }'"),
@@ -58,7 +58,7 @@ pub const FINDINGS: &[Code] = &[
         .needs(TWO_DIFFERENT_KERNELS),
     warning("sign-changed", "an integer is signed on one kernel and unsigned on the other").remedy("cast it on both, `(int64)x`; if the script still works, allow it: `// check: allow sign-changed WHY`")
         .needs(TWO_DIFFERENT_KERNELS),
-    warning("size-changed", "an integer or an array is narrower than on the baseline; a note if it is wider").remedy("if the script's values fit, allow it: `// check: allow size-changed WHY`")
+    warning("size-changed", "an integer or an array is narrower than on the baseline. This is a note if it is wider").remedy("if the script's values fit, allow it: `// check: allow size-changed WHY`")
         .needs(TWO_DIFFERENT_KERNELS),
     error("too-many-instructions", "a program has more instructions than kernels accept")
         .needs("a script of several hundred lines"),

@@ -45,8 +45,8 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { print(1 / 0); }", "begin { print(1 / 2); }"),
     error("env-only-setting", "a setting can only be set in the environment")
         .example("config = { btf = \"/tmp/btf\" } begin { exit(); }", "config = { max_strlen = 64 } begin { exit(); }"),
-    error("format", "a format string does not match its arguments; a warning if bpftrace ignores the difference")
-        .remedy("each conversion such as %d, %s or %x takes one value, and `%s` prints any")
+    error("format", "a format string does not match its arguments. This is a warning if bpftrace ignores the difference")
+        .remedy("each conversion such as %d, %s or %x takes one value, and `%s` prints any value")
         .example(r#"begin { printf("%d %s\n", 1); }"#, r#"begin { printf("%d %s\n", 1, comm); }"#),
     warning("hidden-symbols", "the kernel hides symbol addresses from this user")
         .needs("a user without the right to read symbol addresses"),
@@ -126,7 +126,7 @@ pub(super) const CODES: &[Code] = &[
         r#"config = { max_strlen = 8 } begin { $s = "longer than eight"; print($s); }"#,
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
-    error("too-many-functions", "a probe compiles to more functions than a BPF program may have; each loop is one")
+    error("too-many-functions", "a probe compiles to more functions than a BPF program may have. Each loop is a function")
         .remedy("put similar loops into a function (`fn`), or split the work among several probes")
         .command(
             r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 300) }" --dry-run"#,
@@ -181,13 +181,13 @@ pub(super) const CODES: &[Code] = &[
         .depends_on(DependsOn::Permission)
         .remedy("run with --unsafe to allow it")
         .example(r#"begin { system("ls"); }"#, r#"begin { print("ls"); }"#),
-    warning("unset-variable", "a variable is read before it is assigned, and is zero; or it is never assigned")
+    warning("unset-variable", "a variable is read before it is assigned, so it is zero, or it is never assigned")
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
-    error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")
+    error("unstable", "the feature is unstable and needs its setting. This is a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
     error("unsupported", "rbt lacks a feature of bpftrace").example(r#"begin { import "names.bt"; exit(); }"#, "begin { exit(); }"),
     error("unsupported-in-probe", "the builtin has no value in this kind of probe")
-        .remedy("`rbt help NAME` says in which probes it can be used")
+        .remedy("`rbt help NAME` lists the probes in which you can use it")
         .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
     warning("unused-map", "a map is declared but not used")
         .depends_on(DependsOn::Options)

@@ -17,7 +17,7 @@ pub(super) const CODES: &[Code] = &[
     error("no-btf", "the kernel's types (BTF) lack what a builtin needs").needs("a kernel without the type in its BTF"),
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
-    warning("no-kfunc", "this kernel lacks a BPF function that a value needs; the value prints as [unknown]")
+    warning("no-kfunc", "this kernel lacks a BPF function that a value needs, so the value prints as [unknown]")
         .depends_on(DependsOn::CallableFunctions)
         .needs("a kernel without the function"),
     error("no-lsm", "the kernel has no BPF among its security modules")

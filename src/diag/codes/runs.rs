@@ -49,7 +49,7 @@ pub(super) const CODES: &[Code] = &[
         "(rbt -f state -e 'begin { @ = 1; exit(); }'; echo noise) | rbt merge -",
         "rbt -f state -e 'begin { @ = 1; exit(); }' | rbt merge -",
     ),
-    error("not-served", "an address of --serve cannot be used").remedy("choose another port; port 0 selects a free one").command(
+    error("not-served", "an address of --serve cannot be used").remedy("choose another port, or port 0 for any free one").command(
         "echo secret > token; rbt --serve-token token --serve 192.0.2.1:0 -e 'begin { exit(); }'",
         "rbt --serve 127.0.0.1:0 -e 'begin { exit(); }'",
     ),

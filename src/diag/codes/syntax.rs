@@ -29,7 +29,7 @@ pub(super) const CODES: &[Code] = &[
     error("misplaced-directive", "a directive or a config block follows the first probe")
         .remedy("move it to the top of the script")
         .example("begin { exit(); } config = { max_strlen = 64 }", "config = { max_strlen = 64 } begin { exit(); }"),
-    warning("missing-parameter", "the command line lacks a positional parameter that the script reads; it is 0 or empty").depends_on(DependsOn::Arguments)
+    warning("missing-parameter", "the command line lacks a positional parameter that the script reads, so it is 0 or empty").depends_on(DependsOn::Arguments)
         .example("begin { print($3); }", "begin { print(3); }"),
     error("syntax", "the script does not follow the grammar")
         .remedy("`man rbt-language` and `rbt one-liners NAME` show examples")

@@ -27,7 +27,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF); `arg0`, `arg1` and so on are the argument registers. See FUNCTIONS OF PROCESSES in rbt-language(7).",
+        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF). `arg0`, `arg1` and so on are the argument registers. See FUNCTIONS OF PROCESSES in rbt-language(7).",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -38,7 +38,7 @@ pub static URETPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uretprobe", "ur"],
         usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
-        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions; `retval` is the first word of its result.",
+        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions. `retval` is the first word of its result.",
         example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
     },
     ret: true,

@@ -19,7 +19,7 @@ pub struct Usdt;
 static INFO: Info = Info {
     names: &["usdt", "U"],
     usage: "usdt:BINARY:[PROVIDER:]NAME, or with -p usdt:NAME",
-    doc: "A static marker in a program or library (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares; `-lv` shows them. With -p, rbt searches all files that the process has mapped.",
+    doc: "A static marker in a program or library (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. `-lv` shows them. With -p, rbt searches all files that the process has mapped.",
     example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
 };
 

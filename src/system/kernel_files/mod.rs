@@ -150,7 +150,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     let mut image = image.map_err(cannot)?;
     if arch::named(&image.machine).is_none() {
         let machine = if image.machine.is_empty() { "an unknown processor" } else { &image.machine };
-        return Err(cannot(format!("it is for {machine}; rbt serves {}", arch::names())));
+        return Err(cannot(format!("it is for {machine}; rbt supports {}", arch::names())));
     }
     let release = release(&image).ok_or_else(|| cannot("it is not a kernel, or its version is unknown".into()))?;
     let symbols = symbols(&mut image, parts);

@@ -19,7 +19,7 @@ pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
             return Ok(bytes);
         }
         if let Some(what) = foreign(&bytes) {
-            return Err(format!("it is {what}; rbt serves {}", arch::names()));
+            return Err(format!("it is {what}; rbt supports {}", arch::names()));
         }
         bytes = match payload(&bytes)? {
             Some(packed) => inflate(packed)?,

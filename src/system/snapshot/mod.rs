@@ -149,7 +149,7 @@ impl Snapshot {
         let arch = match about.machine.as_str() {
             "" => arch::HERE,
             machine => arch::named(machine).ok_or_else(|| Missing {
-                what: format!("the snapshot {} is of a kernel for {machine}; rbt serves {}", path.display(), arch::names()),
+                what: format!("the snapshot {} is of a kernel for {machine}; rbt supports {}", path.display(), arch::names()),
                 help: Some("name a snapshot of such a kernel".into()),
             })?,
         };

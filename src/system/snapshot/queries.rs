@@ -43,7 +43,7 @@ impl Snapshot {
         });
     }
 
-    /// Returns what the recorded queries need. `script` becomes part of the description: `2 scripts ask`.
+    /// Returns what the recorded queries need. `script` becomes part of the description: `2 scripts need`.
     pub fn used(&self, script: &str) -> Result<Contents, Missing> {
         let Some(asked) = &self.queries else { return self.contents() };
         let asked = asked.take();
@@ -79,7 +79,7 @@ impl Snapshot {
         // Last, because these queries use other data, whose answers are kept instead of that data.
         let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
         let mut about = contents.about;
-        about.source = format!("{}; no more than {script}", about.source);
+        about.source = format!("{}; only what {script}", about.source);
         Ok(Contents {
             about,
             btf,

@@ -278,7 +278,7 @@ fn a_kernel_for_another_processor() {
     assert_eq!(of("x86_64").unwrap().syscall_number("openat"), Some(257));
     assert_eq!(of("").unwrap().arch().name, std::env::consts::ARCH);
     let why = of("riscv64").map(|_| ()).unwrap_err().what;
-    assert!(why.contains("a kernel for riscv64; rbt serves x86_64 and aarch64"), "{why}");
+    assert!(why.contains("a kernel for riscv64; rbt supports x86_64 and aarch64"), "{why}");
 }
 
 /// This machine's kernel, captured, written and read back, answers like the machine itself.

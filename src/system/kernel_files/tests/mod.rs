@@ -171,11 +171,11 @@ fn what_is_wrong_is_reported() {
     assert!(said(&made::module()).contains("not a kernel"));
     let image = |at: usize, magic: &[u8]| [&vec![0u8; at], magic, &[0u8; 64]].concat();
     assert!(said(&image(0x38, b"ARM\x64")).contains("do not tell where it is linked"));
-    assert!(said(&image(0x38, b"RSC\x05")).contains("an image for riscv64; rbt serves x86_64 and aarch64"));
+    assert!(said(&image(0x38, b"RSC\x05")).contains("an image for riscv64; rbt supports x86_64 and aarch64"));
     assert!(said(&[b"MZ\0\0zimg".as_slice(), &[0; 64]].concat()).contains("neither an ELF file"));
     let mut other = made::kernel(Form::Before);
     other[18..20].copy_from_slice(&243u16.to_le_bytes());
-    assert!(said(&other).contains("it is for riscv64; rbt serves x86_64 and aarch64"));
+    assert!(said(&other).contains("it is for riscv64; rbt supports x86_64 and aarch64"));
     assert!(from_vmlinux(Path::new("/nowhere"), &mut |_| {}).unwrap_err().what.contains("no such file"));
 }
 
