@@ -148,7 +148,7 @@ const MAX_IN_KERNEL: usize = 12;
 fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
     let error = |i: usize, message: String| {
         Err(Diagnostic::error("format", f.span(i), message)
-            .help("in a pinned iterator, the kernel formats the output: it knows %d, %u, %x, %X, %p and %s, with a width"))
+            .help("in a pinned iterator, the kernel formats the output: it supports %d, %u, %x, %X, %p and %s, with a width"))
     };
     if f.args.len() > MAX_IN_KERNEL + 1 {
         return error(MAX_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MAX_IN_KERNEL} values", f.name));
@@ -257,7 +257,7 @@ fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
     for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
         let plain = spec.source.trim_start_matches(|c: char| c.is_ascii_digit() || "%-+ #.l".contains(c));
         if !["d", "u", "x", "p", "s"].contains(&plain) {
-            let message = format!("{} knows %d, %u, %x, %p and %s, but not `{}`", f.name, spec.source);
+            let message = format!("{} supports %d, %u, %x, %p and %s, but not `{}`", f.name, spec.source);
             return Err(Diagnostic::error("format", f.span(0), message));
         }
         let fits = if plain == "s" { matches!(arg.ty, Type::Str(_)) } else { arg.ty.is_scalar() };

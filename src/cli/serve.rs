@@ -29,7 +29,7 @@ const RUN_FLAGS: &[&str] = &["format", "otlp", "max-overhead", "max-events", "qu
 /// A port that Prometheus's list of exporters does not use.
 const ADDRESS: &str = "127.0.0.1:9435";
 
-const ABOUT: &str = "Run the scripts of a folder, and serve their maps as metrics for Prometheus
+const ABOUT: &str = "Run the scripts of a directory, and serve their maps as metrics for Prometheus
 
 rbt serve runs each file DIR/*.bt as `rbt FILE` does, but all in one process, until it receives SIGINT or SIGTERM. It serves their \
 maps at /metrics, with the name of the file in the label `script`.

@@ -78,7 +78,7 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand {
         name: "serve",
         usage: "[OPTIONS] DIR [[ADDR:]PORT]",
-        doc: "Run the scripts of a folder, and serve their maps as metrics for Prometheus",
+        doc: "Run the scripts of a directory, and serve their maps as metrics for Prometheus",
         command: serve::command,
         parse: serve::parse,
     },

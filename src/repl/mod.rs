@@ -126,7 +126,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     let to = Destinations::of(run)?;
     if let Some(format) = to.document.or_else(|| to.beside.first().map(|(_, format)| *format)) {
         let failure = Failure::new(format!("the prompt has no output in the format {} for a whole session", format.name));
-        return Err(failure.help("`:write FILE` at the prompt writes maps in the format of the file's ending"));
+        return Err(failure.help("`:write FILE` at the prompt writes maps in the format of the file's extension"));
     }
     let file = match &to.file {
         Some(path) => {

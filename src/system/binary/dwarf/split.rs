@@ -139,7 +139,7 @@ fn absent(path: &Path, compiled_in: &str, name: &str, seen: Option<&Path>) -> Mi
     };
     Missing {
         what: format!("{} keeps its debug information in {}, which {why}", path.display(), file.display()),
-        help: Some("put its .dwo files back, or a package of them (.dwp) beside it, or name their folder with --debuginfo".into()),
+        help: Some("put its .dwo files back, or a package of them (.dwp) beside it, or name their directory with --debuginfo".into()),
     }
 }
 
