@@ -281,7 +281,7 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-    let Some(FileLocation { path, offset, ret, .. }) = f.site.attach.in_file() else {
+    let Some(FileLocation { path, offset, ret, .. }) = f.site.attach.file_location() else {
         return Err(Diagnostic::error("unsupported-in-probe", f.span, format!("{} needs a probe on a user-space binary", f.name)));
     };
     if ret && !f.sys.has(Feature::UprobeMulti) {

@@ -661,12 +661,12 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 
 /// Is it a value that holds a user stack?
 pub fn holds_user_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Deferred(tag) if stacks::is_of_user(tag))
+    matches!(ty, Type::Deferred(tag) if stacks::is_user_stack(tag))
 }
 
 /// Is it an address of user-space code, whose symbol depends on the process's mappings?
 pub fn is_user_code(tag: &Deferred) -> bool {
-    stacks::is_of_user(tag) || symbols::is_of_user(tag)
+    stacks::is_user_stack(tag) || symbols::is_of_user(tag)
 }
 
 pub use process::FOLLOWED;

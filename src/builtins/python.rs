@@ -72,7 +72,7 @@ fn emit_walk<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Op
             let (map, key) = (stacks::stacks(e, words), e.scalar_home());
             {
                 let zero = e.int(0);
-                e.keep_stack(map, key, (frames, words), 2, zero)
+                e.store_stack(map, key, (frames, words), 2, zero)
             }
         });
         e.store(ptr, 0, 8, id);

@@ -80,12 +80,12 @@ fn begin<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec
     e.zero(comm, COMM, 8);
     e.call(Helper::GetCurrentComm, &[comm.into(), size.into()]);
     head.push(Operand::mem(Type::Str(COMM), comm));
-    with_values(e, head, u, args)
+    write_values(e, head, u, args)
 }
 
 fn end<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let head = now_and_ids(e);
-    with_values(e, head, u, args)
+    write_values(e, head, u, args)
 }
 
 fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
@@ -95,7 +95,7 @@ fn now_and_ids<'c>(e: &mut Builder<'_, 'c>) -> Vec<Operand<'c>> {
 }
 
 /// Values are kept in memory, because registers are few.
-fn with_values<'c>(e: &mut Builder<'_, 'c>, mut sent: Vec<Operand<'c>>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+fn write_values<'c>(e: &mut Builder<'_, 'c>, mut sent: Vec<Operand<'c>>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let sent_size = args.iter().enumerate().filter(|(i, _)| u.literals.get(*i).is_none_or(Option::is_none));
     sent.extend(sent_size.map(|(_, op)| e.spill(op.clone())));
     sent

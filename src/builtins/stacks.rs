@@ -295,19 +295,19 @@ impl<'c> Builder<'_, 'c> {
         // a script that requests fewer frames expects that there are more
         let limit_given = limit != DEFAULT_MAX_FRAMES;
         let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
-            self.unwound(limit, flags, (limit_given, interpreted))
+            self.unwind_stack(limit, flags, (limit_given, interpreted))
         } else {
             (self.get_stack(limit, lead, flags), self.int(0))
         };
         let key = self.alloc(8);
-        let id = self.keep_stack(map, key, (frames, limit + 1), 1, cut);
+        let id = self.store_stack(map, key, (frames, limit + 1), 1, cut);
         self.release(&mark);
         id
     }
 
     /// Stores a stack of at most `words` words, which ends at the first zero, in a table, and returns its ID; 0 if it
     /// is empty. `key` has room for a word. A frame has `each` words; the last `no_frames` words are not frames.
-    pub(super) fn keep_stack(
+    pub(super) fn store_stack(
         &mut self,
         map: PointerValue<'c>,
         key: PointerValue<'c>,
@@ -325,7 +325,7 @@ impl<'c> Builder<'_, 'c> {
         };
         self.store(key, 0, 8, id);
         let nonzero = self.cmp(Cmp::Ne, id, self.int(0));
-        self.if_(nonzero, |e| e.keep_frames(map, key, (frames, words)));
+        self.if_(nonzero, |e| e.store_frames(map, key, (frames, words)));
         self.load(key, 0, U64)
     }
 
@@ -348,7 +348,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if they are
     /// followed by a word with the reason why they end.
-    fn unwound(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
+    fn unwind_stack(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
         let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given, interpreted);
         let not = self.cmp(Cmp::Eq, usable, self.int(0));
         self.if_(not, |e| {
@@ -385,7 +385,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Stores frames under the id that is the key. If other frames have that id, it uses another id and stores it in
     /// the key.
-    fn keep_frames(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, (frames, limit): (PointerValue<'c>, u32)) {
+    fn store_frames(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, (frames, limit): (PointerValue<'c>, u32)) {
         /// `EEXIST` of errno(3).
         const EXISTS: i64 = -17;
         /// `E2BIG` of errno(3).
@@ -430,7 +430,7 @@ pub(super) fn is_stack(ty: &Type) -> bool {
 }
 
 /// Is it a user-space stack?
-pub(super) fn is_of_user(tag: &Deferred) -> bool {
+pub(super) fn is_user_stack(tag: &Deferred) -> bool {
     tag.tag == USER
 }
 

@@ -71,7 +71,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
 fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
     let of = |site: &ProbeSite| match syscall::syscall_of_site(site) {
         Some(call) => Some((!call.enter, format!("syscall {}", call.name))),
-        None => site.attach.of_call(),
+        None => site.attach.traced_call(),
     };
     let all: Option<Vec<(bool, String)>> = probe.sites.iter().map(of).collect();
     let all = all?;

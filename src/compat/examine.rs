@@ -58,15 +58,15 @@ pub fn examine(subject: &Subject, kernel: &KernelContext, config: &Config) -> Sc
             Ok(source) => {
                 let exceptions = seen.exceptions.clone();
                 let mut work = Examiner { kernel: kernel, program, sources: vec![source.clone()], result: seen, reports_missing: false };
-                work.all();
+                work.run();
                 // what seems wrong may follow from an ignored probe that the description lacks
                 if !work.is_described() && work.has_findings() {
                     work.result = ScriptCheck { exceptions, ..ScriptCheck::new() };
                     work.sources = vec![source];
                     work.reports_missing = true;
-                    work.all();
+                    work.run();
                 }
-                work.not_described();
+                work.demote_undescribed();
                 seen = work.result;
             }
             // the file is readable, but not a script
@@ -95,36 +95,36 @@ struct Examiner<'a> {
 }
 
 impl Examiner<'_> {
-    fn all(&mut self) {
+    fn run(&mut self) {
         let Some(source) = self.sources.first().cloned() else { return };
         let (exceptions, wrong) = Exceptions::parse_comments(&source);
         self.result.exceptions.add(exceptions);
         for (span, (message, help)) in wrong {
-            self.find(Diagnostic::error("bad-comment", span, message).help(help));
+            self.add_diagnostic(Diagnostic::error("bad-comment", span, message).help(help));
         }
         if let Some(why) = self.result.exceptions.skips(self.kernel.release) {
             self.result.state = State::Skipped(why);
             return;
         }
-        let (mut tree, settings, invocation) = match self.parsed(&source) {
+        let (mut tree, settings, invocation) = match self.parse(&source) {
             Ok(both) => both,
-            Err(diags) => return self.find_all(diags),
+            Err(diags) => return self.add_diagnostics(diags),
         };
-        if let Some(checked) = self.checked(&mut tree, settings.clone(), &invocation) {
-            self.conditions(&checked.script, settings.missing_probes);
-            self.loops(&checked.script);
+        if let Some(checked) = self.check(&mut tree, settings.clone(), &invocation) {
+            self.check_conditions(&checked.script, settings.missing_probes);
+            self.check_loops(&checked.script);
             self.result.uses = uses::uses(&checked.script, self.kernel.sys, &self.sources);
-            return self.compiled(checked, self.kernel.is_running);
+            return self.compile(checked, self.kernel.is_running);
         }
         // an error in one probe does not hide changes that affect the others
         let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }, &invocation) else { return };
         self.result.uses = uses::uses(&rest.script, self.kernel.sys, &self.sources);
-        self.compiled(rest, false);
+        self.compile(rest, false);
         self.result.facts.clear();
     }
 
     /// The script with its imports, and its settings.
-    fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings, Invocation), Diagnostics> {
+    fn parse(&mut self, source: &Source) -> Result<(ast::Script, Settings, Invocation), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
         let tree = import::resolve(tree, &mut self.sources, path.as_deref())?;
@@ -134,7 +134,7 @@ impl Examiner<'_> {
             invocation.script_dir = dir.to_owned();
         }
         let result = configure(&tree, &mut settings)?;
-        self.find_all(result);
+        self.add_diagnostics(result);
         if settings.missing_probes == MissingProbes::Ignore && self.reports_missing {
             settings.missing_probes = MissingProbes::Warn;
         }
@@ -174,13 +174,13 @@ impl Examiner<'_> {
     }
 
     /// If the kernel was described for other scripts, a missing fact is unknown.
-    fn not_described(&mut self) {
+    fn demote_undescribed(&mut self) {
         if self.is_described() {
             return;
         }
         // a function of the script has the same code as a missing function of the kernel
         let of_script = |f: &Finding| match f.rule {
-            "unknown-function" => !f.location.as_ref().is_some_and(at_point),
+            "unknown-function" => !f.location.as_ref().is_some_and(is_at_attach_point),
             // a script without any probe is reported at its end
             "no-probes" => f.location.is_some(),
             _ => false,
@@ -202,7 +202,7 @@ impl Examiner<'_> {
     }
 
     /// The checked script, without those missing attach points that may be missing.
-    fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings, invocation: &Invocation) -> Option<Checked> {
+    fn check(&mut self, tree: &mut ast::Script, mut settings: Settings, invocation: &Invocation) -> Option<Checked> {
         match from_environment(&mut settings) {
             Ok(said) => self.result.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
             Err(failure) => {
@@ -236,12 +236,12 @@ impl Examiner<'_> {
                 settings.allow_unsafe = true;
                 continue;
             }
-            let lacked = self.lacked(tree, &mut diags);
+            let lacked = self.remove_lacking(tree, &mut diags);
             if checked.is_some() || lacked.is_empty() {
-                self.find_all(diags);
+                self.add_diagnostics(diags);
                 return checked;
             }
-            keep_points(tree, |p| !lacked.contains(&p.span));
+            retain_points(tree, |p| !lacked.contains(&p.span));
             if !tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
                 return None;
             }
@@ -249,7 +249,7 @@ impl Examiner<'_> {
     }
 
     /// Records a loop that may have more iterations than a kernel without `bpf_loop` follows.
-    fn loops(&mut self, script: &hir::Script) {
+    fn check_loops(&mut self, script: &hir::Script) {
         if self.kernel.sys.has(Feature::Loop) {
             return;
         }
@@ -279,7 +279,7 @@ impl Examiner<'_> {
     }
 
     /// Records the conditions, besides the script, for attaching the probes.
-    fn conditions(&mut self, script: &hir::Script, missing: MissingProbes) {
+    fn check_conditions(&mut self, script: &hir::Script, missing: MissingProbes) {
         let level = match missing {
             MissingProbes::Error => Level::Error,
             MissingProbes::Warn => Level::Warning,
@@ -309,7 +309,7 @@ impl Examiner<'_> {
                         let message = format!("{name} exceeds {setting}, kernel.perf_event_max_sample_rate = {max}");
                         finding("rate-too-high", level, message, remedy("rate-too-high").map(str::to_owned))
                     }
-                    (_, None) if site.attach.counted_by_processor() => {
+                    (_, None) if site.attach.is_hardware_counter() => {
                         let message = format!("not every machine counts {name}; virtual machines often do not");
                         finding("not-counted", Level::Note, message, None)
                     }
@@ -341,7 +341,7 @@ impl Examiner<'_> {
             };
             let before = points(&tree);
             tree.items.retain(|i| if let ast::Item::Probe(p) = i { left(p) } else { true });
-            keep_points(&mut tree, |point| !wrong.iter().any(|span| is_inside(*span, point.span)));
+            retain_points(&mut tree, |point| !wrong.iter().any(|span| is_inside(*span, point.span)));
             let after = points(&tree);
             if after == 0 || after == before {
                 return None;
@@ -350,9 +350,9 @@ impl Examiner<'_> {
     }
 
     /// Moves diagnostics about optional probes out of `diags`, and records them. Returns the missing attach points.
-    fn lacked(&mut self, tree: &ast::Script, diags: &mut Diagnostics) -> Vec<Span> {
+    fn remove_lacking(&mut self, tree: &ast::Script, diags: &mut Diagnostics) -> Vec<Span> {
         let probes = tree.items.iter().filter_map(|i| if let ast::Item::Probe(p) = i { Some(p) } else { None });
-        let points: Vec<(Span, String)> = probes.flat_map(|p| &p.points).map(|p| (p.span, written(p))).collect();
+        let points: Vec<(Span, String)> = probes.flat_map(|p| &p.points).map(|p| (p.span, point_text(p))).collect();
         let mut lacked = Vec::new();
         let mut kept = Vec::new();
         for d in std::mem::take(&mut diags.0) {
@@ -389,7 +389,7 @@ impl Examiner<'_> {
     }
 
     /// Compiles the script, and examines the object.
-    fn compiled(&mut self, checked: Checked, load: bool) {
+    fn compile(&mut self, checked: Checked, load: bool) {
         let mut checked = checked;
         let sys = self.kernel.sys;
         if !sys.has(Feature::Trampoline) {
@@ -403,7 +403,7 @@ impl Examiner<'_> {
                 Ok(compiled) => compiled,
                 Err(e) => {
                     let diags = not_compiled(&e, &self.sources);
-                    return self.find_all(diags);
+                    return self.add_diagnostics(diags);
                 }
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, &env) {
@@ -414,7 +414,7 @@ impl Examiner<'_> {
                     continue;
                 }
                 self.compare_needs(&compiled, script, settings);
-                return self.refused(&e);
+                return self.report_refusal(&e);
             } else if load {
                 self.result.facts.push(("verifier".into(), "loads".into()));
             }
@@ -423,7 +423,7 @@ impl Examiner<'_> {
     }
 
     /// Records why the running kernel rejects the script.
-    fn refused(&mut self, error: &anyhow::Error) {
+    fn report_refusal(&mut self, error: &anyhow::Error) {
         let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<VerifierError>() {
             let bug = "if the script does not do this, it is a bug in rbt: please report it with the script".to_string();
             (refused.code(), refused.message(), refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
@@ -457,7 +457,7 @@ impl Examiner<'_> {
         self.result.facts.extend(facts);
     }
 
-    fn find_all(&mut self, diags: Diagnostics) {
+    fn add_diagnostics(&mut self, diags: Diagnostics) {
         for d in diags.brief().0 {
             // what the kernel's description does not contain is not the script's fault; a missing binary is
             if d.code == "unavailable" && !self.in_binary(d.span) {
@@ -471,12 +471,12 @@ impl Examiner<'_> {
                 let note = Finding { level: Level::Note, ..self.finding(d) };
                 self.result.findings.push(note);
             } else {
-                self.find(d);
+                self.add_diagnostic(d);
             }
         }
     }
 
-    fn find(&mut self, d: Diagnostic) {
+    fn add_diagnostic(&mut self, d: Diagnostic) {
         let finding = self.finding(d);
         if !self.result.findings.contains(&finding) {
             self.result.findings.push(finding);
@@ -527,13 +527,13 @@ fn own_options(source: &Source) -> Result<(Settings, Invocation), Diagnostics> {
 }
 
 /// Is this an attach point?
-fn at_point(place: &SourceLocation) -> bool {
+fn is_at_attach_point(place: &SourceLocation) -> bool {
     let text: String = place.text.chars().skip(place.column.saturating_sub(1) as usize).collect();
     text.split_once(':').is_some_and(|(kind, _)| probes::find(kind).is_some())
 }
 
 /// Removes attach points from a script, and probes that have none left.
-fn keep_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool) {
+fn retain_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool) {
     tree.items.retain_mut(|item| {
         let ast::Item::Probe(probe) = item else { return true };
         probe.points.retain(&keep);
@@ -581,7 +581,7 @@ fn has_parameter(point: &str) -> bool {
 }
 
 /// An attach point as written.
-fn written(point: &ast::AttachPoint) -> String {
+fn point_text(point: &ast::AttachPoint) -> String {
     point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
 }
 

@@ -79,8 +79,8 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     let mut checked = None;
     let mut variants = Vec::new();
     // a script for other kernels need not fit this one
-    if snapshots.is_empty() || silent(front, tree, &[])(sys).is_ok() {
-        match compiled(front, tree, sys, this_machine, &mut fixed) {
+    if snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok() {
+        match compile_variant(front, tree, sys, this_machine, &mut fixed) {
             Ok((here, first)) => {
                 checked = Some(here);
                 variants.push(first);
@@ -100,7 +100,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
         if kind.missing_features.is_empty() && machine == this_machine {
             continue;
         }
-        let compiled_variant = quietly(front, tree, sys, kind, machine, &mut fixed);
+        let compiled_variant = try_variant(front, tree, sys, kind, machine, &mut fixed);
         variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
     }
     let mut kernels = Vec::new();
@@ -144,7 +144,7 @@ fn compile_to_fit(
     let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
     let recorder = Recorder::new(&target);
-    let compiled = silent(front, tree, without)(&recorder);
+    let compiled = compile_silently(front, tree, without)(&recorder);
     let runs = |variant: &Variant, settings: &Settings| {
         variant.artifact(&target).is_ok_and(|artifact| compat::unmet_need(&artifact, settings, &target).is_none())
     };
@@ -200,7 +200,7 @@ fn this_kernel() -> String {
 }
 
 /// Compiles, with messages.
-fn compiled(
+fn compile_variant(
     front: &mut Frontend,
     tree: &ast::Script,
     sys: &Live,
@@ -235,10 +235,10 @@ fn compiled(
 }
 
 /// Compiles for another kind of kernel; none if the script does not run there.
-fn quietly(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
+fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
     let target = VariedTarget::without(sys, kind.missing_features.clone(), machine);
     let recorder = Recorder::new(&target);
-    let (checked, artifact) = silent(front, tree, kind.without)(&recorder).ok()?;
+    let (checked, artifact) = compile_silently(front, tree, kind.without)(&recorder).ok()?;
     let record = recorder.portable().ok()?;
     let compiled_variant = variant(front, tree, &target, kind.without, (record, &artifact), fixed).with_target(kind.name.clone());
     let artifact = compiled_variant.artifact(&target).ok()?;
@@ -255,7 +255,7 @@ fn variant(
     (asked, artifact): (Record, &Artifact),
     fixed: &mut FixedParts,
 ) -> Variant {
-    let again = silent(front, tree, without);
+    let again = compile_silently(front, tree, without);
     let compile = |sys: &dyn TargetInfo| again(sys).ok().map(|(_, artifact)| artifact);
     let mentions = |name: &str| front.sources.iter().any(|source| source.text.contains(name));
     let Template { artifact, relocations, requirements } = template(&compile, target, asked, artifact, &mentions, fixed);
@@ -266,7 +266,7 @@ fn variant(
 ///
 /// # Errors
 /// Why the script does not fit the target.
-fn silent<'a>(
+fn compile_silently<'a>(
     front: &'a Frontend,
     tree: &'a ast::Script,
     without: &'a [Mechanism],

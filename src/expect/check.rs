@@ -170,7 +170,7 @@ impl Checker<'_> {
     }
 
     /// A map, or an element of it.
-    fn of(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, MapRef)> {
+    fn map_ref(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, MapRef)> {
         let map = self.map(name, span)?;
         let key = match (key, &map.key) {
             (None, _) => None,
@@ -184,7 +184,7 @@ impl Checker<'_> {
     }
 
     fn read(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(Kind, Ty)> {
-        let (map, of) = self.of(span, name, key)?;
+        let (map, of) = self.map_ref(span, name, key)?;
         let text = self.text(span);
         if map.key.is_some() && key.is_none() {
             let message = format!("{} has keys, but this expression has none", map.name);
@@ -232,7 +232,7 @@ impl Checker<'_> {
             return Err(Diagnostic::error("type-mismatch", first.span, format!("{} takes a map", function.name))
                 .help(format!("write `{}`", function.form)));
         };
-        let (map, of) = self.of(first.span, map_name, key.as_deref())?;
+        let (map, of) = self.map_ref(first.span, map_name, key.as_deref())?;
         if !(function.applies_to)(of.shape) {
             return Err(wrong_function(function, map, first.span));
         }
@@ -260,7 +260,7 @@ impl Checker<'_> {
     }
 
     fn percent(&self, e: &ast::Expr) -> Checked<Constant> {
-        match self.known(e)? {
+        match self.constant_value(e)? {
             Constant::Number(n) if (0..=100).contains(&n) => Ok(Constant::Number(n)),
             Constant::Number(_) | Constant::Text(_) | Constant::Truth(_) | Constant::Tuple(_) => {
                 Err(Diagnostic::error("out-of-range", e.span, "a percentile must be a number from 0 to 100"))
@@ -290,7 +290,7 @@ impl Checker<'_> {
         let found = if let ExprKind::Tuple(parts) = &e.kind {
             return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(error("a tuple")) };
         } else {
-            self.known(e)?
+            self.constant_value(e)?
         };
         match (&found, ty) {
             (Constant::Number(n), _) if ty.is_scalar() => match ty.as_int() {
@@ -313,7 +313,7 @@ impl Checker<'_> {
     }
 
     /// A constant value.
-    fn known(&self, e: &ast::Expr) -> Checked<Constant> {
+    fn constant_value(&self, e: &ast::Expr) -> Checked<Constant> {
         let found = self.expr(e)?;
         let (mut maps, none) = (Vec::new(), FinalResults::default());
         gather(&found, &mut maps);

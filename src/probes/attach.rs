@@ -294,7 +294,7 @@ impl Attach {
 
     /// The call of a function at whose entry (false) or return (true) it is, by a name that both have; calls of system calls
     /// are [`super::syscall::syscall_of_site`].
-    pub fn of_call(&self) -> Option<(bool, String)> {
+    pub fn traced_call(&self) -> Option<(bool, String)> {
         // the tracepoints of all system calls
         let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", "syscall".to_owned()));
         match self {
@@ -323,7 +323,7 @@ impl Attach {
     }
 
     /// Is it an event of the processor's counters, which some machines lack?
-    pub fn counted_by_processor(&self) -> bool {
+    pub fn is_hardware_counter(&self) -> bool {
         /// Of `enum perf_type_id`.
         const PERF_TYPE_HARDWARE: u32 = 0;
         matches!(self, Attach::Perf { ty: PERF_TYPE_HARDWARE, .. })
@@ -331,11 +331,11 @@ impl Attach {
 
     /// The file of a probe in user space.
     pub fn binary(&self) -> Option<&std::path::Path> {
-        self.in_file().map(|place| place.path)
+        self.file_location().map(|place| place.path)
     }
 
     /// The place in a file of a probe in user space.
-    pub fn in_file(&self) -> Option<FileLocation<'_>> {
+    pub fn file_location(&self) -> Option<FileLocation<'_>> {
         match self {
             Attach::Uprobe { path, offset, ret, .. } => Some(FileLocation { path, offset: *offset, semaphore: 0, ret: *ret }),
             Attach::Usdt { path, offset, semaphore, .. } => Some(FileLocation { path, offset: *offset, semaphore: *semaphore, ret: false }),

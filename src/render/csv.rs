@@ -7,7 +7,7 @@ use std::io;
 
 use csv::Writer;
 
-use super::order::{arrange, divide};
+use super::order::{divide, sort_entries};
 use super::stack_keys::{shown, visible};
 use super::{RenderOptions, Rendered, Renderer, hist, span, utc, value_text};
 use crate::output::Output;
@@ -103,7 +103,7 @@ impl Csv {
     }
 
     fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
-        for (key, value) in arrange(view) {
+        for (key, value) in sort_entries(view) {
             let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
             let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };
             let div = view.show.div;

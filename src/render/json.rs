@@ -11,7 +11,7 @@ use crate::timeline::{Phase, Span, Track};
 use crate::value::{Counts, Hist, MapView, MapViewKind, Value};
 
 use super::integers::{decimal, signed};
-use super::order::{arrange, divide};
+use super::order::{divide, sort_entries};
 use super::style::Style;
 use super::value_text;
 use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, series, stack};
@@ -218,7 +218,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
     if braces {
         to.push(b'{');
     }
-    for (i, (k, v)) in arrange(view).into_iter().enumerate() {
+    for (i, (k, v)) in sort_entries(view).into_iter().enumerate() {
         if i > 0 {
             to.extend_from_slice(b", ");
         }

@@ -10,7 +10,7 @@ use crate::value::{MapView, Stats, Unit, Value};
 /// are not numbers; the last `top` of them (0: all). Equal entries are sorted by key, so the output is deterministic.
 ///
 /// It does not apply `div`: see [`divide`]. Series ignore both.
-pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
+pub fn sort_entries(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
     let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
     let by_value = weighed.iter().all(|(w, _)| w.is_some());

@@ -1,6 +1,6 @@
 //! Time series as lines of one row each, for a screen that is drawn again and again.
 
-use super::order::arrange;
+use super::order::sort_entries;
 use super::style::Style;
 use super::value_text::{key, value};
 use crate::terminal::Canvas;
@@ -15,7 +15,7 @@ const MIN_INTERVALS: usize = 8;
 /// Appends a line per entry: its name, the latest intervals with the newest of all entries at the right, and the least and
 /// the greatest value among them, between which each line has its own scale.
 pub fn text(view: &MapView, style: Style, canvas: Canvas, to: &mut Vec<u8>) {
-    let entries: Vec<(String, &Series)> = arrange(view)
+    let entries: Vec<(String, &Series)> = sort_entries(view)
         .into_iter()
         .filter_map(|(k, v)| if let Value::Series(series) = v { Some((name(view, k, style, canvas.columns / 2), series)) } else { None })
         .collect();

@@ -1,6 +1,6 @@
 //! A map in aligned columns: a line per entry, with a column for each part of the key and for each field of the value.
 
-use super::order::{arrange, divide, with_unit};
+use super::order::{divide, sort_entries, with_unit};
 use super::style::Style;
 use super::value_text;
 use crate::value::{MapView, Value};
@@ -9,7 +9,7 @@ use crate::value::{MapView, Value};
 ///
 /// Numbers are right-aligned, and everything else is left-aligned. Values with fields have headings.
 pub fn table(view: &MapView, style: Style, to: &mut Vec<u8>) -> bool {
-    let entries = arrange(view);
+    let entries = sort_entries(view);
     let Some(rows) = entries.iter().map(|(k, v)| row(view, k, v, style)).collect::<Option<Vec<_>>>() else { return false };
     let names: Vec<&str> = entries.first().and_then(|(_, v)| v.fields()).unwrap_or_default().iter().map(|f| f.0).collect();
     let keys = rows.first().map_or(0, |r| r.len().saturating_sub(names.len().max(1)));

@@ -6,7 +6,7 @@ use crate::output::{Limited, Output, Step};
 use crate::value::{Counts, MapView, Pos, Value};
 
 use super::integers::decimal;
-use super::order::{arrange, divide, with_unit};
+use super::order::{divide, sort_entries, with_unit};
 use super::style::Style;
 use super::value_text::{key, value};
 use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, span, table};
@@ -101,7 +101,7 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;
     }
-    for (k, v) in arrange(view) {
+    for (k, v) in sort_entries(view) {
         to.extend_from_slice(view.name.as_bytes());
         if view.keyed {
             to.push(b'[');

@@ -12,7 +12,7 @@ use crate::system::machine::arch::HERE;
 /// Where a probe in a file is attached: for a marker that supports it, at the instruction that the kernel turns into a
 /// call.
 pub(super) fn attach_location<'a>(attach: &'a Attach, settings: &Settings) -> Option<FileLocation<'a>> {
-    let place = attach.in_file()?;
+    let place = attach.file_location()?;
     Some(FileLocation { offset: place.offset + distance(attach, settings), ..place })
 }
 

@@ -175,26 +175,26 @@ impl State {
     fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Frames {
         // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
         if addr >> 63 == 0 {
-            return placed(&[], addr, None).into();
+            return frame_in_module(&[], addr, None).into();
         }
         self.shared((KERNEL, addr, call, addr), true, |state| state.kernel_frames(options, addr, call))
     }
 
     fn kernel_frames(&mut self, options: Options, addr: u64, call: bool) -> Vec<Arc<Frame>> {
-        let frames = self.remembered((KERNEL, addr, call), true, |state| {
+        let frames = self.cached_frames((KERNEL, addr, call), true, |state| {
             // A vmlinux adds only lines to kallsyms, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
             let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
             let frames = state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default();
             state.named(options, None, frames)
         });
-        placed(&frames, addr, None)
+        frame_in_module(&frames, addr, None)
     }
 
     fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Frames {
         // The call is what is mapped: its return address may be past the end.
         let at = if call { addr.wrapping_sub(1) } else { addr };
-        let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None).into() };
+        let Some(mapping) = self.mappings.find(pid, at) else { return frame_in_module(&[], addr, None).into() };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
             Backing::File(object) if object.is_in_memory() => self.anonymous(pid, addr, at).into(),
@@ -202,22 +202,22 @@ impl State {
                 state.file_frames(options, object, offset, call, addr)
             }),
             Backing::Vdso => {
-                let frames = self.remembered((VDSO, offset, call), options.cache_results, |state| state.vdso(options, offset, call));
-                let mut frames = placed(&frames, addr, Some("[vdso]"));
+                let frames = self.cached_frames((VDSO, offset, call), options.cache_results, |state| state.vdso(options, offset, call));
+                let mut frames = frame_in_module(&frames, addr, Some("[vdso]"));
                 frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| Arc::make_mut(frame).within = Some(offset));
                 frames.into()
             }
             Backing::Anonymous => self.anonymous(pid, addr, at).into(),
-            Backing::Other(name) => placed(&[], addr, Some(name)).into(),
+            Backing::Other(name) => frame_in_module(&[], addr, Some(name)).into(),
         }
     }
 
     fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
-        let frames = self.remembered((object.id, offset, call), options.cache_results, |state| {
+        let frames = self.cached_frames((object.id, offset, call), options.cache_results, |state| {
             let frames = state.file(options, object, offset, call);
             state.named(options, Some(object), frames)
         });
-        let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
+        let mut frames = frame_in_module(&frames, addr, Some(&object.path.to_string_lossy()));
         let Some(last) = frames.last_mut().map(Arc::make_mut) else { return frames };
         let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
         if let Some(id) = id {
@@ -331,7 +331,7 @@ impl State {
             offset: addr - start,
             ..Frame::default()
         });
-        placed(found.as_slice(), addr, None)
+        frame_in_module(found.as_slice(), addr, None)
     }
 
     fn shared(&mut self, key: (usize, u64, bool, u64), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
@@ -348,7 +348,7 @@ impl State {
         frames
     }
 
-    fn remembered(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
+    fn cached_frames(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
@@ -428,7 +428,7 @@ fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
 }
 
 /// The frames at an address; a frame without a symbol if there are none.
-fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Arc<Frame>> {
+fn frame_in_module(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Arc<Frame>> {
     let at = |frame: &Frame| {
         Arc::new(Frame {
             addr,

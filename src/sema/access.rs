@@ -289,7 +289,7 @@ impl BodyChecker<'_> {
             return Expr { span, ..*pointer };
         }
         let ty = e.ty.clone().ptr(space);
-        if !self.may_hold(&ty, span) {
+        if !self.check_nesting(&ty, span) {
             return error_expr(span);
         }
         Expr { kind: ExprKind::AddrOf(Box::new(e)), ty, span }

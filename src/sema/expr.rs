@@ -98,7 +98,7 @@ impl BodyChecker<'_> {
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
         let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).collect();
         let elements = tuple_from(elems, span);
-        if self.may_hold(&elements.ty, span) { elements } else { error_expr(span) }
+        if self.check_nesting(&elements.ty, span) { elements } else { error_expr(span) }
     }
 
     /// `(x = 1, y = 2)`
@@ -116,7 +116,7 @@ impl BodyChecker<'_> {
             return error_expr(span);
         }
         let ty = record_of(values.iter().map(|(n, e)| (n.clone(), e.ty.clone())).collect());
-        if !self.may_hold(&ty, span) {
+        if !self.check_nesting(&ty, span) {
             return error_expr(span);
         }
         Expr { kind: ExprKind::Tuple(values.into_iter().map(|(_, e)| e).collect()), ty, span }

@@ -409,7 +409,7 @@ fn full_type(ty: &Type) -> String {
 impl BodyChecker<'_> {
     /// Is the nesting and the number of values in a type of the script within limits? Tuples that contain another twice
     /// double with each level.
-    pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
+    pub fn check_nesting(&mut self, ty: &Type, span: Span) -> bool {
         let too_large = if levels_of(ty) > MAX_LEVELS {
             format!("a type of more than {MAX_LEVELS} levels")
         } else if values_in(ty) > MAX_VALUES {
@@ -435,7 +435,7 @@ impl BodyChecker<'_> {
             ast::TypeBase::Typeof(arg) => self.type_of_arg(arg)?,
             ast::TypeBase::Tuple(elems) => {
                 let ty = Type::Tuple(elems.iter().map(|e| self.type_expr(e)).collect::<Option<_>>()?);
-                Some(ty).filter(|ty| self.may_hold(ty, t.span))?
+                Some(ty).filter(|ty| self.check_nesting(ty, t.span))?
             }
         };
         for suffix in &t.suffixes {
@@ -454,7 +454,7 @@ impl BodyChecker<'_> {
                 }
             };
         }
-        Some(ty).filter(|ty| self.may_hold(ty, t.span))
+        Some(ty).filter(|ty| self.check_nesting(ty, t.span))
     }
 
     fn type_length(&mut self, n: &ast::Expr) -> Option<u32> {

@@ -39,7 +39,7 @@ impl<'c> Builder<'_, 'c> {
             let text = |e: &mut Self, member: u32, i: u32, to: usize, cap: usize, head: usize| {
                 let addr = e.code_word(walk, member, U64);
                 let length = e.load(walk, at!(texts) + i * 16, U64);
-                e.text_of_python((walk, record), (addr, length), (to as u32, cap as u64), head as u32, unknown);
+                e.read_python_text((walk, record), (addr, length), (to as u32, cap as u64), head as u32, unknown);
             };
             text(e, layout!(code_name), 0, offset_of!(Code, name), size_of_val(&Code::EMPTY.name), offset_of!(Code, name_bytes));
             text(e, layout!(code_file), 1, offset_of!(Code, file), size_of_val(&Code::EMPTY.file), offset_of!(Code, file_bytes));
@@ -156,7 +156,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Copies the characters of a string, at their width, to the record.
-    fn text_of_python(
+    fn read_python_text(
         &mut self,
         (walk, record): (PointerValue<'c>, PointerValue<'c>),
         (addr, length): (IntValue<'c>, IntValue<'c>),

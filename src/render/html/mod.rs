@@ -13,7 +13,7 @@ use super::escape::escaped;
 use super::flamegraph::{self, folded_line};
 use super::frame_tree::{self, Merged};
 use super::heatmap::Grid;
-use super::order::{arrange, divide};
+use super::order::{divide, sort_entries};
 use super::stack_keys::{Kind, Name, TimeUnit, Width, box_width, is_stacked, names, shown, visible};
 use super::{Base, RenderOptions, Rendered, Renderer, hist, span, text, utc};
 use crate::output::Output;
@@ -252,7 +252,7 @@ impl Page {
     fn map(&mut self, view: &MapView) {
         let stacks = is_stacked(view).then(|| self.stacks(view));
         let div = view.show.div;
-        let entries = arrange(view);
+        let entries = sort_entries(view);
         let key_parts = entries.iter().map(|(key, _)| parts(key).len()).max().filter(|_| view.keyed).unwrap_or(0);
         let mut columns: Vec<String> = match key_parts {
             1 => vec!["key".into()],
