@@ -150,7 +150,7 @@ fn is_example(line: &str) -> bool {
 
 /// How a text refers to a page: `rbt\-language(7)`.
 fn reference(page: &str) -> String {
-    let (name, section) = page.rsplit_once('.').unwrap();
+    let (name, section) = page.rsplit_once('.').unwrap_or((page, ""));
     format!("{}({section})", escaped(name))
 }
 

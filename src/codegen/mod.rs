@@ -324,7 +324,7 @@ fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -
         license: settings.license.clone(),
         namespace: env.sys.pid_namespace(),
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
-        stack_limits: stack_limits,
+        stack_limits,
         warning_level: settings.warning_level,
         counts_unread: env.invocation.counts_unread,
         timestamps: env.invocation.stamps,

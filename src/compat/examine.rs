@@ -57,7 +57,7 @@ pub fn examine(subject: &Subject, kernel: &KernelContext, config: &Config) -> Sc
         Ok(program) => match read::read(&program) {
             Ok(source) => {
                 let exceptions = seen.exceptions.clone();
-                let mut work = Examiner { kernel: kernel, program, sources: vec![source.clone()], result: seen, reports_missing: false };
+                let mut work = Examiner { kernel, program, sources: vec![source.clone()], result: seen, reports_missing: false };
                 work.run();
                 // what seems wrong may follow from an ignored probe that the description lacks
                 if !work.is_described() && work.has_findings() {

@@ -67,7 +67,7 @@ fn serve(args: &Serve) -> Result<u8, Failure> {
     let registry = Arc::new(ScriptRegistry::default());
     let listen = Listen { address: args.address, token: args.token.as_deref(), names: &FLAG_NAMES, quiet: args.run.quiet };
     let token = serve::start(&listen, registry.clone())?;
-    let mut folder = Folder { options: args, registry: registry, running: BTreeMap::new(), reported: BTreeMap::new() };
+    let mut folder = Folder { options: args, registry, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));

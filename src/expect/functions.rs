@@ -269,7 +269,7 @@ fn percentile(w: &CallArgs, percent: i128) -> Result<Val, String> {
         if let Value::Percentiles(p) = e.value {
             samples.extend(p.samples.iter().map(|(v, n)| (Range::exact(*v), *n)));
         } else if let Value::Hist(h) = e.value {
-            samples.extend(render::buckets(h).map(|(min, max, n)| (Range { min: min, max: max }, n)));
+            samples.extend(render::buckets(h).map(|(min, max, n)| (Range { min, max }, n)));
         }
     }
     // ranges without a lower bound come first

@@ -83,7 +83,7 @@ impl Range {
         match op {
             BinOp::Add => {
                 let (min, max) = (both(self.min, other.min, i128::checked_add)?, both(self.max, other.max, i128::checked_add)?);
-                Ok(Range { min: min, max: max })
+                Ok(Range { min, max })
             }
             BinOp::Sub => self.math(BinOp::Add, other.negated()?),
             BinOp::Mul => match (self.only(), other.only()) {
@@ -109,7 +109,7 @@ impl Range {
     /// Both bounds multiplied or divided by a number; a negative number swaps them.
     fn scaled(self, by: i128, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {
         let (min, max) = (of(self.min, |n| f(n, by))?, of(self.max, |n| f(n, by))?);
-        Ok(if by < 0 { Range { min: max, max: min } } else { Range { min: min, max: max } })
+        Ok(if by < 0 { Range { min: max, max: min } } else { Range { min, max } })
     }
 
     fn exactly(self, other: Range, f: fn(i128, i128) -> Option<i128>) -> Result<Range, Undefined> {

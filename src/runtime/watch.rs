@@ -194,7 +194,7 @@ impl Block {
         let columns = named && !is_picture && lines.get(1).is_some_and(|line| line.starts_with(' '));
         let head = usize::from(named) + usize::from(columns);
         let min_lines = if is_heat(&view) { render::HEAT_MAP_LINES } else { head + 1 };
-        Some(Self { view: Some(view), lines, entries, heading_lines: head, min_lines: min_lines })
+        Some(Self { view: Some(view), lines, entries, heading_lines: head, min_lines })
     }
 
     /// Appends what fits into this many lines, and notes what is left out.

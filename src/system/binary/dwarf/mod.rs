@@ -350,9 +350,9 @@ mod tests {
             "count int32 [Piece { size: 4, from: Register { register: 104, above: 0 } }]",
             "s struct small [Piece { size: 8, from: Register { register: 104, above: 0 } }, \
              Piece { size: 8, from: Register { register: 96, above: 0 } }]",
-            "l struct large [Piece { size: 24, from: Memory { register: 152, by: 8, then: None } }]",
+            "l struct large [Piece { size: 24, from: Memory { register: 152, offset: 8, indirect: None } }]",
             "d double: it is a floating-point number",
-            "h int8 * [Piece { size: 8, from: Memory { register: 152, by: 24, then: None } }]",
+            "h int8 * [Piece { size: 8, from: Memory { register: 152, offset: 24, indirect: None } }]",
         ] {
             assert!(expected.iter().any(|w| w == line), "{line}: {expected:#?}");
         }
