@@ -171,8 +171,14 @@ fn compile_within_limits(script: &hir::Script, env: &Env, sources: &[Source], du
     // these offsets are looked up only if a limit is exceeded
     let by_tables = || unwind::target(script, env.sys, env.settings, Unwinding::Tables).is_some();
     let mut refused = None;
+    let mut walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: true };
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
-        let compiled = compile_with_stack_limits(how, script, env, sources, dumps);
+        walks.unwinding = how;
+        let mut compiled = compile_with_stack_limits(walks, script, env, sources, dumps);
+        if walks.by_loop_helper && exceeded(&compiled.as_ref()) == Some(Limit::Frames) {
+            walks.by_loop_helper = false;
+            compiled = compile_with_stack_limits(walks, script, env, sources, dumps);
+        }
         let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
                 None => compiled,
@@ -199,8 +205,17 @@ fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
     }
 }
 
+/// How programs walk along stacks.
+#[derive(Clone, Copy)]
+struct Walks {
+    unwinding: Unwinding,
+    /// By the kernel's loop helper, if it has one: the verifier takes a third of the time. Otherwise by loops of
+    /// instructions, which need one function less below the loops of a script.
+    by_loop_helper: bool,
+}
+
 fn compile_with_stack_limits(
-    how: Unwinding,
+    walks: Walks,
     script: &hir::Script,
     env: &Env,
     sources: &[Source],
@@ -209,7 +224,7 @@ fn compile_with_stack_limits(
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, limits) in (1..).zip(STACK_LIMITS) {
-        match compile_within((limits, how), script, env, sources, dumps) {
+        match compile_within((limits, walks), script, env, sources, dumps) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
                 let programs = limits::analyze(&compiled.artifact, env.sys);
@@ -240,14 +255,14 @@ fn compile_with_stack_limits(
 }
 
 fn compile_within(
-    (room, how): (StackLimits, Unwinding),
+    (room, walks): (StackLimits, Walks),
     script: &hir::Script,
     env: &Env,
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
     let context = new_context();
-    let cx = CodegenCx::new(&context, sources, target_features(script, env, how), codegen_options(room, script, env));
+    let cx = CodegenCx::new(&context, sources, target_features(script, env, walks), codegen_options(room, script, env));
     declare_maps(&cx, script, env);
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, env.settings.verbose);
@@ -295,7 +310,7 @@ fn compile_within(
 }
 
 /// The features of the kernel that code generation depends on.
-fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFeatures {
+fn target_features(script: &hir::Script, env: &Env, walks: Walks) -> TargetFeatures {
     let (sys, settings) = (env.sys, env.settings);
     let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());
     let in_user_space = first_sites().any(|s| s.kind.program(s, env).row().in_user_space);
@@ -311,9 +326,10 @@ fn target_features(script: &hir::Script, env: &Env, how: Unwinding) -> TargetFea
             .collect(),
         allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
         loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
+        walks_by_loop_helper: walks.by_loop_helper,
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
-        unwind: unwind::target(script, sys, settings, how),
+        unwind: unwind::target(script, sys, settings, walks.unwinding),
     }
 }
 

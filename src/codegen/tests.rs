@@ -3,7 +3,7 @@
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::path::Path;
 
-use super::{STACK_LIMITS, Unwinding, compile_within, lower};
+use super::{STACK_LIMITS, Unwinding, Walks, compile_within, lower};
 use crate::diag::Source;
 use crate::emit::Dumps;
 use crate::frontend::{Checked, check_text};
@@ -43,8 +43,9 @@ fn older_kernels_accept_loops() {
             let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
             let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
             let script = lower(script, &env);
+            let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: !refused_loops };
             for limits in STACK_LIMITS {
-                let compiled = compile_within((limits, Unwinding::Whole), &script, &env, std::slice::from_ref(&source), Dumps::default());
+                let compiled = compile_within((limits, walks), &script, &env, std::slice::from_ref(&source), Dumps::default());
                 let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"));
                 let mut edges = Edges::default();
                 edges.find(&compiled.artifact.elf).unwrap_or_else(|e| panic!("{text}: {e}"));

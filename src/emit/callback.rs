@@ -96,7 +96,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Calls `turn` with each of 0 .. `max` and these numbers until it returns 1, and returns the number of calls. The verifier
-    /// checks `turn` once, unless the kernel lacks `bpf_loop`. `turn` may be part of this function, so it must not return early.
+    /// checks `turn` once, unless the kernel lacks `bpf_loop` or the program has no room for its function. `turn` may be part of this function, so it must not return early.
     pub(super) fn bounded_loop(
         &mut self,
         name: &str,
@@ -104,7 +104,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         numbers: &[IntValue<'c>],
         turn: impl FnOnce(&mut Self, IntValue<'c>, &[IntValue<'c>]) -> IntValue<'c>,
     ) -> IntValue<'c> {
-        if self.target.loop_helper {
+        if self.target.loop_helper && self.target.walks_by_loop_helper {
             let ptr = self.alloc_kept(8 * numbers.len() as u32);
             for (place, number) in (0..).zip(numbers) {
                 self.store(ptr, 8 * place, 8, *number);

@@ -35,6 +35,8 @@ pub struct TargetFeatures {
     pub allocates_in_any_context: bool,
     /// It has a helper for loops: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
     pub loop_helper: bool,
+    /// Walks along stacks use that helper: see `bounded_loop`.
+    pub walks_by_loop_helper: bool,
     /// It supports sleepable programs in user space.
     pub may_sleep: bool,
     /// It may give programs per-CPU stacks, even those on uprobes: see `avoid_private_stack`.
@@ -53,6 +55,7 @@ impl Default for TargetFeatures {
             missing_helpers: Vec::new(),
             allocates_in_any_context: true,
             loop_helper: true,
+            walks_by_loop_helper: true,
             may_sleep: true,
             shared_stacks: true,
             unwind: None,

@@ -166,7 +166,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         Output::End,
     ];
     let mut renderer =
-        (format.make)(&RenderOptions { beside: !terminal, terminal, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
+        (format.make)(&RenderOptions { maps_only: !terminal, terminal, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
     let mut rendered = Rendered::default();
     // for a terminal, printf() and errorf() have escaped their arguments; messages always go to one here
     let made_by_printf = |output: &&Output| match format.name {
@@ -184,7 +184,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
 /// Is it UTF-8 without control characters and without marks that change the direction of text?
 fn plain(bytes: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
-    match text.chars().find(|c| rbt::diag::is_deceptive(*c) && !matches!(c, '\n' | '\r' | '\t')) {
+    match text.chars().find(|c| rbt::terminal::escape::is_deceptive(*c) && !matches!(c, '\n' | '\r' | '\t')) {
         Some(c) => Err(format!("has {c:?}")),
         None => Ok(()),
     }
