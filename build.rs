@@ -1,35 +1,35 @@
-//! Makes what cargo alone does not.
+//! Performs the build steps that cargo does not provide.
 //!
-//! - The C++ of `src/emit`, compiled.
-//! - The tools, `one-liners/*.bt`, as a table that `tools` includes.
-//! - With the feature `static-llvm`, a binary that needs nothing from the machine it runs on: not even a C library.
+//! - It compiles the C++ files of `src/emit`.
+//! - It writes the table of the tools, `one-liners/*.bt`, which the module `tools` includes.
+//! - With the feature `static-llvm`, it links binaries that need no library of the machine they run on, not even the C library.
 //!
-//! rustc can link all of a program statically (`crt-static`), but only for every crate at once, procedural macros
-//! among them, which are shared libraries. So the linker is told to, and only for the binaries of this package.
-//! What it then needs is an archive of each library that some crate asks for by `-l`. It takes the first folder that
-//! has a library of that name, shared or not, and one shared library makes a binary that dies before `main`: so a
-//! folder of our own comes first, in which everything is an archive.
+//! rustc can link a program statically (`crt-static`), but the option applies to all crates. Procedural macros are among them,
+//! and they must be shared libraries. This script therefore passes the options for static linking to the linker itself, and only
+//! for the binaries of this package. The linker then needs an archive of each library that a crate requests with `-l`. It uses
+//! the first search directory that has a library of that name, static or shared. A binary that is linked with a single shared
+//! library crashes before `main`. The script therefore puts a directory that contains only archives first in the search path.
 //!
-//! Tests are linked to the C library that the machine has. For it, the folder has linker scripts that refer to a name
-//! which binaries and tests find in different folders.
+//! Tests are linked with the C library of the machine. For this library, the directory contains linker scripts instead of
+//! archives. They refer to a name that binaries and tests find in different directories.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Libraries that the crates for LLVM and libbpf ask for.
+/// The libraries that the crates for LLVM and libbpf request.
 const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z", "ffi"];
 
-/// Libraries that LLVM asks for, for parts of it that rbt does not have: an empty archive will do.
+/// The libraries that LLVM requests only for parts that rbt does not contain. An empty archive is sufficient for each.
 const UNUSED: &[&str] = &["z3", "xml2"];
 
-/// The C library and its companions as crates ask for them, and their archives.
+/// The names by which crates request the C library and its companions, each with the name of its archive.
 const LIBC: &[(&str, &str)] =
     &[("c", "c"), ("m", "m"), ("rt", "rt"), ("dl", "dl"), ("util", "util"), ("pthread", "pthread"), ("gcc_s", "gcc_eh")];
 
-/// A part of a linker script, beside the linker's own: the constructors of LLVM's global objects are in a section that does not
-/// run before `main`. There are 350 of them, all over the code of LLVM, and most starts of rbt do not need LLVM.
+/// An addition to the linker's default script. It places the constructors of LLVM's global objects in a separate section, so that
+/// they do not run before `main`. LLVM has 350 of them in all parts of its code, and most runs of rbt do not need LLVM.
 /// `src/emit/constructors.cpp` runs them.
 const LATE: &str = "\
 SECTIONS {
@@ -43,7 +43,7 @@ SECTIONS {
 } INSERT BEFORE .init_array;
 ";
 
-/// What is written in C++.
+/// The C++ source files.
 const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/idle_passes.cpp"];
 
 fn main() {
@@ -57,15 +57,15 @@ fn main() {
     }
 }
 
-/// Compiles the choice of LLVM's passes; where LLVM becomes part of the binary, without those that never do anything.
+/// Compiles the C++ files. If LLVM is linked into the binary, they include empty definitions of the passes that have no effect.
 fn passes(linked: bool) {
     let config = env::var_os("DEP_LLVM_19_CONFIG_PATH").unwrap_or_else(|| "llvm-config-19".into());
     let flags = Command::new(&config).arg("--cxxflags").output();
     let flags = flags.unwrap_or_else(|e| panic!("{}: {e}", config.display()));
     let mut build = cc::Build::new();
-    // llvm-sys links the library of C++
+    // The crate llvm-sys links the C++ library.
     build.cpp(true).cpp_link_stdlib(None).opt_level(2);
-    // LLVM's headers have unused parameters, and LLVM no type information
+    // LLVM's headers have unused parameters, and LLVM is compiled without type information.
     build.warnings(false).flag("-fno-rtti").flag("-ffunction-sections");
     for flag in String::from_utf8_lossy(&flags.stdout).split_whitespace() {
         build.flag(flag);
@@ -74,11 +74,13 @@ fn passes(linked: bool) {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }
-    // Where LLVM's library has a symbol as well, the linker would keep it, and the library, in programs that do not use it.
+    // If LLVM's library also defined one of these symbols, the linker would keep the symbol and the library in programs that use
+    // neither.
     build.flag("-fvisibility=hidden").flag("-fvisibility-inlines-hidden");
     build.compile("rbt-passes");
     if linked {
-        // The object of those that do nothing has to be read before LLVM's. Only rbt is to have it: rbt-run has no LLVM.
+        // The linker must read the object with the empty passes before LLVM's objects. Only rbt needs it, because rbt-run does
+        // not contain LLVM.
         println!("cargo::rustc-link-arg-bin=rbt=-Wl,--undefined=rbt_idle_passes");
     }
 }
@@ -90,7 +92,7 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     for name in LIBRARIES {
-        // a crate brings what is not installed at all
+        // If a library is not installed in any form, a crate provides it.
         let archive = format!("lib{name}.a");
         if let Some(archive) = find(&archive).or_else(|| find(&format!("lib{name}.so")).and_then(|_| installed(&archive))) {
             symlink(archive, all.join(format!("lib{name}.a")))?;
@@ -104,36 +106,36 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         if let Some(archive) = installed(&format!("lib{archive}.a")) {
             symlink(archive, binaries.join(format!("librbt-{name}.a")))?;
         }
-        // the newer C libraries have most of these as archives alone, which are empty
+        // Newer C libraries provide most of these only as archives, which are empty.
         let shared = find(&format!("lib{name}.so")).or_else(|| find(&format!("lib{name}.a")));
         let shared = shared.map(|path| format!("INPUT({})\n", path.display())).unwrap_or_default();
         fs::write(others.join(format!("librbt-{name}.so")), shared)?;
     }
     println!("cargo::rustc-link-search=native={}", all.display());
-    // Ahead of the bindings, which list LLVM's polyhedral optimizer first: an analysis key that both define would be found
-    // there, and with it come 1.5 MB of code and options that are set up at each start.
+    // This library must precede those of the LLVM bindings, which list LLVM's polyhedral optimizer first. Both define an analysis
+    // key. If the linker found the key in the optimizer, it would add 1.5 MB of code, and options that each start sets up.
     println!("cargo::rustc-link-lib=static:-bundle=LLVMAnalysis");
 
     let binary = |arg: &str| println!("cargo::rustc-link-arg-bins={arg}");
     binary("-static-pie");
-    // src/startup/entry.rs
+    // src/startup/entry.rs defines it.
     binary("-Wl,--entry=rbt_entry");
-    // 1.6 MB of relocations in their short form: 40 kB
+    // The compact format reduces 1.6 MB of relocations to 40 kB.
     binary("-Wl,-z,pack-relative-relocs");
     binary(&format!("-L{}", binaries.display()));
     let late = out.join("late.ld");
     fs::write(&late, LATE)?;
-    // rbt-run has no LLVM, and an empty section there would be amid those that become read-only
+    // rbt-run does not contain LLVM. The section would be empty there, between sections that become read-only.
     println!("cargo::rustc-link-arg-bin=rbt=-Wl,-T,{}", late.display());
-    // for a linker that does not look back at archives: these need each other
+    // These archives depend on each other, and some linkers search each archive only once.
     binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");
     if env::var_os("PROFILE").is_some_and(|p| p == "release") {
-        // LLVM's templates make many functions of equal code: 3 MB
+        // LLVM's templates generate many functions with identical code. Merging them saves 3 MB.
         let same = "-Wl,--icf=all";
         if linker_takes(same, out) {
             binary(same);
         }
-        // what is in the binary: `cargo bench -- size`
+        // `cargo bench -- size` reads the map to show the contents of the binary.
         let map = out.join("rbt.map");
         println!("cargo::rustc-link-arg-bin=rbt=-Wl,-Map={}", map.display());
         println!("cargo::rustc-env=RBT_LINK_MAP={}", map.display());
@@ -142,19 +144,19 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// [`find`], of what must be there.
+/// Calls [`find`] for a required library, and reports an error if it is missing.
 fn installed(file: &str) -> Option<PathBuf> {
     let found = find(file);
     if found.is_none() {
         println!(
-            "cargo::error=rbt is linked statically, and {file} is not installed. `tests/setup.sh build` installs it on Debian; \
-             `--no-default-features --features dynamic-llvm` does without"
+            "cargo::error=rbt is linked statically, but {file} is not installed. `tests/setup.sh build` installs it on Debian. \
+             `--no-default-features --features dynamic-llvm` builds rbt without it"
         );
     }
     found
 }
 
-/// Where the C compiler of the target finds a library: a name alone is its way to say that it does not.
+/// Returns the path at which the target's C compiler finds a library. If it does not find one, it prints only the name.
 fn find(file: &str) -> Option<PathBuf> {
     let cc = cc::Build::new().try_get_compiler().ok()?;
     let out = cc.to_command().arg(format!("-print-file-name={file}")).output().ok()?;
@@ -162,7 +164,7 @@ fn find(file: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Does the linker that rustc uses know an option? LLVM's does, which rustc has brought for x86_64 since 1.90.
+/// Checks whether the linker that rustc uses accepts an option. LLVM's linker does, which rustc includes for x86_64 since 1.90.
 fn linker_takes(arg: &str, out: &Path) -> bool {
     let source = out.join("empty.rs");
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
@@ -174,7 +176,7 @@ fn linker_takes(arg: &str, out: &Path) -> bool {
     fs::write(&source, "fn main() {}").is_ok() && rustc.output().is_ok_and(|run| run.status.success())
 }
 
-/// Writes the table of tools: names in order, each with its text.
+/// Writes the table of tools, sorted by name, each with its text.
 fn tools(out: &Path) {
     let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("one-liners");
     println!("cargo::rerun-if-changed={}", folder.display());
@@ -187,7 +189,7 @@ fn tools(out: &Path) {
     };
     let table = format!("&[\n{}]\n", files.iter().map(row).collect::<String>());
     let to = out.join("tools.rs");
-    // never into a file that a copy of this folder may share
+    // Remove the file before writing it, because a copy of this directory may share it.
     let _ = fs::remove_file(&to);
     fs::write(to, table).unwrap_or_else(|e| panic!("the table of tools cannot be written: {e}"));
 }

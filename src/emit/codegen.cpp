@@ -1,7 +1,7 @@
-// Generates code by LLVM's back end, with a pass of our own after its passes.
+// Generates code with LLVM's back end, and adds a pass after the passes of LLVM.
 //
-// Before Linux 6.8, the verifier accepts a loop only if its back edge is a jump: "back-edge from insn 41 to 42" is its answer
-// where the last block of a loop falls through into the first (`push_insn` with `loop_ok`, kernel/bpf/verifier.c). LLVM lays
+// Before Linux 6.8, the verifier accepts a loop only if its back edge is a jump. If the last block of a loop falls through into
+// the first, the verifier reports "back-edge from insn 41 to 42" (`push_insn` with `loop_ok`, kernel/bpf/verifier.c). LLVM lays
 // out loops that way to save a jump, even if the blocks were in another order before.
 
 #include "llvm-c/Core.h"
@@ -24,7 +24,7 @@ using namespace llvm;
 
 namespace {
 
-// The blocks that follow one, in the verifier's order: the next in the layout, then the targets of jumps.
+// Returns the successors of a block in the verifier's order. The next block in the layout precedes the targets of jumps.
 SmallVector<MachineBasicBlock *, 4> successors(MachineBasicBlock &block) {
   SmallVector<MachineBasicBlock *, 4> all;
   for (MachineInstr &jump : reverse(block.terminators()))
@@ -46,7 +46,7 @@ public:
 
   StringRef getPassName() const override { return "back edges as jumps"; }
 
-  // A walk as the verifier's: an edge is a back edge if it leads to a block on the current path.
+  // Walks the graph as the verifier does. An edge is a back edge if it leads to a block on the current path.
   bool runOnMachineFunction(MachineFunction &function) override {
     const TargetInstrInfo &instructions = *function.getSubtarget().getInstrInfo();
     struct Step {
@@ -88,7 +88,7 @@ char BackEdges::ID = 0;
 
 } // namespace
 
-// Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does; null if the target has no such output.
+// Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
 extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind) {
   auto *machine = reinterpret_cast<LLVMTargetMachine *>(target);
   auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;

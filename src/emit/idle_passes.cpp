@@ -40,14 +40,14 @@ using namespace llvm;
 #define UNNAMED(pass) \
   void pass::printPipeline(raw_ostream &, function_ref<StringRef(StringRef)>) {}
 
-// BPF has no vectors
+// BPF has no vectors.
 OF_FUNCTIONS(LoopVectorizePass)
 UNNAMED(LoopVectorizePass)
 LoopVectorizePass::LoopVectorizePass(LoopVectorizeOptions) {}
 AnalysisKey ShouldRunExtraVectorPasses::Key;
 OF_FUNCTIONS(SLPVectorizerPass)
 
-// rbt generates neither coroutines nor OpenMP directives, nor loops marked for distribution
+// rbt generates no coroutines, no OpenMP directives and no loops that are marked for distribution.
 OF_MODULES(CoroEarlyPass)
 OF_MODULES(CoroCleanupPass)
 OF_FUNCTIONS(CoroElidePass)
@@ -57,7 +57,7 @@ OF_MODULES(OpenMPOptPass)
 OF_CALLS(OpenMPOptCGSCCPass)
 OF_FUNCTIONS(LoopDistributePass)
 
-// in a pipeline only if an option or a profile requires them
+// A pipeline contains these only if an option or a profile requires them.
 OF_MODULES(AttributorPass)
 OF_CALLS(AttributorCGSCCPass)
 OF_MODULES(AttributorLightPass)

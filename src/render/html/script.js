@@ -16,7 +16,7 @@ const number = v => typeof v === 'number' ? v : typeof v === 'string' && v !== '
 const spelled = v => typeof v === 'number' ? v.toLocaleString('en-US', { maximumFractionDigits: 3 }) : v === null ? '' : String(v);
 const percent = (part, whole) => whole ? (100 * part / whole).toFixed(1) + '%' : '0.0%';
 
-// A table that sorts and filters, one page of rows at a time.
+// A table that can be sorted and filtered. It shows one page of rows at a time.
 function table(columns, rows, numeric) {
   const input = el('input', { type: 'search', placeholder: 'filter', value: initial });
   const told = el('span', { className: 'dim' });
@@ -72,7 +72,7 @@ function histogram(buckets) {
 const SVG = 'http://www.w3.org/2000/svg';
 const clock = ms => new Date(ms).toISOString().slice(11, 23);
 
-// Lines of several series over one time axis.
+// A line chart of several series over one time axis.
 function chart(series) {
   const points = series.flatMap(s => s[1]), xs = points.map(p => p[0]), ys = points.map(p => number(p[1]) ?? 0);
   const least = f => f.reduce((a, b) => Math.min(a, b), Infinity), greatest = f => f.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -97,13 +97,13 @@ function chart(series) {
     el('div', { className: 'bar dim' }, `${clock(x0)} to ${clock(x1)} UTC`), series.length > 1 ? legend : '');
 }
 
-// Time from left to right, values from below upward, counts as shades.
+// Draws a heat map: time from left to right, values from bottom to top, counts as shades.
 function heat({ labels, columns, step }) {
   const most = Math.max(1, ...columns.flatMap(c => c[1])), high = 14, wide = Math.max(2, Math.min(24, Math.floor(900 / columns.length)));
   const canvas = el('canvas', { width: columns.length * wide, height: labels.length * high });
   const names = el('div', { className: 'rows mono dim' }, ...labels.toReversed().map(text => el('div', { textContent: text })));
   const g = canvas.getContext('2d');
-  // by the logarithm, as in text and SVG, because counts differ by orders of magnitude
+  // The shade follows the logarithm, as in text and SVG, because counts differ by orders of magnitude.
   const shade = n => {
     const part = most > 1 ? Math.log(n) / Math.log(most) : 1;
     return `hsl(${50 - 50 * part} 90% ${75 - 40 * part}%)`;
@@ -149,14 +149,14 @@ function tree(rows) {
 
 const GRAY = '#c8c8d0';
 const isTime = unit => /seconds$/.test(unit);
-// Red for what has grown against the base, blue for what has shrunk.
+// Red marks frames that are larger than in the base, and blue marks those that are smaller.
 const change = (node, most) => {
   const part = most ? Math.round(210 - 210 * Math.min(1, Math.abs(node.n - node.b) / most)) : 255;
   return node.n === node.b ? '#f2f2f2' : node.n > node.b ? `rgb(255 ${part} ${part})` : `rgb(${part} ${part} 255)`;
 };
 const color = (kind, unit) => kind < 0 ? GRAY : data.kinds[kind][isTime(unit) ? 2 : 1];
 
-// What the colors of a flame graph mean, the widest kinds first.
+// The legend of a flame graph's colors, the widest kinds first.
 function legend(root, unit) {
   const sums = new Map(), todo = [root];
   while (todo.length) {
@@ -172,7 +172,7 @@ function legend(root, unit) {
   }));
 }
 
-// A flame graph that zooms by click and searches.
+// A flame graph with a search. A click zooms to a frame.
 function flame({ stacks, unit, least, base }) {
   const [root, depth] = tree(stacks);
   let most = 0;
@@ -248,7 +248,7 @@ function flame({ stacks, unit, least, base }) {
 
 const length = ns => ns < 1e3 ? `${ns} ns` : ns < 1e6 ? `${(ns / 1e3).toFixed(2)} μs` : ns < 1e9 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e9).toFixed(3)} s`;
 
-// Spans on the tracks of their threads. Click: zoom to a span. Wheel: zoom, and with shift, move.
+// Spans on the tracks of their threads. A click zooms to a span. The wheel zooms, and with Shift, it moves.
 function timeline({ tracks, order, names, base_ms, rows, more }) {
   const input = el('input', { type: 'search', placeholder: 'search spans', value: initial });
   const told = el('span', { className: 'dim' }), out = el('button', { textContent: 'zoom out' });
@@ -289,7 +289,7 @@ function timeline({ tracks, order, names, base_ms, rows, more }) {
       if (tops[track] === undefined || start + duration < from || start > to) continue;
       const y = tops[track] + depth * ROW, left = Math.max(x(start), GUTTER), right = Math.min(Math.max(x(start + duration), left + .7), width);
       const before = ends.get(y);
-      // what would cover the same pixel is drawn once
+      // Draw only one of the spans that cover the same pixel.
       if (!hit && right - left < 1 && before === Math.round(left)) continue;
       if (right - left < 1) ends.set(y, Math.round(left));
       g.fillStyle = hit ? '#c03ad0' : COLORS[name % COLORS.length];
@@ -349,7 +349,7 @@ function timeline({ tracks, order, names, base_ms, rows, more }) {
 
 const titled = (key, what) => key.length ? el('div', {}, el('div', { className: 'mono', textContent: key.map(spelled).join(', ') }), what) : what;
 
-// What there is of many: the first, and a button for more.
+// Shows the first of many items, and a button that shows more.
 function several(items, make) {
   const box = el('div'), more = el('button');
   let at = 0;
@@ -384,7 +384,7 @@ function map(m) {
   return section;
 }
 
-// Messages above the maps; the others are folded.
+// The number of messages that are shown above the maps. The others are folded.
 const OPEN_LOSSES = 8;
 const main = document.getElementById('main');
 const losses = data.losses.map(text => el('div', { className: 'loss', textContent: text }));
