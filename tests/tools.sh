@@ -1,17 +1,17 @@
 #!/bin/sh
 # Checks and compiles the tools of Debian's bpftrace package, unmodified. Nothing is attached.
 #
-#   tests/tools.sh fetch   puts the tools into a cache (nothing is installed)
-#   tests/tools.sh         a line for each tool; status 1 when one fails that this kernel could run
+#   tests/tools.sh fetch   Unpack the tools into a cache without installing the package.
+#   tests/tools.sh         Print a line for each tool. The exit status is 1 if a tool fails that this kernel could run.
 #
-# A tool fails for the machine's sake where a function, a binary or a member that it names is not there.
-# RBT is the program (default target/debug/rbt), RBT_TOOLS the cache.
+# A tool is marked `machine` if it refers to a function, a binary or a member that this machine does not have.
+# RBT names the binary (default: target/debug/rbt), and RBT_TOOLS names the cache.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=${RBT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-tools}
 rbt=${RBT:-$root/target/debug/rbt}
 machine='no-match|unknown-symbol|missing-binary|unknown-tracepoint|no-kernel-symbol|missing-probe|not-readable'
-# functions and members that this kernel does not have, or under another name
+# Messages about functions and members that this kernel lacks or names differently.
 gone='the kernel has no function|cfs_rq has no field .nr_running'
 
 fetch() {

