@@ -289,7 +289,7 @@ fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("unsupported-in-probe", f.span, format!("{} cannot be used in return probes on this kernel", f.name));
         return Err(d.help("a newer kernel supports it"));
     }
-    let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
+    let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("unavailable", f.span, m.what) })?;
     let object = binary.objects.iter().find(|(n, _, _)| *n == name).map(|(_, addr, size)| (*addr, *size));
     let Some((addr, size)) = object.or_else(|| binary.functions_named(&name).next().map(|s| (s.addr, 8))) else {
         let names = binary.objects.iter().map(|(n, _, _)| n.as_str());

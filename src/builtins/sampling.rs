@@ -50,7 +50,7 @@ fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let n = literal(f, 0, "n", 1..=MAX_PERIOD)?;
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
     if let Some(Type::Agg(_) | Type::Void) = f.args.get(2).map(|key| &key.ty) {
-        return Err(Diagnostic::error("bad-key", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
+        return Err(Diagnostic::error("misplaced-aggregation", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
     }
     f.bind_consts(&[n, interval, f.settings.max_map_keys as i64]);
     Ok(Type::Bool)

@@ -1,5 +1,7 @@
 //! The BPF features that an object needs, compared with those of a kernel.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::codegen::artifact::{Artifact, AttachSite, Program};
 use crate::emit::{MapKind, helper_name};
 use crate::probes::{Attach, NO_TRAMPOLINES};
@@ -97,18 +99,22 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
             unmet.lacks.push(UnmetNeed { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
     }
-    for name in &needs.kernel_functions {
-        if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
-            let message = format!("the kernel has no function `{name}` that BPF programs may call");
-            let help = Some("exclude such kernels: `// check: kernels >= …`".into());
-            unmet.lacks.push(UnmetNeed { rule: "no-kernel-function", message, help, site: site_of("", programs) });
-        }
-    }
+    kernel_functions(unmet, &needs.kernel_functions, programs, sys);
     for map in &needs.maps {
         let Some((name, _)) = MapKind::numbered(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
             let message = format!("the kernel has no maps of type {}, which the script needs", usual_name(name, "BPF_MAP_TYPE_"));
             unmet.lacks.push(UnmetNeed { rule: "no-map-type", message, help: None, site: site_of("", programs) });
+        }
+    }
+}
+
+pub(super) fn kernel_functions(unmet: &mut Unmet, names: &BTreeSet<String>, programs: &[Program], sys: &dyn TargetInfo) {
+    for name in names {
+        if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
+            let message = format!("the kernel has no function `{name}` that BPF programs may call");
+            let help = Some("exclude such kernels: `// check: kernels >= …`".into());
+            unmet.lacks.push(UnmetNeed { rule: "no-kernel-function", message, help, site: site_of("", programs) });
         }
     }
 }
@@ -150,11 +156,7 @@ fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) 
 
 fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
     let programs = &artifact.manifest.programs;
-    for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MAX_INSTRUCTIONS) {
-        let message = format!("a program has {n} instructions; kernels accept {MAX_INSTRUCTIONS}");
-        let help = Some("do less in one probe".into());
-        unmet.lacks.push(UnmetNeed { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
-    }
+    instructions(unmet, &needs.instructions, programs);
     if let Some(message) = large_maps(needs, sys) {
         unmet.lacks.push(UnmetNeed { rule: "large-maps", message, help: Some(LARGE_MAPS_REMEDY.into()), site: None });
     }
@@ -164,6 +166,14 @@ fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn Target
         unmet
             .facts
             .push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), size_of_maps(needs, sys).div_ceil(1024))));
+    }
+}
+
+pub(super) fn instructions(unmet: &mut Unmet, by_function: &BTreeMap<String, usize>, programs: &[Program]) {
+    for (function, n) in by_function.iter().filter(|(_, n)| **n > MAX_INSTRUCTIONS) {
+        let message = format!("a program has {n} instructions; kernels accept {MAX_INSTRUCTIONS}");
+        let help = Some("do less in one probe".into());
+        unmet.lacks.push(UnmetNeed { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
 }
 

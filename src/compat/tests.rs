@@ -20,6 +20,7 @@ const BPF: &str = "
 
 const KERNEL: &str = "
     struct inner { int deep; };
+    enum color { RED, GREEN, };
     struct task { long state; int pid; char comm[16]; struct inner in; struct task *parent; };
     tracepoint sched:waking { char comm[16]; int pid; long prev_state; }
     rawtracepoint waking(struct task *p, bool preempt);
@@ -225,6 +226,7 @@ fn what_programs_may_call_may_not_be_known() {
 #[test]
 fn types_and_constants_that_go() {
     assert_eq!(one("begin { print(sizeof(struct inner)); }", "struct inner { int deep; };", "struct inner3 { int deep; };").0, "type-gone");
+    assert_eq!(one("begin { print(RED); }", "RED,", "").0, "constant-gone");
 }
 
 #[test]
@@ -261,6 +263,31 @@ fn what_a_kernel_lacks() {
     assert!(matches!(all.as_slice(), [("no-fentry", message)] if message.starts_with("fentry:vmlinux:helper and 1 more: ")), "{all:?}");
     // a kprobe works without trampolines
     assert!(rules(count, "feature Trampoline;").is_empty());
+}
+
+#[test]
+fn what_a_kernel_lacks_in_its_types_and_modules() {
+    let rules = |script: &str, text: &str| seen(script, text).findings.into_iter().map(|f| f.rule).collect::<Vec<_>>();
+    assert_eq!(rules("lsm:file_open { @ = count(); }", KERNEL), ["no-lsm"]);
+    let capture = "#!/usr/bin/env -S rbt --unsafe\nrawtracepoint:waking { skboutput(\"a.pcap\", args.p, 64, 0); }";
+    assert_eq!(rules(capture, KERNEL), ["no-btf"]);
+    let overridden = "#!/usr/bin/env -S rbt --unsafe\nkprobe:helper { override(1); }";
+    let with = |more: &str| format!("{KERNEL} feature Override; {more}");
+    assert_eq!(rules(overridden, &with("injectable vfs_read;")), ["not-injectable"]);
+    assert!(!rules(overridden, &with("injectable helper;")).contains(&"not-injectable"));
+}
+
+#[test]
+fn what_a_compiled_script_needs() {
+    let mut unmet = needs::Unmet { lacks: Vec::new(), facts: Vec::new() };
+    needs::kernel_functions(&mut unmet, &["bpf_new".into()].into(), &[], &kernel(KERNEL));
+    needs::instructions(&mut unmet, &[("short".into(), 1_000_000), ("long".into(), 1_000_001)].into(), &[]);
+    let found: Vec<_> = unmet.lacks.iter().map(|n| (n.rule, n.message.as_str())).collect();
+    let expected = [
+        ("no-kernel-function", "the kernel has no function `bpf_new` that BPF programs may call"),
+        ("too-many-instructions", "a program has 1000001 instructions; kernels accept 1000000"),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

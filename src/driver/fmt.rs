@@ -68,12 +68,18 @@ fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
         let again = formatted(&result, color)?;
         (result.text, again)
     };
-    if again != text || !fmt::same_words(&source.text, &text) {
-        return Err(Failure::new(format!("{}: formatting would have changed the meaning; nothing was written", source.name))
-            .code("not-formatted")
-            .help("this is a bug in rbt: please report it with the script"));
-    }
+    require_same_meaning(source, &text, &again)?;
     Ok(text)
+}
+
+/// A formatted text has the words of the source, and is unchanged when it is formatted again.
+fn require_same_meaning(source: &Source, text: &str, again: &str) -> Result<(), Failure> {
+    if again == text && fmt::same_words(&source.text, text) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{}: formatting would have changed the meaning; nothing was written", source.name))
+        .code("not-formatted")
+        .help("this is a bug in rbt: please report it with the script"))
 }
 
 fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
@@ -91,4 +97,18 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure>
         file.commit()
     });
     written.map_err(|e| not_written(&path.display().to_string(), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_meaning_is_not_written() {
+        let source = Source { name: "a.bt".into(), text: "begin { @a=1; }".into() };
+        let judged = |text: &str, again: &str| require_same_meaning(&source, text, again).map_err(|failure| failure.code);
+        assert_eq!(judged("begin {\n  @a = 1;\n}\n", "begin {\n  @a = 1;\n}\n"), Ok(()));
+        assert_eq!(judged("begin {\n  @a = 2;\n}\n", "begin {\n  @a = 2;\n}\n"), Err("not-formatted"));
+        assert_eq!(judged("begin {\n  @a = 1;\n}\n", "begin { @a = 1; }\n"), Err("not-formatted"));
+    }
 }

@@ -648,3 +648,14 @@ fn reset(prompt: &mut Prompt, _: &str) -> Result<LineResult, Failure> {
     prompt.workspace.definitions.borrow_mut().clear();
     Ok(LineResult::Continue)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_cannot_be_controlled_has_a_code() {
+        let TopError(failure) = std::io::Error::from_raw_os_error(libc::ENOTTY).into();
+        assert_eq!((failure.code, failure.message.as_str()), ("no-terminal", "cannot use this terminal: inappropriate ioctl for device"));
+    }
+}

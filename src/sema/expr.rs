@@ -128,14 +128,10 @@ impl BodyChecker<'_> {
             [one] => self.stored(one),
             many => self.tuple(many, span),
         };
-        let bad = match &key.ty {
-            Type::Agg(_) => Some("an aggregation".to_string()),
-            _ => None,
-        };
-        match bad {
-            Some(what) => self.fail("bad-key", key.span, format!("{what} cannot be a key")),
-            None => key,
+        if matches!(key.ty, Type::Agg(_)) {
+            return self.fail("misplaced-aggregation", key.span, "an aggregation cannot be a key");
         }
+        key
     }
 
     /// Records the use of a map with or without a key. The result is the key, converted to the map's key type.

@@ -228,7 +228,7 @@ fn infer(check_cx: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec
         let is_last = passes == MAX_PASSES;
         if changed && is_last {
             let message = "the type of a variable or map grows with each use";
-            diags.push(Diagnostic::error("recursive-type", Span::default(), message).help("a tuple may not contain itself"));
+            diags.push(Diagnostic::error("type-conflict", Span::default(), message).help("a tuple may not contain itself"));
         }
         if !changed || is_last {
             return Ok(Inferred { states, unused, results, diags: found });

@@ -13,7 +13,7 @@
 //! function int vfs_open(struct path *path, struct file *file);  function [fuse] void fuse_open(void);
 //! symbol schedule 0xffffffff81000000;
 //! binary /bin/demo { main 0x1000 32; helper 0x1040 16; }
-//! cgroup /a/b 77;  cpus 4;  feature UprobeMulti;  no tracefs;
+//! cgroup /a/b 77;  cpus 4;  feature UprobeMulti;  injectable vfs_open;  no tracefs;
 //! ```
 //!
 //! With `no tracefs` and `no types`, queries for those fail. A type that is embedded by value must be declared before. Types
@@ -46,6 +46,8 @@ pub struct Fake {
     binaries: BTreeMap<PathBuf, Arc<Binary>>,
     cgroups: BTreeMap<String, u64>,
     features: BTreeSet<Feature>,
+    /// Functions that allow error injection; unknown if there are none.
+    injectable: BTreeSet<String>,
     cpus: u32,
     /// Headers below `/kernel` and `/include`.
     headers: BTreeMap<PathBuf, String>,
@@ -62,7 +64,7 @@ impl Fake {
     pub fn new(text: &str) -> Result<Self, String> {
         let mut reader = Reader { words: words(text), ..Reader::default() };
         reader.statements()?;
-        let Reader { btf, events, functions, symbols, binaries, cgroups, features, cpus, tracefs, types, .. } = reader;
+        let Reader { btf, events, functions, symbols, binaries, cgroups, features, injectable, cpus, tracefs, types, .. } = reader;
         let types = if types { Some(KernelTypes::from_vec(btf.0.finish())?) } else { None };
         let tracepoints = events.keys().cloned().collect();
         let raw_tracepoints = types.as_ref().map(KernelTypes::raw_tracepoints).unwrap_or_default();
@@ -78,6 +80,7 @@ impl Fake {
             binaries,
             cgroups,
             features,
+            injectable,
             cpus: cpus.max(1),
             headers: BTreeMap::new(),
         })
@@ -215,6 +218,10 @@ impl TargetInfo for Fake {
         self.features.contains(&feature)
     }
 
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        (!self.injectable.is_empty()).then(|| self.injectable.contains(function))
+    }
+
     fn possible_cpus(&self) -> u32 {
         self.cpus
     }
@@ -290,6 +297,7 @@ struct Reader {
     binaries: BTreeMap<PathBuf, Arc<Binary>>,
     cgroups: BTreeMap<String, u64>,
     features: BTreeSet<Feature>,
+    injectable: BTreeSet<String>,
     cpus: u32,
     tracefs: bool,
     types: bool,
@@ -307,6 +315,7 @@ impl Default for Reader {
             binaries: BTreeMap::new(),
             cgroups: BTreeMap::new(),
             features: BTreeSet::new(),
+            injectable: BTreeSet::new(),
             cpus: 1,
             tracefs: true,
             types: true,
@@ -345,6 +354,10 @@ impl Reader {
                     let name = self.next()?;
                     let chosen = Feature::named(&name);
                     self.features.insert(chosen.ok_or_else(|| format!("`feature {name}`: there is none"))?);
+                }
+                "injectable" => {
+                    let name = self.next()?;
+                    self.injectable.insert(name);
                 }
                 "no" => match self.next()?.as_str() {
                     "tracefs" => self.tracefs = false,

@@ -15,7 +15,6 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { print(pton("192.0.2")); }"#, r#"begin { print(pton("192.0.2.1")); }"#),
     error("bad-arg", "argN or sargN has a number that the probe does not have")
         .example("uprobe:libc:malloc { print(arg9); }", "uprobe:libc:malloc { print(arg0); }"),
-    error("bad-binary", "a file that the script names is not a readable ELF binary").needs("a file that changes while rbt reads it"),
     error("bad-cast", "a value cannot be converted to this type")
         .remedy("cast between integers, pointers and enums, or to an array of the same size")
         .example("begin { print((uint8)comm); }", "begin { print((uint8)pid); }"),
@@ -24,7 +23,6 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { if (comm) { exit(); } }"#, r#"begin { if (comm != "") { exit(); } }"#),
     error("bad-format", "the format of strftime() is not UTF-8")
         .example(r#"begin { print(strftime("\xff", nsecs)); }"#, r#"begin { print(strftime("%H:%M", nsecs)); }"#),
-    error("bad-key", "a map's key has a type that cannot be a key").needs("a key that is an aggregation and passes all other checks"),
     error("bad-option", "an option of the script has a wrong value on the command line").command(
         r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=x"#,
         r#"rbt -e 'begin { $n = getopt("n", 5); print($n); exit(); }' -- --n=7"#,
@@ -110,9 +108,6 @@ pub(super) const CODES: &[Code] = &[
     ),
     error("recursion", "a macro expands to itself, or a function calls itself")
         .example("macro a($x) { a($x) } begin { $x = 1; print(a($x)); }", "macro a($x) { $x + 1 } begin { $x = 1; print(a($x)); }"),
-    error("recursive-type", "a type depends on itself")
-        .remedy("a tuple may not contain itself")
-        .needs("types that grow with each use and do not conflict"),
     error("redeclared", "a name is declared twice")
         .remedy("use another name, or assign without `let`")
         .example("begin { let $x = 1; let $x = 2; print($x); }", "begin { let $x = 1; $x = 2; print($x); }"),

@@ -211,8 +211,27 @@ mod tests {
     fn a_row_has_an_example_or_a_reason() {
         let bad: Vec<_> = all().filter(|c| c.example.is_some() == c.needs.is_some()).map(|c| c.name).collect();
         assert!(bad.is_empty(), "an example, or what it would need: {bad:?}");
-        let without: Vec<_> = all().filter(|c| c.needs.is_some()).map(|c| c.name).collect();
-        assert!(without.len() < 45, "{without:?}");
+    }
+
+    /// Examples are cases of `tests/rows.rs`; a test of the crate or a case names each of the other codes.
+    #[test]
+    fn every_row_has_a_case() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut tests = String::new();
+        for path in sources(&root.join("src")).into_iter().filter(|p| !p.ends_with("src/diag/codes/mod.rs")) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let at = if path.to_string_lossy().contains("tests") { Some(0) } else { text.find("#[cfg(test)]\nmod tests {") };
+            tests.extend(at.map(|at| text[at..].to_owned()));
+        }
+        for folder in ["cli", "run", "check", "oneliner"] {
+            for path in files(&root.join("tests/cases").join(folder)) {
+                tests.push_str(&String::from_utf8_lossy(&std::fs::read(path).unwrap()));
+            }
+        }
+        let named =
+            |code: &str| [format!("\"{code}\""), format!("[{code}]"), format!("\\[{code}\\]")].iter().any(|text| tests.contains(text));
+        let without: Vec<_> = all().filter(|c| c.example.is_none() && !named(c.name)).map(|c| c.name).collect();
+        assert!(without.is_empty(), "no case: {without:?}");
     }
 
     #[test]
@@ -258,16 +277,16 @@ mod tests {
         used
     }
 
-    fn sources(folder: &Path) -> Vec<PathBuf> {
+    fn files(folder: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
-                found.extend(sources(&path));
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                found.push(path);
-            }
+            if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
         }
         found
+    }
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        files(folder).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
     }
 }
