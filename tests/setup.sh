@@ -5,9 +5,9 @@
 #   tests/setup.sh release  Install those of `build`, and those that make a release (tests/release/make.sh).
 #   tests/setup.sh arm64    Install those of `release`, and those that build rbt for arm64 (tests/arm64/build.sh). Unpack QEMU, a
 #                           root directory and Linux 6.1 and 6.12 for arm64 into a cache, to run rbt in an emulated machine.
-#   tests/setup.sh test     Install those of `release`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1 and
-#                           6.12 into a cache without installing them (tests/vm/vm-fetch.sh). Download the scripts of Debian's
-#                           bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb, py-spy and
+#   tests/setup.sh test     Install those of `release`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1
+#                           and 6.12 into a cache without installing them (tests/vm/vm-fetch.sh). Download the scripts of
+#                           Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb, py-spy and
 #                           opentelemetry-proto, and the npm package speedscope.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,17 +1,20 @@
 #!/bin/bash
-# Compares what `rbt check` says of scripts with what kernels do: for each kernel a snapshot is made of its package, each script is
-# checked against it, and is then attached for a moment under that kernel (`--dry-run`, in a throw-away machine: vmrun.sh).
+# Compares the findings of `rbt check` for scripts with the behavior of kernels. It makes a snapshot of each kernel's package and
+# checks each script against the snapshot. It then attaches the script briefly under that kernel, with `--dry-run` in a disposable
+# virtual machine (vmrun.sh).
 #
-#   agree.sh [-k 'GLOB GLOB ...'] [-l FOLDER] [FILE.bt | FILE.scripts]...
+#   agree.sh [-k 'GLOB GLOB ...'] [-l DIRECTORY] [FILE.bt | FILE.scripts]...
 #
-#   -k    kernels by name below VM_CACHE/kernels (default: all that are there)
-#   -l    where snapshots and logs are kept (default: target/agree)
+#   -k    Use the kernels in VM_CACHE/kernels whose names match (default: all).
+#   -l    Keep snapshots and logs in this directory (default: target/agree).
 #
-# Of FILE.scripts (default: agree.scripts) each line is a script. RBT names the binary (default: target/debug/rbt).
-# The table has a row for each script with a disagreement: "false ok" (check lets pass what the kernel refuses) and "false FAIL".
-# A note of check's on what it cannot know makes an "ok" of it an "ok with a note", which is told apart; so is a script that the
-# machine had no time for. Machines run one at a time. Needs jq.
-# Exit code: 0 all agree, 1 some do not, 2 used wrongly.
+# Each line of FILE.scripts (default: agree.scripts) is a script. RBT names the binary (default: target/debug/rbt).
+# The table has a row for each kernel. It counts a script as "false ok" if check accepts it but the kernel rejects it, and as
+# "false FAIL" in the opposite case. If check reports that it cannot determine a fact, the table counts a false ok in the column
+# "with note" instead. A script that did not finish in time counts as "out of time". Each script with a disagreement is printed
+# below the table. Machines run one at a time. agree.sh needs jq.
+#
+# Exit status: 0 if all scripts agree, 1 if some do not, 2 for invalid arguments.
 set -euo pipefail -f
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -21,7 +24,7 @@ while getopts :k:l:h o; do
     case $o in
         k) globs=$OPTARG ;;
         l) logs=$OPTARG ;;
-        *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -30,10 +33,10 @@ mkdir -p "$logs"
 logs=$(realpath "$logs")
 rm -rf "$logs/scripts"
 mkdir "$logs/scripts"
-# a copy: one that is built anew meanwhile is another
+# Copy the binary, because a build may replace it during the run.
 cp "${RBT:-$root/target/debug/rbt}" "$logs/rbt"
 
-# --- each script is a file of its own
+# --- Write each script to a separate file.
 n=0
 for file; do
     if [[ $file == *.scripts ]]; then
@@ -48,7 +51,7 @@ for file; do
     fi
 done
 
-# --- the kernels' word: status 0 is ok. Within the machine.
+# --- The virtual machine runs this program. The kernel accepts a script if rbt exits with status 0.
 cat >"$logs/attach.sh" <<'EOF'
 cd "$1" || exit 2
 for s in scripts/*.bt; do
@@ -58,14 +61,14 @@ for s in scripts/*.bt; do
 done
 EOF
 
-one() { # KERNEL: its table of `script, check's word, note, the kernel's word, what it says`
+one() { # KERNEL: writes a table with the columns script, check's verdict, note, the kernel's verdict, and its message
     local kernel=$1 dir=$cache/kernels/$1
     (cd "$dir" && "$logs/rbt" snapshot -q --from-package . -o "$logs/$kernel.rbts") 2>"$logs/$kernel.snapshot" || return
     (cd "$logs" && ./rbt check scripts --against "$kernel.rbts" -f json) >"$logs/$kernel.json" 2>"$logs/$kernel.said" || true
     jq -r '.outcomes[] | [(.subject | sub(".*/"; "")), ({ok: "ok", warning: "ok", failed: "FAIL"}[.verdict] // "?"),
         (if any(.findings[]; .level != "error") then "note" else "-" end)] | @tsv' "$logs/$kernel.json" | sort >"$logs/$kernel.check"
     VM_TIMEOUT=${VM_TIMEOUT:-1500} "$here/vmrun.sh" -k "$kernel" -- bash "$logs/attach.sh" "$logs" >"$logs/$kernel.attach" 2>"$logs/$kernel.err" || true
-    # one that the machine did not come to has no line
+    # A script that did not run before the timeout has no line.
     join -t $'\t' -a 1 -e late -o 0,1.2,1.3,2.2,2.3 "$logs/$kernel.check" <(sort "$logs/$kernel.attach") >"$logs/$kernel.table"
 }
 
@@ -75,11 +78,11 @@ for glob in $globs; do
 done
 for kernel in "${kernels[@]}"; do one "$kernel"; done
 
-# --- the table
+# --- Print the table.
 status=0
 printf '%-36s %7s %6s %10s %10s %10s %11s\n' kernel scripts agree 'false ok' 'with note' 'false FAIL' 'out of time'
 for kernel in "${kernels[@]}"; do
-    [[ -s $logs/$kernel.table ]] || { echo "$kernel: no table: see $logs/$kernel.err" >&2; status=1; continue; }
+    [[ -s $logs/$kernel.table ]] || { echo "$kernel: no table, see $logs/$kernel.err" >&2; status=1; continue; }
     awk -F'\t' -v k="$kernel" '
         $2 == $4 { agree++ } $2 == "ok" && $4 == "FAIL" && $3 == "-" { ok++ } $2 == "ok" && $4 == "FAIL" && $3 != "-" { noted++ }
         $2 == "FAIL" && $4 == "ok" { fail++ } $4 == "late" { late++ } $2 == "?" { open++ }

@@ -1,14 +1,15 @@
 # shellcheck shell=bash
-# For other scripts to source: apt for what this machine's own apt does not look at, without a trace in it.
+# Functions that other scripts source. They let apt read suites and architectures that are not configured on this machine, without
+# changing apt's own state.
 
-# apt_for FOLDER ARCHITECTURE SUITE...: from here on, apt-get and apt-cache see these suites of Debian for this architecture, by
-# package lists of their own below FOLDER. Of another architecture than this machine's, they see nothing as installed.
-# VM_APT_UPDATE renews the lists.
+# apt_for DIRECTORY ARCHITECTURE SUITE...: afterwards, apt-get and apt-cache read these suites of Debian for this architecture.
+# Their package lists are in DIRECTORY. For an architecture that is not this machine's, no package counts as installed.
+# VM_APT_UPDATE updates the lists.
 apt_for() {
     local a=$1 arch=$2 line uri suite main='' security='' cut=''
     shift 2
     mkdir -p "$a/lists/partial" "$a/cache/archives/partial" "$a/empty.d"
-    # the mirrors this machine already uses, and the key they are signed with
+    # Use the mirrors of this machine, and Debian's key, with which they are signed.
     while read -r line; do
         case $line in
             *-security*) security=$line ;;
@@ -45,7 +46,7 @@ END
     fi
 }
 
-# The suites of the Debian that this is: its name, with those of security updates.
+# Prints the suites of this machine's version of Debian: the main suite and the security updates.
 own_suites() {
     local name
     name=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")

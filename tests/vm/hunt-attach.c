@@ -1,10 +1,10 @@
-/* Attaches one small program to many functions by trampolines, runs a command, and detaches: what rbt does for fentry and
- * fexit, without the compiler, which takes a second for each function in an emulated machine. The program counts by the
- * kernel's stack. Where the kernel does not keep a program from calling itself it does so itself, as rbt's do.
+/* Attaches one small program to many functions with trampolines, runs a command, and detaches. rbt does the same for fentry and
+ * fexit, but in an emulated machine, its compiler takes a second for each function. The program counts calls by kernel stack.
+ * If the kernel does not prevent a program from calling itself, the program prevents it, as the programs of rbt do.
  *
  *   hunt-attach fentry|fexit COMMAND ARGUMENT FUNCTION...
  *
- * Says "Attached N probes" on standard error; functions that the kernel refuses are left out.
+ * It prints "Attached N probes" to standard error. N does not include functions that the kernel rejects.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,7 +39,7 @@ static void read_btf(void) {
     close(fd);
 }
 
-/* The id of each named function, 0 where there is none. */
+/* Finds the BTF ID of each named function, or 0 if the kernel has no such function. */
 static void find(char **names, unsigned *ids, int n) {
     struct btf_header *h = (void *)btf;
     char *at = btf + h->hdr_len + h->type_off, *end = at + h->type_len, *text = btf + h->hdr_len + h->str_off;

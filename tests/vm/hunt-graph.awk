@@ -1,9 +1,9 @@
-# The direct calls and jumps between a kernel's functions, as lines "CALLER CALLEE".
+# Prints the direct calls and jumps between a kernel's functions, as lines "CALLER CALLEE".
 #
 #   awk -f hunt-graph.awk KALLSYMS DISASSEMBLY
 #
-# KALLSYMS is /proc/kallsyms of that kernel without address randomization, sorted; DISASSEMBLY is what `objdump -d` prints
-# of its image. A place with several names goes by its first.
+# KALLSYMS is the sorted /proc/kallsyms of that kernel, without address randomization. DISASSEMBLY is the output of `objdump -d`
+# for the kernel's image. If an address has several names, the first one is used.
 FNR == NR {
     if ($2 ~ /^[tTwW]$/ && NF == 3 && $3 !~ /^(__pfx_|__cfi_)/ && !($1 in name)) name[$1] = $3
     next

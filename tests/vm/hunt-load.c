@@ -1,5 +1,5 @@
-/* A load that passes through as much of the kernel as a small program can: files, pipes, sockets, memory, processes,
- * threads, signals, timers, faults. hunt.sh runs it while probes are attached.
+/* Generates a load that uses as many parts of the kernel as a small program can: files, pipes, sockets, memory, processes,
+ * threads, signals, timers and faults. hunt.sh runs it while probes are attached.
  *
  *   hunt-load SECONDS
  */
@@ -154,7 +154,7 @@ static void threads(void) {
 static void processes(void) {
     pid_t pid = fork();
     if (pid == 0) {
-        /* a fault that kills, a program, or a plain end */
+        /* End with a fatal fault, by executing a program, or with an ordinary exit. */
         static int turn;
         switch ((getpid() + turn++) % 3) {
         case 0: prctl(PR_SET_DUMPABLE, 0); signal(SIGSEGV, SIG_DFL); *(volatile int *)8 = 1; break;
@@ -182,7 +182,7 @@ static void rest(void) {
     setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0));
     close(-1);
     open("/nonexistent/file", O_RDONLY);
-    /* an emulated or trapping instruction each: page fault on a guard page is in memory(); a breakpoint here */
+    /* Trap with a breakpoint. memory() causes a page fault on a guard page. */
     __asm__ volatile("int3");
 }
 

@@ -1,9 +1,9 @@
-# The functions that can run where a probe might hurt, as lines "FUNCTION DEPTH SET": found by walking the calls from the
-# roots of each set, to the set's depth. Functions that cannot be traced are walked through as well.
+# Prints the functions on which a probe might harm the kernel, as lines "FUNCTION DEPTH SET". It follows the calls from the roots
+# of each set up to the set's depth, including the calls of functions that cannot be traced.
 #
 #   awk -f hunt-set.awk EDGES
 BEGIN {
-    # name of the set, depth, roots
+    # The name of a set, its depth, and its roots.
     row("trampoline", 4, "^(__bpf_prog_(enter|exit).*|__bpf_tramp_(enter|exit))$")
     row("dispatch", 3, "^(kprobe_(int3_handler|ftrace_handler|dispatcher|perf_func|multi_link.*)|kretprobe_(dispatcher|perf_func|rethook_handler)" \
         "|aggr_(pre|post)_handler|optimized_callback|setup_detour_execution|pre_handler_kretprobe|(__kretprobe_)?trampoline_handler" \

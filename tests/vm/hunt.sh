@@ -1,36 +1,38 @@
 #!/bin/bash
-# Looks for functions on which a probe hurts the kernel: attaches to many, batch by batch, in throw-away virtual machines
-# under load, with a program that counts and takes a stack. A batch in which the machine dies, hangs or complains is halved
-# until the function is found.
+# Searches for functions on which a probe harms the kernel. It attaches a program that counts and takes a stack to batches of
+# functions, in disposable virtual machines under load. If the machine dies, hangs or logs a kernel error during a batch, the
+# script halves the batch until it has found the function.
 #
-#   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l FOLDER] [-r | -c]
+#   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l DIR] [-r | -c]
 #
-#   -k NAMES    kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.2)
-#   -m MODES    how to attach: kprobe, kretprobe (by breakpoints), multi, kretmulti (one link for all), fentry, fexit (by
-#               trampolines; by hunt-attach.c, since rbt compiles a program for each), lowered (kprobes as rbt places them by
-#               itself) (default: all but lowered)
-#   -n NUMBER   so many functions at random besides those of hunt-set.awk (default 3000)
-#   -s SEED     which ones (default 1)
-#   -b SIZE     functions attached at once (default 100)
-#   -t SECONDS  begin no other machine after this time (default: no limit)
-#   -f FILE     these functions instead, one a line
-#   -l FOLDER   where all is kept (default: target/hunt); a second run goes on where the first ended
-#   -r          report what was found, and attach nothing
-#   -c          compare src/system/kernel/trampolines.rs with the kernels' images, and attach nothing: no function that the code
-#               around a trampoline's programs calls may be one that rbt lists for fentry
+#   -k NAMES    Use these kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.2).
+#   -m MODES    Attach in these modes (default: all but lowered):
+#                 kprobe, kretprobe  with breakpoints
+#                 multi, kretmulti   with one link for all functions
+#                 fentry, fexit      with trampolines, by hunt-attach.c, because rbt compiles a program for each function
+#                 lowered            with the mechanism that rbt selects for kprobes by default
+#   -n NUMBER   Add this number of random functions to those of hunt-set.awk (default: 3000).
+#   -s SEED     Select the random functions with this seed (default: 1).
+#   -b SIZE     Attach this number of functions at once (default: 100).
+#   -t SECONDS  Start no further machine after this time (default: no limit).
+#   -f FILE     Use the functions in FILE instead, one per line.
+#   -l DIR      Keep all files in this directory (default: target/hunt). A second run continues where the first one ended.
+#   -r          Report the findings without attaching probes.
+#   -c          Compare src/system/kernel/trampolines.rs with the kernels' images without attaching probes. rbt must not list a
+#               function for fentry if the code around the programs of a trampoline calls it.
 #
-# RBT        the rbt to run (default: target/debug/rbt); a release build takes half the time in emulation
-# VM_APPEND  more kernel command line: with preempt=full, tasks are preempted within RCU's read-side sections
+# RBT        the binary (default: target/debug/rbt). A release build takes half the time in emulation.
+# VM_APPEND  additional kernel command line. With preempt=full, tasks are preempted within RCU's read-side sections.
 #
-# The functions are those that run within a trampoline's entry and exit, in the dispatch of probes, in the helpers that
-# programs call, at the kernel's entries and in NMIs, by the direct calls in the kernel's image (hunt-graph.awk,
-# hunt-set.awk; needs objdump), as far as rbt lists them for the kind of probe, and the random ones.
-# A machine that a batch leaves without a word for 160 seconds of its own processor's time counts as dead. The status is 1 where something was found.
+# hunt-set.awk selects the functions that run in the entry and exit of trampolines, in the dispatch of probes, in helpers, at the
+# kernel's entry points and in NMIs. It follows the direct calls in the kernel's image, which hunt-graph.awk extracts from the
+# output of objdump. The script uses only functions that rbt lists for the kind of probe. A machine that prints nothing for 160
+# seconds of its own processor time counts as dead. The exit status is 1 if there are findings.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# --- within the machine: each line of the file is ID MODE FUNCTION...
+# --- This part runs in the virtual machine. Each line of the file is ID MODE FUNCTION...
 if [[ ${1:-} == --inside ]]; then
     tmp=$(mktemp -d)
     mkdir -p /sys/kernel/tracing
@@ -45,7 +47,7 @@ if [[ ${1:-} == --inside ]]; then
             lowered) kind=kprobe off=() ;;
         esac
         if [[ $mode == lowered ]]; then
-            # one probe each: a list of functions is not lowered
+            # Write a probe for each function, because rbt does not lower a probe with several functions.
             for f in $names; do echo "kprobe:\"$f\" { @[kstack(3)] = count(); }"; done >"$tmp/script.bt"
         else
             { printf "$kind:\"%s\",\n" $names | sed '$s/,$//'; echo '{ @[kstack(3)] = count(); }'; } >"$tmp/script.bt"
@@ -64,7 +66,7 @@ if [[ ${1:-} == --inside ]]; then
         bad=$(dmesg | grep -E 'BUG|WARNING:|Oops|lockup|stall|general protection|ftrace bug|scheduling while atomic|kernel NULL' | head -3 | tr '\n' ';') || true
         echo "end $id $rc ${attached:-0} $hits ${bad// /_}"
         ((rc == 0)) || sed "s/^/said $id /" "$tmp/err" | head -8
-        # a kernel that complained is not to be trusted
+        # After an error, the kernel's further results are unreliable.
         [[ -z $bad ]] || { dmesg | sed "s/^/dmesg $id /" | head -60; exit 0; }
     done <"$2"
     exit 0
@@ -84,7 +86,7 @@ while getopts :k:m:n:s:b:t:f:l:rch o; do
         l) folder=$OPTARG ;;
         r) report=1 ;;
         c) compare=1 ;;
-        *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
+        *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 folder=${folder:-$here/../../target/hunt}
@@ -92,16 +94,17 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load ATTACH=$folder/attach
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
-# without a word for so many seconds of the processor's time a machine hangs; it may have to wait for that, but not ten times as long
+# A machine counts as hung if it prints nothing for this number of seconds of processor time, or for ten times as long in real
+# time.
 silence=160
-# batches to a machine
+# The number of batches that a machine runs.
 turns=12
 
 say() { echo "$(date +%T) $*" >&2; }
 
 glob_of() { awk -v name="$1" '$1 == name { print $2 }' "$here/kernels"; }
 
-# What the kernel has, by itself and by rbt, and the walk through its image.
+# Collects the kernel's symbols, rbt's lists of its functions, and the graph of calls in its image.
 facts() { # NAME
     local dir=$folder/$1 glob
     glob=$(glob_of "$1")
@@ -125,7 +128,7 @@ facts() { # NAME
     fi
 }
 
-# The batches of a mode: ID MODE FUNCTION...
+# Prints the batches of a mode, as lines ID MODE FUNCTION...
 queue() { # NAME MODE
     local dir=$folder/$1 mode=$2 list
     case $mode in
@@ -144,7 +147,7 @@ queue() { # NAME MODE
     } | xargs -n "$size" | awk -v mode="$mode" '{ print mode "-" NR, mode, $0 }'
 }
 
-# Seconds of the processor's time that what a process started has taken.
+# Prints the processor time in seconds that the descendants of a process have used.
 worked() { # PID
     local p total=0 fields
     for p in $(pgrep -P "$1"); do
@@ -154,10 +157,10 @@ worked() { # PID
     echo $total
 }
 
-# One machine: runs batches of the queue until all are done, or it dies. False where nothing is left.
+# Runs batches of the queue in one machine until they are done or the machine dies. Fails if no batch is left.
 machine() { # NAME
     local dir=$folder/$1 pid last grown since id rc=0 mode names
-    # the halves of what was bad come first
+    # Run the halves of failed batches first.
     awk 'FILENAME == ARGV[1] { done[$1]; next } !($1 in done)' "$dir/done" "$dir/queue" |
         awk '{ if ($1 ~ /[ab]$/) print; else rest[++n] = $0 } END { for (i = 1; i <= n; i++) print rest[i] }' |
         head -n "$turns" >"$dir/now"
@@ -215,7 +218,7 @@ halves() { # FOLDER 'ID MODE FUNCTION...'
     echo "${id}b $mode ${*:n / 2 + 1}" >>"$dir/queue"
 }
 
-# What is known of a kernel: numbers by mode, then the findings.
+# Reports the results of a kernel: numbers by mode, then the findings.
 tell() { # NAME
     local dir=$folder/$1
     [[ -s $dir/done ]] || return 0
@@ -254,7 +257,7 @@ if [[ -z $report ]]; then
         touch "$folder/$kernel/queue" "$folder/$kernel/done"
         for mode in $modes; do
             grep -q "^$mode-" "$folder/$kernel/queue" || queue "$kernel" "$mode" >>"$folder/$kernel/queue"
-            # by mode, so that a run that is cut short has gone through one whole
+            # Finish a mode before the next one, so that an interrupted run has complete modes.
             while [[ -z $until || $SECONDS -lt $until ]] && machine "$kernel"; do
                 say "$kernel: $(grep -c . "$folder/$kernel/done") of $(grep -c . "$folder/$kernel/queue") batches"
             done

@@ -1,22 +1,22 @@
 #!/bin/bash
-# Runs the virtual machine's cases on the kernels of tests/vm/kernels, one after the other, and prints what
-# came of it: a line per case and a column per kernel ("ok", "FAIL", or "-" for what was skipped; the
-# reasons follow), then the same by feature.
+# Runs the cases for virtual machines on the kernels of tests/vm/kernels, one kernel at a time. It prints a table with a row for
+# each case and a column for each kernel. A cell is "ok", "FAIL", or "-" for a skipped case. The reasons for skipped cases and a
+# table by feature follow.
 #
-#   matrix.sh [-f] [-s] [-r] [-k 'NAME NAME ...'] [-l FOLDER] [FILTER]
+#   matrix.sh [-f] [-s] [-r] [-k 'NAME NAME ...'] [-l DIRECTORY] [FILTER]
 #
-#   -k NAMES   of these kernels (default: all that are there)
-#   -f         fetch or build those that are not there (vm-fetch.sh, vm-build-kernel.sh; needs apt)
-#   -l FOLDER  where each kernel's log is kept (default: target/matrix)
-#   -s         run nothing: tell of the logs that are there
-#   -r         put the table by feature into tests/vm/matrix.md, in place of the one that is there
-#   FILTER     part of a case's name: kprobe::, fentry::wildcard (default: all)
+#   -k NAMES      Use these kernels (default: all that are unpacked).
+#   -f            Fetch or build missing kernels (vm-fetch.sh, vm-build-kernel.sh). This needs apt.
+#   -l DIRECTORY  Keep the log of each kernel in this directory (default: target/matrix).
+#   -s            Run no cases, and summarize the existing logs.
+#   -r            Replace the table by feature in tests/vm/matrix.md.
+#   FILTER        Run only the cases whose names contain this text, such as kprobe:: or fentry::wildcard (default: all).
 #
-# MATRIX_CARGO       what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
-# RBT_TEST_MACHINES  virtual machines at a time (default 1)
-# RBT_TEST_BIN       another rbt than cargo's of that kind: a release build takes half the time in emulation
-# For kernels of arm64, tests/arm64/build.sh builds rbt and the tests, optimized.
-# The status is 1 where a case failed.
+# MATRIX_CARGO       additional arguments for cargo (default: --no-default-features --features dynamic-llvm)
+# RBT_TEST_MACHINES  number of virtual machines that run at the same time (default: 1)
+# RBT_TEST_BIN       an rbt binary to use instead of the one that cargo builds. A release build takes half the time in emulation.
+#
+# For arm64 kernels, tests/arm64/build.sh builds rbt and the tests with optimization. The exit status is 1 if a case fails.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
@@ -31,13 +31,13 @@ while getopts :fk:l:srh o; do
         l) logs=$OPTARG ;;
         s) run='' ;;
         r) report=1 ;;
-        *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
+        *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
 filter=${1:-}
 
-# What a feature is shown by: its name, and a pattern of cases' names. A case may show several.
+# The features. Each line has a name and a pattern for the names of the feature's cases. A case may belong to several features.
 features='kprobe, kretprobe|^kprobe::(entry|aliases|numbered|named|arguments|return|declared|registers|amid|address|several|pid)
 wildcards, a link for each|^kprobe::wildcard
 wildcards, one link for all (kprobe_multi)|^kprobe::many_by_one_link
@@ -84,7 +84,7 @@ while read -r name glob source; do
         get "$glob" $source >&2 || true
     fi
     if [[ -n $run ]] && ! has "$glob"; then
-        echo "matrix: no kernel $name ($glob): -f gets it" >&2
+        echo "matrix: no kernel $name ($glob); -f fetches it" >&2
     elif [[ -n $run || -s $logs/$name.log ]]; then
         names+=("$name")
     fi
@@ -109,10 +109,10 @@ if [[ -n $run ]]; then
     done
 fi
 
-# by name of kernel, in order of age; what was built stands last
+# Sort the kernels by version. Kernels that vm-build-kernel.sh builds are last.
 mapfile -t names < <(printf '%s\n' "${names[@]}" | sort -V)
 
-# HOW is "cases" or "features"
+# Prints the table by cases or by features. The argument is "cases" or "features".
 table() {
     local how=$1
     awk -v how="$how" -v names="${names[*]}" -v features="$features" '

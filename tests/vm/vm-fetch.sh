@@ -1,22 +1,18 @@
 #!/bin/bash
-# Puts QEMU and stock Debian kernels under a cache folder, out of Debian packages,
-# without installing any of them.
+# Downloads Debian packages of QEMU and of unmodified kernels, and unpacks them in a cache directory without installing them.
 #
-#   vm-fetch.sh list [GLOB]        the linux-image packages apt can see
-#   vm-fetch.sh qemu [arm64]       unpack qemu-system-x86 (or -arm) and the libraries it lacks here
-#                                  (unpacked, not installed: installing it can remove another
-#                                  version's qemu-utils; VM_QEMU_AGAIN=1 unpacks once more)
-#   vm-fetch.sh kernel NAME...     unpack kernels; NAME is a package (linux-image-6.1.0-56-amd64),
-#                                  or a glob for the part after linux-image- ('6.12.*-cloud-amd64':
-#                                  the newest match is taken). It ends in -amd64 or -arm64.
-#   vm-fetch.sh root arm64         unpack a root folder of Debian's arm64 packages, which vmrun.sh
-#                                  gives to machines of that kind
-#   vm-fetch.sh config [RELEASE..] what the unpacked kernels are configured with
+#   vm-fetch.sh list [GLOB]         List the linux-image packages that apt finds.
+#   vm-fetch.sh qemu [arm64]        Unpack qemu-system-x86 (or -arm) and the libraries that this machine lacks. Installing the
+#                                   package could remove another version's qemu-utils. VM_QEMU_AGAIN=1 unpacks it again.
+#   vm-fetch.sh kernel NAME...      Unpack kernels. NAME is a package (linux-image-6.1.0-56-amd64), or a glob for the part after
+#                                   linux-image- ('6.12.*-cloud-amd64'), which selects the newest match. It ends in -amd64 or
+#                                   -arm64.
+#   vm-fetch.sh root arm64          Unpack Debian's arm64 packages as a root directory. vmrun.sh shares it with arm64 machines.
+#   vm-fetch.sh config [RELEASE...] Show the configuration of the unpacked kernels.
 #
-# VM_CACHE   where it all goes (default ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm)
-# VM_SUITES  more Debian suites to look for kernels in, for example
-#            "bullseye-security trixie-backports"; read through a package list of their own
-#            under VM_CACHE, so this machine's apt sources stay as they are
+# VM_CACHE   the cache directory (default: ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm)
+# VM_SUITES  additional Debian suites to search for kernels, for example "bullseye-security trixie-backports". Their package lists
+#            are stored in VM_CACHE, so the apt sources of this machine do not change.
 set -euo pipefail
 VM_CACHE=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 VM_SUITES=${VM_SUITES:-}
@@ -27,8 +23,8 @@ say() { printf '%s\n' "$*" >&2; }
 # shellcheck source=tests/vm/apt.sh
 . "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
-# apt with VM_SUITES added, through a private state folder; without VM_SUITES, plain apt. For another
-# processor than this machine's always the former: its suites are then this Debian's where none are named.
+# Adds VM_SUITES to apt's suites, with separate package lists. Without VM_SUITES, apt is unchanged. For an architecture that is
+# not this machine's, the lists are always separate, and the default suites are those of this machine's version of Debian.
 private_apt() { # ARCHITECTURE
     local folder=$VM_CACHE/apt suites=$VM_SUITES
     if [[ $1 != "$(dpkg --print-architecture)" ]]; then
@@ -39,10 +35,10 @@ private_apt() { # ARCHITECTURE
     apt_for "$folder" "$1" $suites
 }
 
-# What a kernel is for, by the end of its name or of a glob for it.
+# Prints the architecture of a kernel, which is the end of its name or of its glob.
 architecture() { [[ $1 == *-arm64 ]] && echo arm64 || echo amd64; }
 
-images() { # GLOB: package names, oldest first
+images() { # GLOB: prints the names of matching packages, oldest first
     apt-cache pkgnames linux-image- | grep -E "^linux-image-[0-9]+\.[0-9]+\.[0-9].*-$(architecture "$1")$" |
         sort -V | while read -r p; do
         # shellcheck disable=SC2053
@@ -50,8 +46,8 @@ images() { # GLOB: package names, oldest first
     done || true
 }
 
-download() { # PACKAGE... into the current folder
-    # apt drops privileges for downloads; as root say so only where that matters
+download() { # PACKAGE...: downloads packages into the current directory
+    # apt drops privileges for downloads. The option prevents this, and has an effect only for root.
     apt-get -q -o APT::Sandbox::User=root download "$@" >"$VM_CACHE/apt.log" 2>&1 ||
         { tail -5 "$VM_CACHE/apt.log" >&2; return 1; }
 }
@@ -71,12 +67,12 @@ do_qemu() { # [ARCHITECTURE]
         say "qemu: $q (already there)"
         return 0
     fi
-    # what apt would install for it, less what is here already; nothing is installed
+    # List the packages that apt would install. -s installs nothing.
     need=$(apt-get -s -q --no-install-recommends install $package | awk '/^Inst /{print $2}')
-    # from Debian 13 on virtiofsd is a package of its own, which QEMU's do not ask for
+    # Since Debian 13, virtiofsd is a separate package, on which QEMU's packages do not depend.
     if [[ ! -x /usr/libexec/virtiofsd && -n $(apt-cache madison virtiofsd) ]]; then need+=" virtiofsd"; fi
     if [[ -z $need ]]; then
-        say "$package is installed; nothing to unpack"
+        say "$package is already installed"
         return 0
     fi
     d=$(mktemp -d "$VM_CACHE/debs/qemu.$$.XXXXXX")
@@ -90,8 +86,8 @@ do_qemu() { # [ARCHITECTURE]
     say "qemu: $q"
 }
 
-# A kernel as QEMU takes it, decompressed: a bzImage's payload is an ELF file, and booting that spares the VM the decompression;
-# arm64's image is decompressed already, or the payload of an EFI program.
+# Extracts the uncompressed kernel, which QEMU can boot. The payload of a bzImage is an ELF file, so the VM does not need to
+# decompress the image. An arm64 image is either uncompressed or the payload of an EFI program.
 vmlinux() { # FILE OUT
     local f=$1 u ss off len start
     u() { od -An -tu"$2" -j $(($1)) -N "$2" "$f" | tr -d ' '; }
@@ -105,19 +101,19 @@ vmlinux() { # FILE OUT
     ss=$(u 0x1f1 1) off=$(u 0x248 4) len=$(u 0x24c 4)
     start=$(((ss + 1) * 512 + off))
     body() { dd if="$f" bs=1M iflag=skip_bytes,count_bytes skip=$start count="$1" status=none; }
-    # all but gzip end in four bytes (the size) that are not the decompressor's
+    # Except for gzip, the payload ends with its size in four bytes, which are not part of the compressed data.
     case $(od -An -tx1 -j $start -N 4 "$f" | tr -d ' ') in
         28b52ffd) body $((len - 4)) | zstd -dcq ;;
         fd377a58) body $((len - 4)) | xz -dcq ;;
         02214c18) body $((len - 4)) | lz4 -dcq ;;
         1f8b*) body "$len" | gzip -dcq ;;
-        *) say "$f: a compression this script does not know"; return 1 ;;
+        *) say "$f: unknown compression"; return 1 ;;
     esac >"$2"
 }
 
-# A kernel's packages. Newer images are split: linux-image-R depends on linux-base-R (since 7), linux-binary-R and
-# linux-modules-R, and a mirror may drop the latter while it still lists the image.
-parts() { # PACKAGE: what to download for it, or failure where some of it is gone
+# Prints the packages of a kernel. Newer images are split, so linux-image-R depends on linux-base-R (since 7), linux-binary-R and
+# linux-modules-R. A mirror may remove the latter while it still lists the image.
+parts() { # PACKAGE: prints the packages to download, and fails if one of them is not available
     local p=$1 rel=${1#linux-image-} d
     echo "$p"
     for d in $(apt-cache show --no-all-versions "$p" | sed -n 's/^Depends: //p' | sed 's/([^)]*)//g' | tr -d ' ' | tr ',|' '  '); do
@@ -136,13 +132,13 @@ unpack() { # RELEASE PACKAGE...
     mkdir -p "$k.new/boot"
     for deb in "$d"/*.deb; do dpkg -x "$deb" "$k.new"; done
     rm -rf "$d"
-    # trixie and later ship modules under usr/lib, and newer images the kernel and its config there too
+    # Since Debian 13 (trixie), modules are in usr/lib. Newer images also have the kernel and its configuration there.
     [[ -d $k.new/lib/modules ]] || { mkdir -p "$k.new/lib" && ln -s ../usr/lib/modules "$k.new/lib/modules"; }
     for f in vmlinuz config; do
         [[ -e $k.new/boot/$f-$rel ]] || ln -s "../lib/modules/$rel/$f" "$k.new/boot/$f-$rel"
     done
     [[ -d $k.new/lib/modules/$rel/kernel && -e $k.new/boot/config-$rel ]] ||
-        { say "$rel: its packages lack modules or config"; rm -rf "$k.new"; return 1; }
+        { say "$rel: the packages contain no modules or no configuration"; rm -rf "$k.new"; return 1; }
     vmlinux "$k.new/boot/vmlinuz-$rel" "$k.new/vmlinux"
     rm -rf "$k"
     mv "$k.new" "$k"
@@ -154,19 +150,19 @@ do_kernel() {
         private_apt "$(architecture "$want")"
         rel=
         for p in $(images "$want" | tac); do
-            list=$(parts "$p") || { say "$p: part of it is no longer on the mirror"; continue; }
+            list=$(parts "$p") || { say "$p: the mirror no longer has all of its packages"; continue; }
             rel=${p#linux-image-}
             break
         done
-        [[ -n $rel ]] || { say "apt sees no complete kernel for $want"; return 1; }
+        [[ -n $rel ]] || { say "apt finds no complete kernel for $want"; return 1; }
         # shellcheck disable=SC2086
         [[ -e $VM_CACHE/kernels/$rel/vmlinux ]] || unpack "$rel" $list
         echo "$rel"
     done
 }
 
-# Programs that cases run, and what they need. Their scripts of installation do not run: what those would make and cases miss
-# is made here.
+# Unpacks the programs that cases run, and the packages they depend on. The installation scripts of the packages do not run. This
+# function creates the files that those scripts would create and that cases need.
 do_root() { # ARCHITECTURE
     local to=$VM_CACHE/$1/root d deb
     local packages='base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 libc-bin libc6-dbg libstdc++6 login mount
@@ -221,5 +217,5 @@ case ${1:-} in
     root) do_root "${2:-arm64}" ;;
     kernel) shift; do_kernel "$@" ;;
     config) shift; do_config "$@" ;;
-    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,46 +1,48 @@
 #!/bin/bash
-# Runs one command under another Linux kernel: boots a stock Debian kernel (vm-fetch.sh)
-# in a throwaway QEMU VM whose root is this machine's own, and passes on the command's
-# stdout, stderr and exit code.
+# Runs one command under another Linux kernel. It boots an unmodified Debian kernel (vm-fetch.sh) in a disposable QEMU VM that
+# shares the root of this machine, and passes on the command's stdout, stderr and exit code.
 #
 #   vmrun.sh [-k KERNEL] [-w DIR]... [-r DIR]... [-i] [-v] [--] COMMAND [ARG...]
 #
-#   -k KERNEL  a release under VM_CACHE/kernels, or a glob for one (default: the newest of this
-#              machine's processor). One of arm64 runs in an emulated arm64 machine, whose root
-#              is that of `vm-fetch.sh root arm64`
-#   -w DIR     let the command write DIR through to this machine; all else it writes is lost
-#   -r DIR     let the command read DIR where the root is another folder than /
-#   -i         give the command this script's standard input (read to its end before the boot)
-#   -v         the VM's console on stderr, and the seconds that each step took
+#   -k KERNEL  Boot this release in VM_CACHE/kernels, or the newest that matches a glob (default: the newest for this machine's
+#              processor). An arm64 kernel runs in an emulated arm64 machine with the root of `vm-fetch.sh root arm64`.
+#   -w DIR     Write changes in DIR through to this machine. All other changes are lost.
+#   -r DIR     Let the command read DIR if the root is a directory other than /.
+#   -i         Pass this script's standard input to the command. It is read to its end before the boot.
+#   -v         Print the VM's console and the duration of each step to stderr.
 #
-# The command starts in the current folder (or in / where that is not there) with the caller's environment, as root.
-# Exit code: the command's; 124 VM_TIMEOUT ran out, 125 the VM failed (its console's end
-# is then on stderr), 126/127 the command could not be run.
+# The command runs as root with the caller's environment. It starts in the current directory, or in / if the VM does not have that
+# directory. The exit code is that of the command, except in these cases:
 #
-# VM_CACHE    default ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm
-# VM_KERNEL   default for -k
-# VM_TIMEOUT  seconds for the whole run (default 300)
-# VM_MEM      memory (default 1G)          VM_CPUS     processors (default 2)
-# VM_APPEND   more kernel command line     VM_QEMU     more QEMU arguments
-# VM_FS       9p or virtiofs (needs root); default: 9p from Linux 6 on where the kernel has it
-#             (cloud flavours do not), else virtiofs
-# VM_ROOT     overlay (default: everything looks writable) or ro (writable: /tmp, /run, /var/tmp)
-# VM_SHARE    the folder that becomes the root (default / or, for arm64, VM_CACHE/arm64/root)
-# VM_MACHINE  q35 (default), pc, microvm; virt for arm64
-#                                          VM_ACCEL    default tcg,thread=single: with
-#             thread=multi QEMU 7.2 loses races with the kernel's own code patching (kprobes,
-#             ftrace, static keys: "Oops: int3"); from QEMU 10 on thread=multi is safe, not faster
-# VM_CPU      default max,erms=off,fsrm=off (emulated, "rep movsb" is slow: without these bits
-#             kernel and libc use other loops); for arm64 max,pauth-impdef=on (a cheap algorithm
-#             of pointer authentication)
-# VM_BIOS     default qboot.rom
-# VM_ASLR     1: keep address randomisation (off by default: it slows emulation down)
+#   124        VM_TIMEOUT expired.
+#   125        The VM failed. The end of its console is printed to stderr.
+#   126, 127   The command could not be run.
+#
+# VM_CACHE    the cache of vm-fetch.sh (default: ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm)
+# VM_KERNEL   the default for -k
+# VM_TIMEOUT  seconds for the entire run (default: 300)
+# VM_MEM      memory (default: 1G)
+# VM_CPUS     number of processors (default: 2)
+# VM_APPEND   additional kernel command line
+# VM_QEMU     additional arguments for QEMU
+# VM_FS       9p or virtiofs, which needs root. The default is 9p if the kernel is Linux 6 or newer and has 9p, which cloud
+#             flavors do not. Otherwise it is virtiofs.
+# VM_ROOT     overlay (default), with which all files appear writable, or ro, with which only /tmp, /run and /var/tmp are writable
+# VM_SHARE    the directory that becomes the root (default: /, or VM_CACHE/arm64/root for arm64)
+# VM_MACHINE  q35 (default), pc or microvm, and virt for arm64
+# VM_ACCEL    the accelerator (default: tcg,thread=single). With thread=multi, QEMU 7.2 has races with the kernel's code patching
+#             (kprobes, ftrace, static keys), which cause "Oops: int3". Since QEMU 10, thread=multi is safe, but not faster.
+# VM_CPU      the processor (default: max,erms=off,fsrm=off, or max,pauth-impdef=on for arm64). "rep movsb" is slow in emulation,
+#             and without these two features, the kernel and libc use other loops. pauth-impdef selects a cheap algorithm for
+#             pointer authentication.
+# VM_BIOS     the firmware (default: qboot.rom)
+# VM_ASLR     1 enables address randomization, which is disabled by default because it slows down emulation
 # VM_QEMU_DIR an unpacked QEMU other than VM_CACHE/qemu
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 kernel=${VM_KERNEL:-} verbose= input= more=()
-usage() { sed -n '2,43s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,40s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 die() { echo "vmrun: $*" >&2; exit 125; }
 while getopts :k:w:r:ivh o; do
     case $o in
@@ -56,7 +58,7 @@ shift $((OPTIND - 1))
 (($#)) || usage
 t0=$EPOCHREALTIME
 
-# --- the kernel
+# --- Select the kernel.
 rel=
 while IFS= read -r r; do
     # shellcheck disable=SC2053
@@ -67,10 +69,10 @@ kdir=$cache/kernels/$rel
 arch=${rel##*-}
 config() { grep -qE "^CONFIG_$1=[ym]" "$kdir/boot/config-$rel"; }
 fs=${VM_FS:-}
-# 5.x kernels read 9p page by page: virtiofs takes half the time there
+# Linux 5.x reads 9p one page at a time, and virtiofs takes half the time there.
 [[ -n $fs ]] || { config NET_9P_VIRTIO && [[ $rel != 5.* ]] && fs=9p || fs=virtiofs; }
 
-# --- what its processor needs
+# --- Select the settings for the kernel's architecture.
 case $arch in
     arm64)
         qemu=qemu-system-aarch64 q=$cache/arm64/qemu share=$cache/arm64/root machine=virt console=ttyAMA0
@@ -85,7 +87,7 @@ esac
 share=${VM_SHARE:-$share} machine=${VM_MACHINE:-$machine}
 [[ -d $share ]] || die "no root folder $share (vm-fetch.sh root $arch)"
 
-# --- QEMU: the unpacked one, or an installed one
+# --- Select the unpacked QEMU, or an installed one.
 vfsd=/usr/lib/qemu/virtiofsd fw=() ld=${LD_LIBRARY_PATH:-}
 q=${VM_QEMU_DIR:-$q}
 if [[ -x $q/usr/bin/$qemu ]]; then
@@ -109,13 +111,13 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# --- the initramfs: one part per kernel and kind of VM, kept; one part per run
-entry() { # NAME MODE SIZE: a cpio "newc" header
+# --- Build the initramfs. One part is cached for each kernel and kind of VM, and the other part is specific to a run.
+entry() { # NAME MODE SIZE: prints a header in cpio's "newc" format
     printf '070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\0' \
         0 $(($2)) 0 0 1 0 "$3" 0 0 0 0 $((${#1} + 1)) 0 "$1"
     head -c $(((4 - (111 + ${#1}) % 4) % 4)) /dev/zero
 }
-file() { # NAME MODE PATH
+file() { # NAME MODE PATH: prints a file in cpio's "newc" format
     local s
     s=$(stat -Lc %s "$3")
     entry "$1" "$2" "$s"
@@ -132,7 +134,7 @@ if [[ ! -s $base || $here/vminit.c -nt $base ]]; then
         at[${m//-/_}]=$p
     done < <(find -L "$kdir/lib/modules/$rel/kernel" -name '*.ko*')
     order=()
-    want() { # MODULE, after what it depends on; one that is built in needs nothing
+    want() { # MODULE: adds a module after its dependencies, unless the kernel has it built in
         local m=${1//-/_} p d
         [[ -z ${seen[$m]:-} ]] || return 0
         seen[$m]=1 p=${at[$m]:-}
@@ -167,7 +169,7 @@ printf '%s\0' "$@" >"$work/argv"
 env -0 >"$work/env"
 cwd=$PWD
 if [[ $share != / ]]; then
-    # where the root is another, this folder may not be there
+    # If the root is not /, the VM has the current directory only if it is shared.
     [[ " ${more[*]+"${more[*]}"}" =~ \ r[ow]\ ([^ ]*) && $PWD/ == "${BASH_REMATCH[1]}"/* ]] || cwd=/
 fi
 printf %s "$cwd" >"$work/cwd"
@@ -182,7 +184,7 @@ printf %s "$cwd" >"$work/cwd"
     entry 'TRAILER!!!' 0 0
 } >"$work/initrd"
 
-# --- the VM
+# --- Run the VM.
 mem=${VM_MEM:-1G}
 case $machine in
     microvm) dev=device sync='' mopt=microvm,rtc=on,auto-kernel-cmdline=off,ioapic2=off ;;
@@ -190,8 +192,8 @@ case $machine in
     virt) dev=pci sync=,ioeventfd=off mopt=virt,gic-version=3 ;;
     *) dev=pci sync=,ioeventfd=off mopt=$machine,usb=off,smm=off,vmport=off,i8042=off,graphics=off ;;
 esac
-# ioeventfd=off: QEMU has written the bytes out before the guest's write to a port returns,
-# so nothing is lost when the guest then ends the VM
+# With ioeventfd=off, QEMU writes the bytes out before the guest's write to a port returns. No output is lost if the guest then
+# ends the VM.
 [[ $machine == microvm ]] && gl=(-global virtio-mmio.ioeventfd=off) || gl=()
 args=(-nodefaults -no-user-config -display none -no-reboot "${fw[@]}" ${gl[@]+"${gl[@]}"}
     -machine "$mopt" -accel "${VM_ACCEL:-$accel}" -cpu "${VM_CPU:-$cpu}" -smp "${VM_CPUS:-2}" -m "$mem"
@@ -219,7 +221,7 @@ for s in "${shares[@]}"; do
         LD_LIBRARY_PATH=$ld "$vfsd" --socket-path="$work/$tag" -o source="$path" -o cache=always -o sandbox=chroot --rlimit-nofile=0 \
             -o log_level=err >"$work/virtiofsd" 2>&1 &
         pids+=($!)
-        # wait until it listens (flag 00010000), not just until the socket's name is there
+        # Wait until virtiofsd listens (flag 00010000). The socket's name exists before that.
         for ((i = 0; i < 500; i++)); do
             grep -q " 00010000 .* $work/$tag\$" /proc/net/unix && break
             sleep 0.01
@@ -229,18 +231,19 @@ for s in "${shares[@]}"; do
             -device "vhost-user-fs-$dev,chardev=$tag,tag=$tag,queue-size=1024")
     fi
 done
-# (no_timer_check: an emulator that gets too little time fails that test of the kernel, which then panics)
+# no_timer_check skips a test of the timer. The test fails in an emulator that gets too little processor time, and the kernel then
+# panics.
 append="console=$console quiet panic=-1 no_timer_check tsc=reliable lpj=8000000 mitigations=off nokaslr audit=0 apparmor=0"
 append+=" rcupdate.rcu_expedited=1 nowatchdog cryptomgr.notests=1 vm.fs=$fs vm.root=${VM_ROOT:-overlay} ${VM_APPEND:-}"
-# without address randomisation QEMU 7.2 reuses the code it translated for one process in the
-# next one: the second run of one program takes half the time
+# Without address randomization, QEMU 7.2 reuses the translated code of one process for the next. The second run of a program then
+# takes half the time.
 [[ -n ${VM_ASLR:-} ]] || append+=" norandmaps"
 [[ -n $verbose ]] && append="${append/quiet/loglevel=7} earlyprintk=ttyS0,115200 earlycon"
 
 : >"$work/ctl"
 : >"$work/console"
 if [[ -n $verbose ]]; then tail -n +1 -f "$work/console" >&2 & pids+=($!); fi
-# stdout and stderr as pipes of their own: QEMU wants descriptors it may only write to
+# Use separate pipes for stdout and stderr, because QEMU needs write-only descriptors.
 exec 8> >(exec cat >&1) && outpid=$!
 exec 9> >(exec cat >&2) && errpid=$!
 t1=$EPOCHREALTIME
