@@ -356,6 +356,7 @@ fn tool(tool: &Tool) -> String {
     let header = Header::of(tool.text);
     let mut out = format!(".SS \"{}\"\n{}\n", escaped(tool.name), guarded(&escaped(header.purpose)));
     let mut apart = false;
+    let mut after_verbatim = false;
     for line in &header.rest {
         if line.is_empty() {
             apart = true;
@@ -364,9 +365,10 @@ fn tool(tool: &Tool) -> String {
         // Indented text remains as it is.
         let verbatim = line.starts_with(' ');
         out += if apart { ".PP\n" } else { "" };
-        out += if verbatim && !apart { ".br\n" } else { "" };
+        out += if (verbatim || after_verbatim) && !apart { ".br\n" } else { "" };
         out += &format!("{}\n", guarded(&escaped(line)));
         apart = false;
+        after_verbatim = verbatim;
     }
     let source = Source { name: tool.name.into(), text: tool.text.into() };
     let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", tool.name)));

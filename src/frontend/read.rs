@@ -59,7 +59,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
             return missing.help("to run a program on the command line, use -e: rbt -e 'PROGRAM'");
         }
         if word.contains(['/', '.']) {
-            return missing.help("check the path; `rbt one-liners` lists tools that need none");
+            return missing.help("check the path; `rbt one-liners` lists the built-in tools");
         }
         let missing = Failure::new(format!("there is no file `{word}`, and no tool with that name")).code("not-readable");
         let verbs = verbs::VERBS.iter().map(|v| v.name);

@@ -100,7 +100,7 @@ fn untraceable(
     }
     let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_similar(function, f))).map(str::to_owned));
     Err(match near {
-        Some(near) => d.help(format!("did you mean `{near}`? A function that is inlined everywhere does not appear")),
+        Some(near) => d.help(format!("did you mean `{near}`?")),
         None => d.help(format!("`rbt -l '{name}:*'` lists what is available; a function that is inlined everywhere does not appear")),
     })
 }

@@ -16,7 +16,7 @@ pub struct Watchpoint;
 static INFO: Info = Info {
     names: &["watchpoint", "w"],
     usage: "watchpoint:ADDRESS:LENGTH:MODE",
-    doc: "Runs when the memory at ADDRESS, a number or a kernel symbol, is written (w), read or written (rw), or executed (x). LENGTH is 1, 2, 4 or 8 bytes, and ADDRESS must be a multiple of it. The CPU watches at most four addresses at a time. The probe covers all processes, or that of -p. Virtual machines may lack these breakpoints.",
+    doc: "Runs when the memory at ADDRESS, a number or a kernel symbol, is written (w), read or written (rw), or executed (x). LENGTH is 1, 2, 4 or 8 bytes, and ADDRESS must be a multiple of it. The CPU watches at most four addresses at a time. The probe covers all processes, or only the process of -p. Virtual machines may lack these breakpoints.",
     example: "watchpoint:0x10000000:8:w { @[comm, ustack(3)] = count(); }",
 };
 

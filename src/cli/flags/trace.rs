@@ -30,7 +30,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
         Flag {
             name: "cmd",
             letter: Some('c'),
-            help: "Start this command when all probes are attached. The run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only that of the command, unless the script uses the builtin followed",
+            help: "Start this command when all probes are attached. The run ends with it. Words are split as in a shell. Probes that can be attached to a process (uprobe, usdt, profile, software, hardware, watchpoint) trace only the command's process, unless the script uses the builtin followed",
             hyphens: true,
             value: FlagValue::Text("COMMAND", |d, text| {
                 values::check_words(text)?;

@@ -180,7 +180,8 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
     error("unstable", "the feature is unstable and needs its setting. This is a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
-    error("unsupported", "rbt lacks a feature of bpftrace").example(r#"begin { import "names.bt"; exit(); }"#, "begin { exit(); }"),
+    error("unsupported", "rbt lacks a feature of bpftrace")
+        .example(r#"begin { import "stdlib/base"; exit(); }"#, r#"import "stdlib/base"; begin { exit(); }"#),
     error("unsupported-in-probe", "the builtin has no value in this kind of probe")
         .remedy("`rbt help NAME` lists the probes in which you can use it")
         .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),

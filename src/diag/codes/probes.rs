@@ -55,13 +55,13 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),
     error("unknown-hook", "the kernel's security modules have no hook of that name")
         .remedy("`rbt -l 'lsm:*'` lists the hooks")
-        .example("lsm:file_opened { exit(); }", "begin { exit(); }"),
+        .example("lsm:file_opened { exit(); }", "lsm:file_open { exit(); }"),
     error("unknown-iterator", "this kernel has no iterator of this name").example("iter:tasks { exit(); }", "iter:task { exit(); }"),
     error("unknown-line", "no code belongs to this source line")
         .remedy("`objdump -dl` shows which lines have code")
         .needs("a program with debug information"),
     error("unknown-module", "the kernel has no module of this name")
-        .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),
+        .example("kprobe:nosuchmodule:vfs_read { exit(); }", "kprobe:vmlinux:vfs_read { exit(); }"),
     error("unknown-probe", "there is no such kind of probe")
         .remedy("`rbt info` lists the kinds of probes")
         .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),

@@ -10,7 +10,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy(r#"the escapes are \n \t \r \a \b \f \v \\ \" \0 to \377 and \x00 to \xff"#)
         .example(r#"begin { printf("a\qb\n"); }"#, r#"begin { printf("a\\qb\n"); }"#),
     error("bad-import", "an imported file is missing, unreadable, or of a kind that cannot be imported")
-        .example(r#"import "no-such-file.bt"; begin { exit(); }"#, "begin { exit(); }"),
+        .example(r#"import "no-such-file.bt"; begin { exit(); }"#, r#"import "stdlib/base"; begin { exit(); }"#),
     error("bad-number", "a number is malformed or needs more than 64 bits")
         .remedy("write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1")
         .example("begin { print(99999999999999999999); }", "begin { print(9999999999999999999); }"),
@@ -19,7 +19,7 @@ pub(super) const CODES: &[Code] = &[
         .example("struct point { int x; unknown_t y; }; begin { exit(); }", "struct point { int x; int y; }; begin { exit(); }"),
     error("c-include", "a header that the script includes cannot be found or read")
         .status(C_PART)
-        .example("#include \"no/such/file.h\"\nbegin { exit(); }", "begin { exit(); }"),
+        .example("#include \"no/such/file.h\"\nbegin { exit(); }", "#include <linux/types.h>\nbegin { exit(); }"),
     error("c-preprocessor", "a preprocessor directive of the script's C part has an error")
         .status(C_PART)
         .example("#error not on this machine\nbegin { exit(); }", "begin { exit(); }"),
