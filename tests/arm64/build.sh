@@ -71,8 +71,8 @@ surroundings() {
     export CARGO_BUILD_TARGET=$target
 }
 
-for tool in $gnu-gcc $gnu-g++ cargo rustc; do command -v $tool >/dev/null || die "no $tool (tests/setup.sh arm64)"; done
-[[ -d $(rustc --print sysroot)/lib/rustlib/$target ]] || die "rustc has no $target (rustup target add $target)"
+for tool in $gnu-gcc $gnu-g++ cargo rustc; do command -v $tool >/dev/null || die "$tool is not installed (run tests/setup.sh arm64)"; done
+[[ -d $(rustc --print sysroot)/lib/rustlib/$target ]] || die "rustc has no target $target (run rustup target add $target)"
 sysroot
 llvm_config
 surroundings

@@ -67,7 +67,7 @@ third_party() {
     echo
     echo "The addresses are those of their source code."
     echo
-    echo "and parts of these libraries, whose licenses follow:"
+    echo "The binary also contains parts of these libraries, whose licenses follow:"
     local name file package seen=
     for name in c m gcc_eh stdc++ elf z zstd lzma LLVMCore; do
         file=$(cc -L/usr/lib/llvm-19/lib -print-file-name="lib$name.a")

@@ -110,7 +110,7 @@ facts() { # NAME
     glob=$(glob_of "$1")
     mkdir -p "$dir"
     if [[ ! -s $dir/kallsyms ]]; then
-        say "$1: symbols and lists"
+        say "$1: collecting symbols and lists"
         "$here/vmrun.sh" -k "$glob" -w "$dir" -- bash -c '
             mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
             cd "$1"
@@ -120,7 +120,7 @@ facts() { # NAME
         sort "$dir/symbols" >"$dir/kallsyms"
     fi
     if [[ ! -s $dir/set ]]; then
-        say "$1: calls"
+        say "$1: collecting calls"
         local image
         image=$(compgen -G "$cache/kernels/$glob/vmlinux" | sort -V | tail -1)
         objdump -d "$image" | awk -f "$here/hunt-graph.awk" "$dir/kallsyms" - | sort >"$dir/edges"
@@ -199,7 +199,7 @@ machine() { # NAME
         say "$1: the machine died in $id"
         halves "$dir" "$(awk -v id="$id" '$1 == id' "$dir/now")"
     elif ! grep -q '^begin' "$dir/out"; then
-        say "$1: no machine"
+        say "$1: the machine did not start"
         cat "$dir/console" >&2
         return 1
     fi
@@ -243,7 +243,7 @@ if [[ -n $compare ]]; then
         facts "$kernel"
         bad=$(awk 'FILENAME == ARGV[1] { listed[$1]; next } $3 == "trampoline" && $2 <= 1 && $1 in listed { print $1 }' \
             "$folder/$kernel/list.fentry" "$folder/$kernel/set")
-        echo "$kernel: $(awk '$3 == "trampoline" && $2 <= 1' "$folder/$kernel/set" | wc -l) functions around programs; taken by fentry: ${bad:-none}"
+        echo "$kernel: $(awk '$3 == "trampoline" && $2 <= 1' "$folder/$kernel/set" | wc -l) functions run around programs; of these, rbt lists for fentry: ${bad:-none}"
         [[ -z $bad ]] || status=1
     done
     exit $status

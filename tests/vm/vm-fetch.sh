@@ -64,7 +64,7 @@ do_qemu() { # [ARCHITECTURE]
     local q=$VM_CACHE/qemu package=qemu-system-x86 program=qemu-system-x86_64 need d
     if [[ ${1:-} == arm64 ]]; then q=$VM_CACHE/arm64/qemu package=qemu-system-arm program=qemu-system-aarch64; fi
     if [[ -x $q/usr/bin/$program && -z ${VM_QEMU_AGAIN:-} ]]; then
-        say "qemu: $q (already there)"
+        say "qemu: $q (already unpacked)"
         return 0
     fi
     # List the packages that apt would install. -s installs nothing.
@@ -168,7 +168,7 @@ do_root() { # ARCHITECTURE
     local packages='base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 libc-bin libc6-dbg libstdc++6 login mount
         netbase openssl passwd perl-base procps psmisc python3 sed tar util-linux xz-utils zstd'
     packages=$(echo $packages)
-    [[ $(cat "$to.packages" 2>/dev/null) != "$packages" ]] || { say "root: $to (already there)"; return 0; }
+    [[ $(cat "$to.packages" 2>/dev/null) != "$packages" ]] || { say "root: $to (already unpacked)"; return 0; }
     private_apt "$1"
     d=$(mktemp -d "$VM_CACHE/debs/root.$$.XXXXXX")
     # shellcheck disable=SC2046,SC2086

@@ -64,7 +64,7 @@ while IFS= read -r r; do
     # shellcheck disable=SC2053
     [[ -z $kernel || $r == $kernel ]] && rel=$r
 done < <(cd "$cache/kernels" 2>/dev/null && ls -d -- *-*64 2>/dev/null | grep -E -- "-$([[ $kernel == *-arm64 ]] && echo arm64 || dpkg --print-architecture)$" | sort -V)
-[[ -n $rel ]] || die "no kernel ${kernel:-} under $cache/kernels (vm-fetch.sh kernel NAME)"
+[[ -n $rel ]] || die "no kernel ${kernel:-} in $cache/kernels (run vm-fetch.sh kernel NAME)"
 kdir=$cache/kernels/$rel
 arch=${rel##*-}
 config() { grep -qE "^CONFIG_$1=[ym]" "$kdir/boot/config-$rel"; }
@@ -85,7 +85,7 @@ case $arch in
         ;;
 esac
 share=${VM_SHARE:-$share} machine=${VM_MACHINE:-$machine}
-[[ -d $share ]] || die "no root folder $share (vm-fetch.sh root $arch)"
+[[ -d $share ]] || die "no root directory $share (run vm-fetch.sh root $arch)"
 
 # --- Select the unpacked QEMU, or an installed one.
 vfsd=/usr/lib/qemu/virtiofsd fw=() ld=${LD_LIBRARY_PATH:-}
@@ -96,7 +96,7 @@ if [[ -x $q/usr/bin/$qemu ]]; then
     fw=(-L "$q/usr/share/qemu" -L "$q/usr/share/seabios")
     ld=$q/usr/lib/x86_64-linux-gnu:$q/lib/x86_64-linux-gnu
 elif ! command -v $qemu >/dev/null; then
-    die "no $qemu (vm-fetch.sh qemu${kernel:+ $arch})"
+    die "no $qemu (run vm-fetch.sh qemu${kernel:+ $arch})"
 fi
 for d in "$q/usr/libexec" /usr/libexec; do [[ -x $vfsd ]] || vfsd=$d/virtiofsd; done
 
