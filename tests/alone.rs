@@ -1,6 +1,6 @@
-//! The binary needs nothing from the machine it runs on, and its packages leave nothing on it.
+//! Tests that the binary runs without any files of the machine, and that uninstalled packages leave no files behind.
 //!
-//! They apply with LLVM in the binary; with LLVM's shared library they are ignored.
+//! These tests require a binary that contains LLVM. If the binary uses LLVM's shared library, they are ignored.
 
 #![cfg_attr(not(feature = "static-llvm"), allow(dead_code, unused_imports))]
 
@@ -45,22 +45,22 @@ fn said(command: &mut Command) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// Runs a program with a directory as the root, which has only /proc, /sys and /dev besides.
+/// Runs a program in a root directory to which only /proc, /sys and /dev are added.
 fn in_root(root: &Path, program: &[&str]) -> String {
     let script = "root=$1; shift; for d in proc sys dev; do mkdir -p \"$root/$d\"; mount --rbind \"/$d\" \"$root/$d\"; done
         exec chroot \"$root\" \"$@\"";
     let mut unshare = Command::new("unshare");
-    // The cache would stay in the root.
+    // Without this setting, rbt would leave its cache in the root.
     unshare.env("RBT_CACHE", "").args(["--mount", "sh", "-ec", script, "sh"]).arg(root).args(program);
     let out = said(&mut unshare);
     for made in ["proc", "sys", "dev"] {
-        // The mounts end with the program.
+        // The mounts disappear when the program ends.
         fs::remove_dir(root.join(made)).unwrap_or_else(|e| panic!("{made}: {e}"));
     }
     out
 }
 
-/// A script that needs data for which a C library would read files: a user's name, the local time.
+/// A script that needs a user's name and the local time. A C library reads files to find them.
 const SCRIPT: &str = "begin { printf(\"<%s> %s\\n\", username, strftime(\"%Z\", nsecs)); }
     tracepoint:syscalls:sys_enter_write /pid == cpid/ { @writes = count(); }";
 
@@ -87,7 +87,7 @@ fn runs_in_an_empty_root() {
     assert_eq!(root.contents(), ".\n./rbt\n");
 }
 
-/// A signal that arrives while the C library still relocates the binary.
+/// Sends a signal while the C library is still relocating the binary.
 #[test]
 #[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
 fn keeps_the_earliest_signal() {
@@ -141,7 +141,7 @@ fn packages_install_and_leave_nothing() {
         rpm.arg("--root").arg(&root.0).args(["--dbpath", "/rpmdb"]);
         rpm
     };
-    // On Debian, nothing provides what every RPM needs.
+    // On Debian, no package provides the dependencies that every RPM has.
     said(rpm().args(["--nodeps", "-i"]).arg(package(".rpm")));
     check_installed(&root, "usr/share/zsh/site-functions/_rbt");
     said(rpm().args(["--nodeps", "-e", "rbt"]));

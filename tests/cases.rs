@@ -1,4 +1,4 @@
-//! The cases under `tests/cases` on this machine; `harness/mod.rs` describes them.
+//! Runs the cases under `tests/cases` on this machine. `harness/mod.rs` describes them.
 
 mod harness;
 

@@ -1,9 +1,9 @@
-//! Clippy has no warnings, and no lint that Cargo.toml denies. A run of its own, because clippy compiles everything once more:
-//! `cargo test --test lint`.
+//! Checks that clippy reports no warnings and none of the lints that Cargo.toml denies. This test is not part of a plain
+//! `cargo test`, because clippy compiles everything again. Run it with `cargo test --test lint`.
 
 use std::process::Command;
 
-/// `--all-targets` leaves out tests that a plain `cargo test` leaves out.
+/// The targets to check. `--all-targets` omits the tests that a plain `cargo test` omits, so they are listed by name.
 const TARGETS: [&[&str]; 2] =
     [&["--all-targets"], &["--test", "lint", "--test", "long", "--test", "mutate", "--test", "programs", "--test", "vm"]];
 

@@ -1,4 +1,4 @@
-//! The cases under `tests/cases` that take long, on this machine; `harness/mod.rs` describes them.
+//! Runs the slow cases under `tests/cases` on this machine. `harness/mod.rs` describes them.
 
 mod harness;
 

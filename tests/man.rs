@@ -1,7 +1,7 @@
 //! Keeps the pages in man/ consistent with the tables of the program.
 //!
-//! This test generates the text between `.\" from the tables: NAME` and `.\" end`; the rest is written by hand. `UPDATE=1 cargo
-//! test --test man` renews it.
+//! This test generates the text between `.\" from the tables: NAME` and `.\" end`. The rest is written by hand.
+//! `UPDATE=1 cargo test --test man` updates the generated text.
 
 use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
@@ -51,7 +51,7 @@ const PAGES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn the_pages_say_what_the_tables_say() {
+fn pages_match_the_tables() {
     for (name, _) in PAGES {
         let now = std::fs::read_to_string(page(name)).unwrap();
         let new = filled(name, &now);
@@ -67,9 +67,9 @@ fn the_pages_say_what_the_tables_say() {
     }
 }
 
-/// groff, if it is installed, reports no problems, and the pages read as they should.
+/// If groff is installed, it reports no problems in the pages.
 #[test]
-fn the_pages_are_well_formed() {
+fn pages_are_well_formed() {
     for (name, _) in PAGES {
         let run = std::process::Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page(name)).output();
         let Ok(out) = run else {
@@ -81,9 +81,9 @@ fn the_pages_are_well_formed() {
     }
 }
 
-/// Every table is on its page, and every page is known here.
+/// Every table is on its page, and `PAGES` lists every page.
 #[test]
-fn nothing_is_left_out() {
+fn pages_are_complete() {
     for (name, tables) in PAGES {
         let page = std::fs::read_to_string(page(name)).unwrap();
         for table in *tables {
@@ -92,7 +92,7 @@ fn nothing_is_left_out() {
     }
     for entry in std::fs::read_dir(page("")).unwrap() {
         let name = entry.unwrap().file_name();
-        // those of README, which names each of them: tests/pictures.sh makes them
+        // These are README's pictures, which tests/pictures.sh makes. README must name each of them.
         if name == "pictures" {
             let readme = std::fs::read_to_string(page("../README.md")).unwrap();
             for picture in std::fs::read_dir(page("pictures")).unwrap() {
@@ -108,7 +108,7 @@ fn nothing_is_left_out() {
 
 /// Pages and sections that other pages refer to exist.
 #[test]
-fn references_lead_somewhere() {
+fn references_exist() {
     for (name, _) in PAGES {
         let text = std::fs::read_to_string(page(name)).unwrap();
         for (at, _) in text.match_indices("rbt\\-") {
@@ -120,7 +120,7 @@ fn references_lead_somewhere() {
     }
 }
 
-/// Commands and scripts stand in no-fill blocks, so that they can be copied, and no page refers to itself.
+/// Commands and scripts are in no-fill blocks, so that readers can copy them, and no page refers to itself.
 #[test]
 fn examples_are_not_filled() {
     for (name, _) in PAGES {
@@ -139,7 +139,7 @@ fn examples_are_not_filled() {
     }
 }
 
-/// Is this line of a page, or a long part of it in backquotes, a command or a script rather than prose?
+/// Is this line of a page a command or a script? A line with a long quotation in backquotes counts as one, too.
 fn is_example(line: &str) -> bool {
     let plain = line.replace("\\-", "-").replace("\\(ga", "`");
     let command = ["rbt -e ", "rbt -f ", "rbt -l ", "sudo ", "$ ", "# "].iter().any(|start| plain.starts_with(start));
@@ -148,7 +148,7 @@ fn is_example(line: &str) -> bool {
     command || quoted || script || plain.contains("\\f(CR")
 }
 
-/// How a text refers to a page: `rbt\-language(7)`.
+/// The reference to a page, as text spells it: `rbt\-language(7)`.
 fn reference(page: &str) -> String {
     let (name, section) = page.rsplit_once('.').unwrap_or((page, ""));
     format!("{}({section})", escaped(name))
@@ -165,7 +165,7 @@ fn filled(page: &str, text: &str) -> String {
     while let Some(line) = lines.next() {
         out += &format!("{line}\n");
         if let Some(name) = line.strip_prefix(FROM) {
-            // a text that help shows, too, may refer to the page that it is on
+            // The help shows some texts, too, so they may refer to the page that contains them.
             out += &section(name).replace(&format!(" in {}", reference(page)), "");
             out += &format!("{END}\n");
             assert!(lines.any(|l| l == END), "{name} has no end");
@@ -207,8 +207,8 @@ fn section(name: &str) -> String {
     }
 }
 
-/// A line of the synopsis: words in capitals are to be replaced, and italic; brackets and bars are roman, as dots are; all else
-/// is to be typed, and bold.
+/// Formats a line of the synopsis. Words in capitals are placeholders and become italic. Brackets, bars and dots are roman. All
+/// other text is literal and becomes bold.
 fn form(line: &str) -> String {
     let (mut out, mut word) = (String::new(), String::new());
     let end = |word: &mut String, out: &mut String| {
@@ -237,13 +237,13 @@ fn subcommand(name: &str) -> clap::Command {
     (row.command)()
 }
 
-/// The code, its level, and its meaning.
+/// Formats a diagnostic code, its level, and its meaning.
 fn rule(rule: &verdict::Rule) -> String {
     let level = format!("{:?}", rule.level).to_lowercase();
     item(&format!("{} ({level})", rule.name), &[sentence(rule.doc)], "")
 }
 
-/// A term, sentences about it, and a script in a fixed-width font.
+/// Formats a term, the sentences that describe it, and a script in a fixed-width font.
 fn item(term: &str, about: &[String], example: &str) -> String {
     let mut out = format!(".TP\n.B \"{}\"\n", escaped(term).replace('"', "\\(dq"));
     for sentence in about {
@@ -291,7 +291,7 @@ fn options(command: &clap::Command) -> String {
     out
 }
 
-/// Adjacent items with the same description become one.
+/// Combines adjacent items that have the same description.
 fn builtins() -> String {
     let rows: Vec<&'static Builtin> = builtins::all().collect();
     rows.chunk_by(|a, b| a.doc == b.doc).map(|same| builtin(same[0], &same[1..])).collect()
@@ -341,7 +341,7 @@ fn command(c: &Command) -> String {
     item(format!(":{} {}", c.name, c.usage).trim_end(), &[sentence(c.doc)], "")
 }
 
-/// The tools of a subject; empty if there are none.
+/// The tools of a subject, or an empty string if it has none.
 fn subject(name: &str, asked: &str) -> String {
     let of_subject = |s: &&Tool| Header::of(s.text).subject() == name;
     let tools: String = TOOLS.iter().filter(of_subject).map(tool).collect();
@@ -384,12 +384,12 @@ fn tool(tool: &Tool) -> String {
     out + &format!(".PP\n.nf\n\\f(CR{sample}\\fP\n.fi\n")
 }
 
-/// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.
 fn format(of: &Format) -> String {
     let endings = if of.endings.is_empty() { String::new() } else { format!("File extensions: {}.", of.endings.join(", ")) };
     item(of.name, &[of.doc.into(), endings], "")
 }
 
+/// Escapes text for roff, which would otherwise change quotes, hyphens and backslashes.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -407,7 +407,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// A line that starts with a dot is not a request.
+/// Guards a line that starts with a dot, so that roff does not read it as a request.
 fn guarded(line: &str) -> String {
     if line.starts_with('.') { format!("\\&{line}") } else { line.to_string() }
 }

@@ -1,11 +1,13 @@
-//! The verifier accepts what sema accepts, and the output of scripts is right: random scripts, the same ones in every run.
-//! `cargo bench --bench generate` tries any number of them. The `stress` ones come from a second, independent generator.
+//! Runs random scripts to check that the verifier accepts the scripts that sema accepts, and that their output is correct. The
+//! scripts are the same in every run. `cargo bench --bench generate` tries any number of them. A second, independent generator
+//! makes the `stress` scripts.
 //!
-//! Scripts that compare constant folding with the compiled program: `gen/constants.rs`.
+//! The scripts of `gen/constants.rs` compare constant folding with the compiled program.
 //!
-//! And the scripts of `bpftrace.list` through bpftrace, where that is installed (`RBT_TEST_BPFTRACE` may name it).
+//! If bpftrace is installed, the scripts of `bpftrace.list` run in bpftrace and in rbt. `RBT_TEST_BPFTRACE` can name the bpftrace
+//! binary.
 //!
-//! Unsafe: a system call that has no safe wrapper here.
+//! This file uses unsafe code for a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +19,7 @@ mod constants;
 #[path = "gen/mod.rs"]
 mod generate;
 
-/// Number of scripts of a kind, and the number that one process runs.
+/// The kinds of scripts, the number of scripts of each, and the number that one process runs.
 const KINDS: &[(&str, u64, u64)] = &[("wild", 500, 125), ("stress", 250, 125), ("exact", 250, 125)];
 
 fn main() -> ExitCode {
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args, trials).exit_code()
 }
 
-/// The scripts, each with the reason if its output differs.
+/// The scripts of `bpftrace.list`, each with the reason why its output differs. The reason is empty if the output is equal.
 fn scripts() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     for line in include_str!("bpftrace.list").lines() {
@@ -72,13 +74,13 @@ fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     };
     let (a, b) = (lines(&theirs.stdout), lines(&ours.stdout));
     match (a == b, differs.is_empty()) {
-        // In another version, a known difference may be gone.
+        // Another version of bpftrace may not have a known difference.
         (true, _) | (false, false) => Ok(Completion::Completed),
         (false, true) => Err(format!("{script}\nbpftrace: {a:#?}\nrbt: {b:#?}\n{}", String::from_utf8_lossy(&ours.stderr)).into()),
     }
 }
 
-/// The reason why programs cannot run here.
+/// The result of a test without root, because programs cannot run then.
 fn without_root() -> Option<Result<Completion, Failed>> {
     // SAFETY: takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {

@@ -1,7 +1,7 @@
-//! The example of every row works: those of builtins and probe kinds attach to this kernel without complaint; the wrong script
-//! or command of each diagnostic code is reported with that code, and the corrected one is not.
+//! Checks that the example of every row works. The examples of builtins and probe kinds attach to this kernel without a message.
+//! The wrong script or command of each diagnostic code is reported with that code, and the corrected one is not.
 //!
-//! Unsafe: a system call that has no safe wrapper here.
+//! This file uses unsafe code for a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
 
@@ -35,7 +35,7 @@ fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
         return Err(format!("not reported as {code}:\n{}\n{said}", example.wrong).into());
     }
     let (status, said) = run(example.right)?;
-    // a command may have something to say
+    // A correct command may print messages, too.
     let reported = if example.commands { names_it(&said) } else { !said.is_empty() };
     if !status.success() || reported {
         return Err(format!("{status}:\n{}\n{said}", example.right).into());
@@ -43,13 +43,13 @@ fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
-/// The status of a compilation, and the reports.
+/// The exit status of a compilation, and its messages.
 fn compile(script: &str) -> Result<(ExitStatus, String), Failed> {
     let out = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "-e", script]).output()?;
     Ok((out.status, String::from_utf8_lossy(&out.stderr).into_owned()))
 }
 
-/// The status of a command, and its output.
+/// The exit status of a shell command, and its output.
 fn in_shell(command: &str) -> Result<(ExitStatus, String), Failed> {
     let programs = Path::new(env!("CARGO_BIN_EXE_rbt")).parent().unwrap_or(Path::new("/"));
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
@@ -75,9 +75,9 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         return Ok(skipped);
     }
     let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
-    // A builtin may require the command, a process, or parameters.
+    // A builtin may require a command, a process, or parameters.
     rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
-    // Scripts that do not trace run in other ways.
+    // Scripts that do not trace need other options.
     for (kind, option) in [("test:", "--test"), ("bench:", "--bench")] {
         if example.starts_with(kind) {
             rbt.arg(option);
@@ -85,7 +85,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     }
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
-    // A virtual machine has no hardware counters, and a kernel may restrict access, which shows only late.
+    // A virtual machine has no hardware counters, and a kernel may restrict access. rbt detects both only late.
     let unable = [
         "this machine does not count that event",
         "this machine has no hardware breakpoints",
@@ -99,7 +99,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     if unable || (out.status.success() && fine) {
         return Ok(Completion::Completed);
     }
-    // A kernel without such probes: the cases in virtual machines attach them.
+    // This kernel lacks these probes. The cases in virtual machines attach them.
     let lacking = [
         "this kernel has no kprobes",
         "policy forbids the programs that they call",

@@ -1,19 +1,19 @@
-//! `rbt-run` is the runner alone: neither the compiler nor the checker, nor a library that only they need, is in it.
+//! Checks that `rbt-run` contains only the runner, without the compiler, the checker, or a library that only they need.
 
 use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of modules and crates that a runner does not need, as symbols spell them.
+/// Modules and crates that the runner does not need, as symbol names spell them.
 const COMPILER: &[&str] = &["inkwell", "pest", "rustyline", "rbt4sema", "rbt6syntax", "rbt5cdecl", "rbt3fmt", "rbt4repl"];
 
-/// Is it a function of LLVM? Its C interface is all that rbt calls. Without link-time optimization, a static link keeps the
-/// constructors in LLVM's archives, and the C++ that they refer to.
+/// Is this a function of LLVM? rbt calls only LLVM's C interface. Without link-time optimization, a static link keeps the
+/// constructors in LLVM's archives and the C++ functions that they refer to.
 fn is_llvm(name: &str) -> bool {
     name.starts_with("LLVM") || cfg!(not(feature = "static-llvm")) && name.contains("4llvm")
 }
 
-/// Symbols of a program. Drop glue and the like of a type name its module too, but refer to no code of it.
+/// The function symbols of a program.
 fn functions(path: &Path) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = object::File::parse(&*bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -21,6 +21,8 @@ fn functions(path: &Path) -> Vec<String> {
     symbols.filter_map(|s| s.name().ok().map(String::from)).collect()
 }
 
+/// The functions of the compiler in a program. The drop glue of a type is excluded. Its symbol also names the type's module, but
+/// it does not refer to code of that module.
 fn of_compiler(path: &Path) -> Vec<String> {
     let drops = |name: &str| name.contains("drop_in_place") || name.contains("drop_glue");
     let is = |name: &String| is_llvm(name) || COMPILER.iter().any(|word| name.contains(word)) && !drops(name);
@@ -29,7 +31,7 @@ fn of_compiler(path: &Path) -> Vec<String> {
 
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "a release has no symbols")]
-fn the_runner_has_no_compiler_in_it() {
+fn runner_contains_no_compiler() {
     let [rbt, runner] = [env!("CARGO_BIN_EXE_rbt"), env!("CARGO_BIN_EXE_rbt-run")].map(PathBuf::from);
     assert!(of_compiler(&rbt).len() > 1000, "the names of the compiler's functions are spelled in another way");
     let found = of_compiler(&runner);

@@ -1,13 +1,13 @@
-//! Checks the sources without compiling them: layers, homes of foreign libraries, sizes, names, formatting, and the comments at
-//! the top of tools.
+//! Checks the sources without compiling them. It checks layers, the modules that use each dependency, file sizes, names,
+//! formatting, licenses, and the comments at the top of tools.
 
 use rbt::tools::{Header, SUBJECTS, TOOLS};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The layers, lowest first. A module may use lower layers, and its own if `peers` is set. Stages do not use one another: they
-/// exchange data, which has rows of its own.
+/// The layers, lowest first. A module may use lower layers, and its own layer if `peers` is set. Stages do not use one
+/// another. They exchange data, which has its own rows.
 const LAYERS: &[Layer] = &[
     Layer {
         name: "words",
@@ -98,7 +98,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zstd", &["src/system/"]),
 ];
 
-/// Maximum number of lines of a file, without its tests.
+/// The maximum number of lines of a file, excluding its tests.
 const MAX_LINES: usize = 700;
 
 /// The allowed entries at the top level, except for hidden files.
@@ -197,7 +197,7 @@ fn nothing_is_unwrapped() {
     let mut bad = String::new();
     for file in sources() {
         for (n, line) in file.code.lines().enumerate() {
-            // A method of a reader may have this name.
+            // Readers have a method of this name.
             let line = line.replace("self.expect(", "");
             if [".unwrap()", ".expect(\"", "todo!(", "dbg!("].iter().any(|w| line.contains(w)) {
                 let _ = writeln!(bad, "{}:{}: {}", file.rel, n + 1, line.trim());
@@ -207,7 +207,8 @@ fn nothing_is_unwrapped() {
     assert!(bad.is_empty(), "\n{bad}");
 }
 
-/// The list of tools, the help of each and the manual are complete, and each tool has a test.
+/// The list of tools, their help and the manual are made from the comment at the top of each tool. Each comment is complete, and
+/// each tool has a test.
 #[test]
 fn tools_describe_themselves() {
     let mut bad = String::new();
@@ -233,9 +234,9 @@ fn tools_describe_themselves() {
     assert!(bad.is_empty(), "\n{bad}");
 }
 
-/// The grammar knows shapes: a new builtin or probe kind must not touch it.
+/// The grammar describes only syntax. A new builtin or probe kind must not change it.
 #[test]
-fn the_grammar_spells_no_row() {
+fn grammar_names_no_builtin_or_probe_kind() {
     if !root().join("grammar.pest").exists() {
         return;
     }
@@ -276,16 +277,16 @@ fn the_top_level_is_short() {
 // ---------------------------------------------------------------- reading
 
 struct Source {
-    /// The path from the repository's root: `src/sema/calls.rs`.
+    /// The path relative to the repository's root, such as `src/sema/calls.rs`.
     rel: String,
-    /// The module path, such as `check::calls`; for a `mod.rs`, that of its directory.
+    /// The module path, such as `check::calls`. A `mod.rs` has the path of its directory.
     module: String,
-    /// Without comments and without the code after `#[cfg(test)]`.
+    /// The source without comments and without the code after `#[cfg(test)]`.
     code: String,
 }
 
 impl Source {
-    /// Every path after `crate::`, with its line.
+    /// Every path that follows `crate::`, with its line number.
     fn imports(&self) -> Vec<(usize, String)> {
         let mut out = Vec::new();
         for (at, _) in self.code.match_indices("crate::") {
@@ -298,7 +299,7 @@ impl Source {
     }
 }
 
-/// Expands `a::{b, c::d}` into its paths; returns the length of the consumed text.
+/// Expands `a::{b, c::d}` into its paths, and returns the length of the consumed text.
 fn tree(text: &str, prefix: &str, out: &mut Vec<String>) -> usize {
     let text_len = text.len();
     let mut rest = text;
@@ -365,7 +366,7 @@ fn source(p: &Path) -> Source {
     let rel = p.strip_prefix(root()).unwrap_or(p).display().to_string();
     let module = rel.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
     let text = read(&rel);
-    // A file that consists of tests says so in its first lines.
+    // A file that contains only tests starts with one of these attributes.
     let own = text.split("#[cfg(test)]").next().unwrap_or("").split("#[cfg(all(test").next().unwrap_or("");
     let own = if rel.ends_with("/tests.rs") || rel.contains("/tests/") { "" } else { own };
     let comment = |l: &str| l.trim_start().starts_with("//");
@@ -373,7 +374,7 @@ fn source(p: &Path) -> Source {
     Source { rel, module, code }
 }
 
-/// Does the line name the crate `name` (rather than a local item of that name)?
+/// Does the line name the crate `name`, and not a local item with that name?
 fn uses(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(i, _)| {
         let before = line[..i].chars().next_back();
@@ -416,11 +417,11 @@ fn skip(what: &str) {
     eprintln!("skipped: needs {what}");
 }
 
-/// Licenses of crates that may be part of the binary. A crate that offers several is used under one of these.
+/// The licenses of crates that may be part of the binary. A crate with several licenses is used under one of these.
 const LICENSES: &[&str] =
     &["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "MIT", "Unicode-3.0", "Unlicense", "Zlib"];
 
-/// Crates under other licenses, which README names, and whose source code a release says where to find.
+/// Crates under other licenses. README names each crate and its license, and a release says where to find the source code.
 const OTHER_LICENSES: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];
 
 #[test]

@@ -1,4 +1,4 @@
-//! The cases under `tests/cases` that need other kernels, in virtual machines; `harness/mod.rs` describes them.
+//! Runs the cases under `tests/cases` that need other kernels, in virtual machines. `harness/mod.rs` describes them.
 
 mod harness;
 

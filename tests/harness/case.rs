@@ -1,4 +1,4 @@
-//! The syntax of `.case` files; `tests/harness/mod.rs` describes it.
+//! Parses `.case` files. `tests/harness/mod.rs` describes their syntax.
 
 use regex::Regex;
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ pub struct Case {
     pub name: String,
     pub needs: Vec<String>,
     pub host: bool,
-    /// It takes seconds, and runs in the longer run.
+    /// The case takes several seconds, and runs only with `cargo test --test long`.
     pub long: bool,
-    /// The kernels for virtual machines, by the names in [`super::vm`].
+    /// The kernels of virtual machines that the case runs in, by their names in [`super::vm`].
     pub vm: Vec<String>,
     pub timeout: f64,
     pub status: Status,
     pub signal: Option<i32>,
     pub files: Vec<(String, String)>,
     pub expect: Vec<Expect>,
-    /// The keys with plain text: PROG ARGS SH ENV STDIN SETUP BEFORE AFTER.
+    /// The values of the keys with plain text: PROG, ARGS, SH, ENV, STDIN, SETUP, BEFORE and AFTER.
     text: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ pub enum Status {
 /// An expectation.
 #[derive(Clone, Debug)]
 pub struct Expect {
-    /// It applies to standard error instead of standard output.
+    /// The expectation applies to standard error instead of standard output.
     pub err: bool,
     pub want: Want,
     pub text: String,
@@ -51,7 +51,7 @@ pub enum Want {
     Re,
     All,
     Not,
-    /// With its lines in the file (from 0), for UPDATE=1.
+    /// The exact text, with its line numbers in the file (from 0), which `UPDATE=1` replaces.
     Exact(Range<usize>),
 }
 
@@ -149,7 +149,7 @@ fn fields(text: &str) -> Result<Vec<Field>, String> {
     Ok(out)
 }
 
-/// The rest of the first line and the indented lines, as one text.
+/// Joins the rest of the first line and the indented lines.
 fn value(first: &str, more: &[&str]) -> String {
     let bar = more.first().is_some_and(|l| l.trim_start().starts_with('|'));
     let indent = more.iter().filter(|l| !l.trim().is_empty()).map(|l| l.len() - l.trim_start().len()).min().unwrap_or(0);
@@ -207,7 +207,7 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
 fn expect(case: &mut Case, err: bool, how: &str, v: String, lines: Range<usize>) -> Result<(), String> {
     let mut push = |want: Want, text: &str| {
         if matches!(want, Want::Re | Want::All | Want::Not) {
-            // The values that are filled in later are plain words.
+            // Placeholders are replaced later, by plain words.
             let probe = text.replace("{{", "").replace("}}", "");
             Regex::new(&probe).map_err(|e| e.to_string())?;
         }

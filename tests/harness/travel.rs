@@ -1,21 +1,21 @@
-//! Sends cases of `run` through bundles: what `rbt build` and `rbt-run` make of a script must be what `rbt` makes of it.
+//! Runs cases of the group `run` through bundles. `rbt build` and `rbt-run` must produce the output that `rbt` produces.
 //!
-//! A case travels if rbt runs its script as it is: not with options that concern this machine, and not if messages on standard error
-//! or a failure are expected, which come from the compiler. `cargo test --test long` sends some cases, the same ones each time; with
-//! `RBT_TRAVEL=all`, it sends all.
+//! A case travels through a bundle if rbt runs its script unchanged. It does not travel if it uses options that concern this
+//! machine, or if it expects a failure or messages on standard error, which come from the compiler. `cargo test --test long` runs
+//! some of the cases, the same ones each time. With `RBT_TRAVEL=all`, it runs all of them.
 
 use super::case::{Case, Status};
 use super::need;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Without `RBT_TRAVEL=all`, one of so many cases travels.
+/// Without `RBT_TRAVEL=all`, one case in this many travels.
 const ONE_OF: u64 = 12;
 
-/// One of so many cases that travel has variants.
+/// One traveling case in this many has variants for other kernels.
 const WITH_VARIANTS: u64 = 4;
 
-/// Options that `rbt build` does not take, and those for which nothing runs.
+/// Options that `rbt build` does not accept, and options with which rbt runs no script. Cases with these do not travel.
 const STAY: &[&str] = &[
     "-p",
     "--pid",
@@ -47,13 +47,13 @@ const STAY: &[&str] = &[
     "--no-feature",
 ];
 
-/// What of an option's words is for whom.
+/// The commands that receive an option.
 enum For {
     Run,
     Both,
 }
 
-/// Options that `rbt-run` takes, and whether they have a value.
+/// Options that `rbt-run` accepts, whether they have a value, and the commands that receive them.
 const OF_RUN: &[(&str, bool, For)] = &[
     ("-f", true, For::Both),
     ("--format", true, For::Both),
@@ -71,7 +71,7 @@ const OF_RUN: &[(&str, bool, For)] = &[
     ("--propagate-status", false, For::Run),
 ];
 
-/// Arguments of `rbt build` and of `rbt-run`, from those of rbt; none if the case does not travel.
+/// Splits the arguments of rbt into those of `rbt build` and those of `rbt-run`. Returns `None` if the case does not travel.
 pub fn split(words: &[String]) -> Option<(Vec<String>, Vec<String>)> {
     let (mut build, mut run) = (Vec::new(), Vec::new());
     let mut words = words.iter();
@@ -106,7 +106,7 @@ pub fn split(words: &[String]) -> Option<(Vec<String>, Vec<String>)> {
     Some((build, run))
 }
 
-/// Does this case travel, and is it one of those that are sent?
+/// Does this case travel in this run?
 pub fn is_sent(case: &Case) -> bool {
     let plain =
         case.host && case.group == "run" && case.text("PROG").is_some() && case.text("SH").is_none() && case.text("STDIN").is_none();
@@ -115,24 +115,25 @@ pub fn is_sent(case: &Case) -> bool {
         && matches!(case.status, Status::Is(0))
         && case.expect.iter().all(|e| !e.err)
         && !case.text("ARGS").is_some_and(|args| args.contains("{{prog}}"))
-        // addresses of the kernel hold until it starts again
+        // Kernel addresses are valid only until the next boot.
         && !case.mentions(&["kaddr("])
         && split(&words()).is_some()
         && (std::env::var("RBT_TRAVEL").is_ok_and(|v| v == "all") || hash(&case.full_name()).is_multiple_of(ONE_OF))
 }
 
-/// Variants for other kernels take a debug build several seconds: some of the cases have them.
+/// The options of `rbt build` for kernels. A debug build needs several seconds for variants for other kernels, so only some
+/// cases have them.
 pub fn kernels(case: &Case) -> &'static [&'static str] {
     if hash(&case.full_name()).is_multiple_of(ONE_OF * WITH_VARIANTS) { &[] } else { &["--this-kernel"] }
 }
 
-/// FNV-1a: the same on every machine.
+/// The FNV-1a hash, which is the same on every machine.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The runner under test, which is beside rbt, by a name in this directory that makes it `rbt` for scripts that print the name of their
-/// own process.
+/// Creates a link to the runner under test, which is in the directory of rbt. The link is named `rbt`, so that scripts that print
+/// the name of their own process print `rbt`.
 pub fn runner(directory: &Path) -> Result<PathBuf, String> {
     let called = directory.join("runner/rbt");
     let made = std::fs::create_dir_all(directory.join("runner")).and_then(|()| symlink(need::rbt().with_file_name("rbt-run"), &called));

@@ -1,5 +1,5 @@
-//! Cases in virtual machines: two machines in parallel, each booted once, run this same test binary with half of the cases
-//! each.
+//! Runs cases in virtual machines. Two machines run in parallel. Each boots once, and runs this test binary with half of the
+//! cases.
 
 use super::case::Case;
 use super::{Verdict, run, times};
@@ -11,39 +11,40 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The number of machines: as many as test threads, because each thread waits for one. RBT_TEST_MACHINES overrides it.
+/// The number of machines. It is the number of test threads, because each thread waits for one machine. RBT_TEST_MACHINES
+/// overrides it.
 const MACHINES: usize = 2;
-/// Number of cases that justify another machine.
+/// The number of cases that justify another machine.
 const ENOUGH: usize = 16;
 
 /// The kernels of cases that only the matrix runs.
 pub const MATRIX: &str = "matrix";
 
-/// The kernel names for `VM`, and patterns of their releases; `yes` is the first.
+/// The kernel names for `VM`, with patterns of their releases. `yes` means the first kernel.
 fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
     let words = |l: &'static str| (!l.starts_with('#')).then(|| l.split_whitespace());
     include_str!("../vm/kernels").lines().filter_map(words).filter_map(|mut w| Some((w.next()?, w.next()?)))
 }
 
-/// Does this run within the machine?
+/// Does this process run in a virtual machine?
 pub fn is_inside() -> bool {
     std::env::var_os("RBT_TEST_VM_BATCH").is_some()
 }
 
-/// How much longer a case may take here than on a machine of its own.
+/// The factor by which a case may take longer here than outside of a virtual machine.
 pub fn slowness() -> f64 {
     match (is_inside(), std::env::consts::ARCH) {
         (false, _) => 1.0,
         (true, "x86_64") => 6.0,
-        // Another processor's instructions are emulated one by one.
+        // QEMU emulates the instructions of another processor.
         (true, _) => 20.0,
     }
 }
 
-/// The variable with the name of this test's program for arm64; tests/vm/matrix.sh builds it.
+/// The environment variable that names the arm64 build of this test, which tests/vm/matrix.sh makes.
 const ARM64: &str = "RBT_TEST_ARM64";
 
-/// The value of `VM`: yes, no, matrix, or kernels.
+/// Parses the value of `VM`: `yes`, `no`, `matrix`, or names of kernels.
 pub fn releases(value: &str) -> Result<Vec<String>, String> {
     let one = |w: &str| match w {
         "yes" => known().next().map(|(name, _)| name.to_string()).ok_or("tests/vm/kernels is empty".into()),
@@ -53,7 +54,7 @@ pub fn releases(value: &str) -> Result<Vec<String>, String> {
     value.split_whitespace().filter(|w| *w != "no").map(one).collect()
 }
 
-/// The kernels of a case by name and pattern. RBT_TEST_KERNEL, a name or a pattern, replaces all of them.
+/// The kernels of a case, each with its name and pattern. RBT_TEST_KERNEL, a name or a pattern, replaces them.
 fn kernels(case: &Case) -> Vec<(String, String)> {
     let glob = |name: &str| known().find(|(n, _)| *n == name).map(|(_, glob)| glob.to_string());
     match std::env::var("RBT_TEST_KERNEL") {
@@ -69,7 +70,7 @@ fn kernels(case: &Case) -> Vec<(String, String)> {
     }
 }
 
-/// The cases of one boot, and their results after the first request.
+/// The cases of one boot, and their results, which are available after the first request.
 pub struct Batch {
     name: String,
     kernel: String,
@@ -84,7 +85,7 @@ pub struct Trial {
     pub batch: Arc<Batch>,
 }
 
-/// All selected cases for virtual machines; those of one kernel are distributed over its machines.
+/// All selected cases for virtual machines. The cases of one kernel are distributed over its machines.
 pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial> {
     type Named = (String, Arc<Case>);
     let mut by_kernel: BTreeMap<(String, String), Vec<Named>> = BTreeMap::new();
@@ -113,7 +114,7 @@ pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial
 }
 
 impl Batch {
-    /// The result of one case; the first request boots the machine.
+    /// Returns the result of one case. The first request boots the machine.
     pub fn result(&self, case: &Case) -> Verdict {
         match self.done.get_or_init(|| self.boot()) {
             Ok(all) => all.get(&case.full_name()).cloned().unwrap_or_else(|| Verdict::Fail("no result".into())),
@@ -132,7 +133,7 @@ impl Batch {
             (true, None) => return Err(Verdict::Skip(format!("{ARM64}, the tests for arm64: tests/vm/matrix.sh builds them"))),
         };
         let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
-        // The machine sees the project's folder, whatever its root is.
+        // The machine can always read the project's directory, even with another root directory.
         let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
         let names: Vec<_> = self.cases.iter().map(|c| c.full_name()).collect();
         std::fs::write(&list, names.join("\n")).map_err(fail)?;
@@ -169,7 +170,7 @@ impl Batch {
     }
 }
 
-/// Within the machine: runs the listed cases and prints a line of JSON for each.
+/// Runs the listed cases in the virtual machine, and prints a line of JSON for each.
 pub fn inside(list: &Path) -> ExitCode {
     let wanted = std::fs::read_to_string(list).unwrap_or_default();
     let (cases, _) = super::load();
@@ -198,7 +199,7 @@ fn read(line: &str) -> Option<(String, Verdict, Duration)> {
     Some((v["name"].as_str()?.into(), verdict, Duration::try_from_secs_f64(v["seconds"].as_f64()?).ok()?))
 }
 
-/// The missing parts of the machine.
+/// Returns the part of the machine that is missing.
 fn lacking(glob: &str, arm64: bool) -> Option<&'static str> {
     let kernels = cache().join("kernels");
     let (start, end) = glob.split_once('*').unwrap_or((glob, ""));
@@ -213,7 +214,7 @@ fn lacking(glob: &str, arm64: bool) -> Option<&'static str> {
     }
 }
 
-/// The directory in which vm-fetch.sh puts files.
+/// The directory in which vm-fetch.sh stores files.
 fn cache() -> PathBuf {
     let var = |n| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
     let user = || var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache")));
