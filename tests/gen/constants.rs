@@ -1,5 +1,5 @@
-//! Constant folding and the compiled program agree: each operator with each pair of edge values, once with constants, and once
-//! with values from maps, which neither sema nor LLVM can see through.
+//! Makes scripts that compare constant folding with the compiled program. They compute each operator with each pair of edge
+//! values twice: with constants, and with values from maps, which neither sema nor LLVM knows.
 
 use std::fmt::Write;
 
@@ -21,13 +21,13 @@ const LITERALS: &[&str] = &[
     "9223372036854775808",
     "18446744073709551615",
 ];
-/// Types, and their values.
+/// The integer types, and the values that are cast to them.
 const CASTS: &[&str] = &["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"];
 const CAST: &[&str] = &["1", "-1", "(-9223372036854775807 - 1)"];
 const BINARY: &[&str] = &["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!=", "&&", "||"];
 const UNARY: &[&str] = &["-", "~", "!"];
 
-/// A script with its comparisons: it prints the numbers of those that fail, and `end`.
+/// A script with comparisons. It prints the numbers of the comparisons that fail, and then `end`.
 pub struct Script {
     pub text: String,
     pub rows: Vec<String>,
@@ -47,7 +47,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A variable whose value is from a map.
+    /// Adds a variable whose value comes from a map.
     fn hide(&mut self, name: &str, value: &str) {
         let _ = writeln!(self.hidden, "  @{name} = {value}; ${name} = @{name};");
     }
@@ -63,7 +63,8 @@ impl Rows {
     }
 }
 
-/// One literal on the left, all of them on the right. Next to an unsigned value, a literal without a minus is unsigned.
+/// Combines one literal on the left with all literals on the right. Next to an unsigned value, a literal without a minus sign is
+/// unsigned.
 fn of_literals(a: &'static str) -> Script {
     let mut rows = Rows::default();
     rows.hide("a", a);
@@ -79,7 +80,7 @@ fn of_literals(a: &'static str) -> Script {
             format!("$b{i}")
         };
         for (j, op) in BINARY.iter().enumerate().filter(|(_, op)| holds(value(a), op, value(b))) {
-            // Alternately, both sides are computed at run time, or only one.
+            // In turn, both sides or only one of them are computed at run time.
             let (x, y) = match (i + j) % 3 {
                 0 => (a, y.as_str()),
                 1 => (x, *b),
@@ -89,7 +90,7 @@ fn of_literals(a: &'static str) -> Script {
         }
     }
     for op in UNARY.iter().filter(|op| **op != "-" || value(a) <= 1 << 63) {
-        // The complement of a literal without a minus is unsigned; its negative is signed.
+        // The complement of a literal without a minus sign is unsigned. Its negative is signed.
         let hidden = match *op {
             "~" if value(a) >= 0 => "$ua",
             "-" => {
@@ -106,7 +107,7 @@ fn of_literals(a: &'static str) -> Script {
     rows.script()
 }
 
-/// All pairs of values of one type.
+/// Combines all pairs of values of one type.
 fn of_casts(ty: &str) -> Script {
     let mut rows = Rows::default();
     for (i, a) in CAST.iter().enumerate() {
@@ -126,7 +127,7 @@ fn of_casts(ty: &str) -> Script {
     rows.script()
 }
 
-/// Does a type contain the result of an operator with two literals? Otherwise it is an error.
+/// Can a type represent the result of an operator with two literals? If not, sema reports an error.
 fn holds(a: i128, op: &str, b: i128) -> bool {
     let (least, beyond) = (i128::from(i64::MIN), i128::from(i64::MAX));
     let negative = a < 0 || b < 0;
@@ -148,7 +149,7 @@ fn divides(op: &str) -> bool {
     matches!(op, "/" | "%")
 }
 
-/// Does it fit only into `uint64`?
+/// Does the literal fit only into `uint64`?
 fn is_large(literal: &str) -> bool {
     value(literal) > i128::from(i64::MAX)
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A value. Numbers have 64 bits, extended by the sign of their type.
+/// A value. Numbers have 64 bits, and are sign-extended if their type is signed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum V {
     Num(u64),
@@ -22,11 +22,11 @@ enum Flow {
     Return,
 }
 
-/// The value of a map's element.
+/// The value of a map element.
 #[derive(Clone, Debug)]
 enum Held {
     Plain(V),
-    /// Count, sum, minimum, maximum, and the type of the values.
+    /// The aggregated values: count, sum, minimum, maximum, and all samples.
     Taken {
         count: u64,
         sum: u64,
@@ -43,17 +43,17 @@ pub struct TooLong;
 struct Run<'a> {
     script: &'a Script,
     vars: BTreeMap<String, V>,
-    /// By key; a scalar map has one number as its key.
+    /// The elements of each map by key. A scalar map uses a number as its key.
     maps: BTreeMap<String, BTreeMap<V, Held>>,
     out: String,
     steps: u64,
-    /// Number of divisions by zero; each causes a warning.
+    /// The number of divisions by zero. Each causes a warning.
     divided: u64,
 }
 
 type Now<T> = Result<T, TooLong>;
 
-/// The output of a script, and the number of reported divisions by zero.
+/// Returns the output of a script, and the number of reported divisions by zero.
 pub fn expected(script: &Script) -> Result<(String, u64), TooLong> {
     let mut run = Run { script, vars: BTreeMap::new(), maps: BTreeMap::new(), out: String::new(), steps: 0, divided: 0 };
     for wanted in ["begin", "end"] {
@@ -70,7 +70,7 @@ pub fn expected(script: &Script) -> Result<(String, u64), TooLong> {
     Ok((run.out, run.divided))
 }
 
-/// Does the map exist?
+/// Does the text mention the map?
 pub fn mentions(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(i, _)| !text[i + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
 }
@@ -226,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// The value of a map at a key.
+    /// Returns the value of a map at a key.
     fn held(&self, map: &str, key: &V) -> V {
         let m = &self.script.maps[map];
         match self.maps.get(map).and_then(|m| m.get(key)) {
@@ -275,7 +275,7 @@ impl Run<'_> {
             E::Neg(a) | E::BitNot(a) => {
                 let n = self.number(a)?;
                 let n = if matches!(e, E::Neg(_)) { n.wrapping_neg() } else { !n };
-                // of what has no sign, as wide as that is
+                // For an unsigned type, the result has the width of the type.
                 return Ok(match self.script.ty(a) {
                     ty @ Ty::Int { signed: false, .. } => convert(V::Num(n), &ty, &ty),
                     _ => V::Num(n),
@@ -384,7 +384,7 @@ impl Run<'_> {
             (V::Num(x), V::Num(y)) => (*x, *y),
             (V::Text(x), V::Text(y)) if op == Op::Add => return Ok(V::Text(format!("{x}{y}"))),
             _ => {
-                // fields of records are found by their names
+                // The conversion matches the fields of records by name.
                 let q = convert(q, &self.script.ty(b), &self.script.ty(a));
                 return Ok(V::Num(u64::from((p == q) == (op == Op::Eq))));
             }
@@ -419,7 +419,7 @@ impl Run<'_> {
         Ok(V::Num(if *ty == Ty::Bool { u64::from(n != 0) } else { n }))
     }
 
-    // ---------------------------------------------------------------- the end
+    // ---------------------------------------------------------------- final output
 
     fn show_map(&mut self, name: &str) {
         let m = &self.script.maps[name];
@@ -463,7 +463,7 @@ impl Run<'_> {
         }
     }
 
-    /// What entries are sorted by before their keys.
+    /// The first sort key of an entry, before the entry's key.
     fn weight(&self, name: &str, key: &V) -> Option<i128> {
         let m = &self.script.maps[name];
         if m.function == "hist" {
@@ -485,7 +485,7 @@ impl Run<'_> {
     }
 }
 
-/// Toward zero.
+/// Computes an average, which is rounded toward zero.
 fn average(sum: u64, count: u64, signed: bool) -> u64 {
     match (count, signed) {
         (0, _) => 0,
@@ -494,7 +494,7 @@ fn average(sum: u64, count: u64, signed: bool) -> u64 {
     }
 }
 
-/// Rows of powers of two.
+/// Renders a histogram with power-of-two rows.
 fn hist(samples: &[u64], signed: bool) -> String {
     let bucket = |n: u64| -> usize {
         if signed && (n as i64) < 0 {
@@ -549,7 +549,7 @@ fn zero(ty: &Ty) -> V {
     }
 }
 
-/// A value as another type has it.
+/// Converts a value to another type.
 fn convert(v: V, from: &Ty, to: &Ty) -> V {
     match (v, from, to) {
         (V::Num(n), _, Ty::Bool) => V::Num(u64::from(n != 0)),
@@ -571,7 +571,7 @@ fn convert(v: V, from: &Ty, to: &Ty) -> V {
     }
 }
 
-/// Keys: numbers with their sign, strings by bytes, parts from the left.
+/// Compares keys: numbers by sign and value, strings by bytes, and tuples and records by their parts from left to right.
 fn ordered(a: &V, b: &V, ty: &Ty) -> Ordering {
     match (a, b, ty) {
         (V::Num(x), V::Num(y), t) if t.signed() => (*x as i64).cmp(&(*y as i64)),
@@ -585,7 +585,7 @@ fn ordered(a: &V, b: &V, ty: &Ty) -> Ordering {
     }
 }
 
-/// As `print` has it.
+/// Renders a value like `print`.
 fn shown(v: &V, ty: &Ty) -> String {
     match (v, ty) {
         (V::Num(n), Ty::Bool) => (*n != 0).to_string(),
@@ -604,7 +604,7 @@ fn shown(v: &V, ty: &Ty) -> String {
     }
 }
 
-/// As `printf` has it; lengths are always given, so that all is as in C.
+/// Renders a value like `printf`. The format always has a length, so the result is as in C.
 fn formatted(spec: &Spec, v: &V, ty: &Ty) -> String {
     let body = match (spec.conv, v) {
         ('s', v) => shown(v, ty),

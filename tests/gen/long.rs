@@ -1,9 +1,11 @@
-//! Random scripts in any number: `cargo bench --bench generate -- wild 50000 [SEED [SECONDS]]`. `stress` instead of `wild` uses
-//! the second generator; `exact` generates scripts with known output. A script that fails is reduced (for at most SECONDS; 0 if
-//! the machine is slow), printed with its seed, and stored in `target/tmp/generated`; the same seed yields the same script.
-//! `-- show wild SEED` prints one, `-- try wild SEED` runs it. Of `stress` scripts, `RBT_GENERATE_TELL` prints the errors of
-//! sema, and `RBT_GENERATE_WITH=TEXT` tries only those with a text. For another kernel: `-- make stress 2000 SEED SNAPSHOT
-//! FOLDER` here, and in a virtual machine `-- load FOLDER`.
+//! Tries any number of random scripts: `cargo bench --bench generate -- wild 50000 [SEED [SECONDS]]`. Use `stress` instead of
+//! `wild` for the second generator, and `exact` for scripts with known output. A failing script is reduced for at most SECONDS,
+//! printed with its seed, and stored in `target/tmp/generated`. Use 0 SECONDS if the machine is slow. The same seed yields the
+//! same script.
+//!
+//! `-- show wild SEED` prints a script, and `-- try wild SEED` runs it. For `stress` scripts, `RBT_GENERATE_TELL` prints the
+//! errors of sema, and `RBT_GENERATE_WITH=TEXT` tries only scripts that contain a text. To test another kernel, run `-- make
+//! stress 2000 SEED SNAPSHOT FOLDER` on this machine, and `-- load FOLDER` in a virtual machine.
 
 #[path = "mod.rs"]
 mod generate;

@@ -1,4 +1,4 @@
-//! Runs a script through all stages, within this process.
+//! Runs a script through all stages in this process.
 
 use rbt::codegen::{self, artifact::Artifact};
 use rbt::compat;
@@ -18,22 +18,22 @@ use std::path::Path;
 
 use std::time::{Duration, Instant};
 
-/// How far a script came, and the error.
+/// The stage that a script reached, and the error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// To the end; its output, if it was run.
+    /// The script passed all stages. The fields are its output and its messages if it ran.
     Fine(Vec<u8>, Vec<u8>),
-    /// An error of sema.
+    /// sema rejected it.
     Check(String),
-    /// An error of LLVM.
+    /// LLVM rejected it.
     Compile(String),
-    /// It has more ways through it than the verifier follows; rbt tells that in its own words.
+    /// It has more paths than the verifier follows. rbt reports this with its own message.
     Complex(String),
-    /// The verifier rejected it: the reason, and the end of its log.
+    /// The verifier rejected it. The fields are the reason and the end of the log.
     VerifierError(String, String),
-    /// An error of the machine.
+    /// The machine caused an error.
     Machine(String),
-    /// A bug in rbt.
+    /// rbt panicked.
     Panic(String),
     /// It took too long, but ended.
     Slow(String),
@@ -42,7 +42,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// One word; a reduced script must fail in the same way.
+    /// A word for the outcome. A reduced script must fail with the same word.
     pub fn class(&self) -> &'static str {
         match self {
             Outcome::Fine(..) => "fine",
@@ -76,15 +76,15 @@ impl Outcome {
 /// CPU time by stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Parse and check.
+    /// The time of parsing and checking.
     pub check: Duration,
-    /// LLVM.
+    /// The time of LLVM.
     pub compile: Duration,
-    /// libbpf and the verifier.
+    /// The time of libbpf and the verifier.
     pub load: Duration,
-    /// The time that the run and the unloading took.
+    /// The time of the run and of unloading.
     pub run: Duration,
-    /// How many times the last script was compiled to fit into the stack.
+    /// The number of times the last script was compiled to fit into the stack.
     pub turns: u32,
 }
 
@@ -103,15 +103,15 @@ impl Spent {
     }
 }
 
-/// A machine for trials.
+/// A machine that scripts are tried on.
 pub struct Machine {
-    /// Its kernel: this one, or that of a snapshot.
+    /// The kernel: the running one or one from a snapshot.
     pub sys: Box<dyn TargetInfo>,
-    /// It is this machine, so programs can be loaded.
+    /// This is the running machine, so programs can be loaded.
     pub here: bool,
-    /// Settings of every run.
+    /// The settings of every run.
     pub settings: Settings,
-    /// A stage that takes more CPU time is a failure.
+    /// The maximum CPU time of a stage. A stage that takes longer is a failure.
     pub patience: Duration,
 }
 
@@ -122,7 +122,7 @@ impl Machine {
         Self { sys: Box::new(Live::new()), here: true, settings, patience: Duration::from_secs(20) }
     }
 
-    /// A machine with the kernel of a snapshot and the files of this one: programs are compiled here and loaded elsewhere.
+    /// A machine with the kernel of a snapshot and the files of this machine. Programs are compiled here and loaded elsewhere.
     pub fn of(snapshot: &Path) -> Result<Self, String> {
         let kernel = Snapshot::open(snapshot).map_err(|m| m.what)?;
         Ok(Self { sys: Box::new(kernel.with_files(Live::new())), here: false, ..Self::new() })
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// Tries a script: check, compile, load and, with `run`, run it.
+    /// Tries a script: checks, compiles and loads it. With `run`, it also runs it.
     pub fn try_script(&self, text: &str, run: bool) -> (Outcome, Spent) {
         let mut spent = Spent::default();
         let since = used();
@@ -155,7 +155,7 @@ impl Machine {
         (outcome, spent)
     }
 
-    /// The compiled script, or the error; what `rbt check` says after compiling is one as well.
+    /// Returns the compiled script, or the error. Findings that `rbt check` reports after compiling are errors, too.
     pub fn make(&self, text: &str, spent: &mut Spent) -> Result<Artifact, Outcome> {
         let artifact = caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))?;
         match compat::unmet_need(&artifact, &self.settings, &*self.sys) {
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// As in a run, without the mechanisms that the kernel rejected.
+    /// Compiles a script without the mechanisms that the kernel rejected, as a run of rbt does.
     fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Artifact, Outcome> {
         let since = used();
         let source = Source { name: "generated".into(), text: text.into() };
@@ -185,7 +185,7 @@ impl Machine {
                 spent.turns = compiled.compilations;
                 Ok(compiled.artifact)
             }
-            // a limit of the kernel's that is told before it is asked
+            // codegen reports a limit of the kernel before the kernel rejects the program.
             Err(e) if e.messages.is_empty() => Err(Outcome::Check(diag::render(&diag::Diagnostics(e.diagnostics), &[source], false))),
             Err(e) => Err(Outcome::Compile(e.messages.join("\n"))),
         }
@@ -204,7 +204,7 @@ impl Machine {
                 without.push(Mechanism::Unroll);
                 continue;
             }
-            // without cookies, the numbers of system calls are what tells the sites of a program apart
+            // Without cookies, only the system call numbers distinguish the sites of a program.
             let needed = |m: Mechanism| m == Mechanism::RawSyscalls && !self.sys.has(Feature::PerfCookie);
             let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).filter(|m| !needed(*m)).collect();
             if matches!(outcome, Outcome::Fine(..)) || lowered.is_empty() {
@@ -247,7 +247,7 @@ impl Machine {
     }
 }
 
-/// The result of a function, or its panic.
+/// Returns the result of a function, or the message of its panic.
 fn caught<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(what)).map_err(|p| {
         let word = p.downcast_ref::<String>().cloned().or_else(|| p.downcast_ref::<&str>().map(|s| (*s).to_string()));

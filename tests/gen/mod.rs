@@ -1,7 +1,8 @@
-//! Random scripts by the thousand: `wild` ones use the whole grammar and must pass sema, compile, and pass the verifier; for
-//! `stress` ones of a second generator, the verifier must accept all that sema accepts; `exact` ones have known output.
+//! Generates and tests random scripts. `wild` scripts use the entire grammar, and must pass sema, compile, and pass the verifier.
+//! `stress` scripts come from a second generator. The verifier must accept those that sema accepts. `exact` scripts have known
+//! output.
 
-#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape of a made-up program
+#![allow(clippy::wildcard_enum_match_arm)] // matches on one variant of a generated program
 
 use rbt::codegen::artifact::Artifact;
 use std::fmt::Write as _;
@@ -26,10 +27,10 @@ use machine::{Machine, Outcome, Spent};
 use stress::world::World;
 use wild::Wild;
 
-/// `KIND N FIRST [SECONDS]`: tries N scripts from seed FIRST in a separate process, which is restarted after a script that
-/// crashes it; reduces a failing script for at most SECONDS. `show KIND SEED` prints a script, `try KIND SEED` runs it. `make
-/// KIND N FIRST SNAPSHOT FOLDER` compiles scripts for the kernel of a snapshot, and `load FOLDER` loads them in that kernel:
-/// compiling in an emulated machine is far slower.
+/// `KIND N FIRST [SECONDS]` tries N scripts, starting at seed FIRST, in a separate process, which is restarted if a script
+/// crashes it. A failing script is reduced for at most SECONDS. `show KIND SEED` prints a script, and `try KIND SEED` runs it.
+/// `make KIND N FIRST SNAPSHOT FOLDER` compiles scripts for the kernel of a snapshot, and `load FOLDER` loads them in that
+/// kernel, because compiling in an emulated machine is far slower.
 pub fn main(args: &[String]) -> ExitCode {
     let word = |i: usize| args.get(i).map_or("", String::as_str);
     let number = |i: usize, otherwise: u64| word(i).parse().unwrap_or(otherwise);
@@ -66,7 +67,7 @@ fn text_of(kind: &str, seed: u64) -> String {
     }
 }
 
-/// Runs `work` to the end; a crash is a failure like any other.
+/// Runs `work` until all scripts are tried. A crash counts as a failure.
 fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     let (mut from, mut failed) = (first, false);
     let Ok(me) = std::env::current_exe() else { return ExitCode::FAILURE };
@@ -95,7 +96,7 @@ fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Maximum time for the reduction of a failing script, in seconds.
+/// The maximum time for reducing a failing script, in seconds.
 const TIMEOUT: u64 = 120;
 
 /// The arguments of a worker.
@@ -107,12 +108,12 @@ fn place() -> PathBuf {
     dir
 }
 
-/// Programs for uprobes: the fixtures of the test suite, if they are built.
+/// The directory of programs for uprobes, which are the fixtures of the test suite if they are built.
 fn fixtures() -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures").display().to_string()
 }
 
-/// One of them.
+/// A program for uprobes.
 fn fixture() -> String {
     format!("{}/args", fixtures())
 }
@@ -291,7 +292,7 @@ fn load(folder: &Path) -> ExitCode {
         let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
         let again = matches!(outcome, Outcome::Complex(_)) && text.contains("unroll");
         if !matches!(outcome, Outcome::Fine(..)) && (again || artifact.manifest.programs.iter().any(|p| p.lowered.is_some())) {
-            // As in a run: once more, without the mechanisms that the kernel rejected.
+            // Tries again without the mechanisms that the kernel rejected, as a run of rbt does.
             outcome = machine.try_script(&text, false).0;
         }
         if let Outcome::Complex(said) = &outcome {
@@ -311,7 +312,7 @@ fn load(folder: &Path) -> ExitCode {
     if failed == 0 && !seeds.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does a text fail in the same way? After this many seconds, the answer is no.
+/// Returns a function that checks whether a text fails in the same way. After `patience` seconds, it always returns false.
 fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMut(&str) -> bool + 'a {
     let since = Instant::now();
     let wanted = (outcome.class(), complaint(outcome));
@@ -321,7 +322,7 @@ fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMu
     }
 }
 
-/// The message without numbers and names.
+/// The message of an outcome, without numbers and names.
 fn complaint(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Check(said) => said.split(']').next().unwrap_or("").to_string(),
@@ -363,14 +364,14 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
     (outcome, spent)
 }
 
-/// How often a line says that something happened, besides what another line said.
+/// The number of occurrences that a line reports, in addition to those that earlier lines reported.
 fn told(line: &str) -> u64 {
-    // "30 times in total", which follows a line for the first time
+    // Another line already reported the first occurrence before "30 times in total".
     let times = line.strip_suffix(" times in total").and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
     times.map_or(1, |n| n.saturating_sub(1))
 }
 
-/// Is each map still given its type at the start?
+/// Does the first probe still assign each map that the script uses, and thereby determine its type?
 fn sound(script: &Script) -> bool {
     let text = script.text();
     let first = |name: &String| {
@@ -380,7 +381,7 @@ fn sound(script: &Script) -> bool {
     script.maps.keys().filter(|name| eval::mentions(&text, name)).all(first)
 }
 
-/// With statements left out as long as it fails the same way.
+/// Removes statements as long as the script fails in the same way.
 fn smaller(machine: &Machine, mut script: Script, outcome: &Outcome, patience: u64) -> Script {
     let since = Instant::now();
     let wanted = (outcome.class(), complaint(outcome));
@@ -408,7 +409,7 @@ fn smaller(machine: &Machine, mut script: Script, outcome: &Outcome, patience: u
             break;
         }
     }
-    // maps and macros that are used no more
+    // Removes the maps and macros that are no longer used.
     let text = script.text();
     let mut less = script.clone();
     less.maps.retain(|name, _| eval::mentions(&text, name));
@@ -428,13 +429,13 @@ fn bodies(s: &S) -> Vec<&Vec<S>> {
     }
 }
 
-/// Leaves out the statement of that number; numbers are in the order of the text.
+/// Removes the statement with this number, in the order of the text.
 fn drop_one(stmts: &mut Vec<S>, at: &mut usize) -> bool {
     let mut i = 0;
     while i < stmts.len() {
         if *at == 0 {
             let gone = stmts.remove(i);
-            // what stood in it comes in its place, if nothing is lost by that
+            // The contents of a scope replace it.
             if let S::Scope(inner) = gone {
                 stmts.splice(i..i, inner);
             }

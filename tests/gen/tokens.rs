@@ -1,6 +1,6 @@
-//! Reduces a failing script by its tokens alone.
+//! Reduces a failing script by removing tokens.
 
-/// Leaves out tokens and whole groups in brackets, and puts what is within brackets in their place.
+/// Removes tokens and groups in brackets, and replaces groups by their contents.
 pub fn shrink(text: &str, fails: &mut dyn FnMut(&str) -> bool) -> String {
     let mut best = tokens(text);
     loop {
@@ -26,7 +26,7 @@ pub fn shrink(text: &str, fails: &mut dyn FnMut(&str) -> bool) -> String {
     }
 }
 
-/// Statements, blocks and what stands in brackets, the large ones first.
+/// Removes or replaces statements, blocks and groups in brackets, starting with the largest.
 fn groups(mut best: Vec<String>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<String> {
     let mut sizes: Vec<(usize, usize)> = spans(&best);
     while let Some((from, to)) = sizes.pop() {
@@ -37,7 +37,7 @@ fn groups(mut best: Vec<String>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<Str
             let less = [&best[..from], &instead, &best[to..]].concat();
             if less.len() < best.len() && fails(&join(&less)) {
                 best = less;
-                // what stands before it was not tried yet, or is shorter now
+                // The groups before it have not been tried yet, or are shorter now.
                 sizes = spans(&best);
                 sizes.retain(|(f, t)| t - f <= to - from || *f < from);
                 break;
@@ -47,7 +47,7 @@ fn groups(mut best: Vec<String>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<Str
     best
 }
 
-/// From where to where: statements up to their semicolon or block's end, and groups in brackets; the longest last.
+/// The ranges of statements, up to their semicolon or the end of their block, and of groups in brackets. The longest are last.
 fn spans(tokens: &[String]) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     let mut open: Vec<usize> = Vec::new();
@@ -98,7 +98,7 @@ fn join(tokens: &[String]) -> String {
     tokens.concat()
 }
 
-/// Words, strings, brackets and runs of other signs, each with the blanks before it.
+/// Splits a text into words, strings, brackets and runs of other characters. Each token includes the blanks before it.
 fn tokens(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut chars = text.chars().peekable();

@@ -1,21 +1,21 @@
-//! A script as a tree of statements, which can be removed separately.
+//! Represents a script as a tree of statements that can be removed one by one.
 
-/// A statement, or one with a body.
+/// A statement, possibly with bodies.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The statement, or what stands before the brace.
+    /// The statement, or its text before the brace.
     pub head: String,
-    /// Bodies in braces, each with what stands before the next one (`else`) or after the last (`;`).
+    /// The bodies in braces. Each has the text before the next body (`else`) or after the last one (`;`).
     pub bodies: Vec<(Vec<Node>, String)>,
 }
 
 impl Node {
-    /// A plain statement.
+    /// Makes a statement without a body.
     pub fn line(text: impl Into<String>) -> Self {
         Self { head: text.into(), bodies: Vec::new() }
     }
 
-    /// One with a body.
+    /// Makes a statement with a body.
     pub fn with(head: impl Into<String>, body: Vec<Node>) -> Self {
         Self { head: head.into(), bodies: vec![(body, String::new())] }
     }
@@ -42,28 +42,28 @@ impl Node {
     }
 }
 
-/// Nodes in all.
+/// Counts all nodes.
 pub fn count(nodes: &[Node]) -> usize {
     nodes.iter().map(Node::size).sum()
 }
 
-/// As text.
+/// Renders nodes as text.
 pub fn text(nodes: &[Node]) -> String {
     let mut out = String::new();
     nodes.iter().for_each(|n| n.write(0, &mut out));
     out
 }
 
-/// A way to make it smaller.
+/// A way to reduce a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
-    /// Without the statement.
+    /// Removes the statement.
     Drop,
-    /// Its first body in its stead.
+    /// Replaces the statement by its first body.
     Open,
 }
 
-/// The same with the `at`-th node (in order of the text) cut; nothing where that cannot be done.
+/// Cuts the `at`-th node, in the order of the text. Returns `None` if that is impossible.
 pub fn cut(nodes: &[Node], mut at: usize, how: Cut) -> Option<Vec<Node>> {
     let mut out = Vec::with_capacity(nodes.len());
     for (i, node) in nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Bundles whose descriptions are damaged or forged, with the right digest: they give a program, or a message.
+//! Reads bundles whose descriptions are damaged or forged but whose digests are correct. Each must yield a program or a message.
 
 use crate::change;
 use rbt::bundle::{Bundle, BundleInfo, Variant};
@@ -14,13 +14,14 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes before what the digest is of: magic, format, size, digest; and those of the size of the description.
+/// The size of the header, which precedes the data that the digest covers. It contains the magic number, the format, the size and
+/// the digest. `LENGTH` is the size of the field that contains the length of the description.
 const HEAD: usize = 8 + 4 + 8 + 32;
 const LENGTH: usize = 8;
 
 const SCRIPT: &str = r#"begin { @a[1, "x"] = count(); @h[2] = hist(3); @s = stats(4); printf("%d %s\n", 5, "y"); print(@h); exit(); }"#;
 
-/// Reads so many changed bundles, and takes the program out of those that can be read.
+/// Reads `count` changed bundles, and extracts the program from the readable ones.
 pub fn run(seed: u64, count: u64) -> Result<(), String> {
     let fake = Fake::new("").map_err(|e| e.to_string())?;
     let whole = whole(&fake)?;
@@ -41,7 +42,7 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
             Err(_) => return Err(format!("bundle {number} of seed {seed} panics\n{changed}")),
         }
     }
-    // what was changed into something that can be run is tested as well
+    // Changed bundles that still contain a program must be tested, too.
     if taken * 50 > count { Ok(()) } else { Err(format!("only {taken} of {count} gave a program")) }
 }
 
@@ -50,7 +51,7 @@ fn length(bundle: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes)).ok()
 }
 
-/// The bundle with another description.
+/// Returns the bundle with another description and the matching digest.
 fn forged(whole: &[u8], description: &str, objects: &[u8]) -> Vec<u8> {
     let body = [&(description.len() as u64).to_le_bytes()[..], description.as_bytes(), objects].concat();
     [&whole[..12], &(body.len() as u64).to_le_bytes(), &Sha256::digest(&body), &body].concat()

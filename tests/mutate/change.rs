@@ -1,6 +1,6 @@
-//! Slips of the finger.
+//! Changes texts and files at random, like typing errors and damage do.
 
-/// The same of any text, in its bytes.
+/// Changes one of the texts in its numbers and bytes.
 pub fn text(texts: &[String], seed: u64, number: u64) -> String {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let mut text = texts[dice.below(texts.len())].clone();
@@ -10,7 +10,7 @@ pub fn text(texts: &[String], seed: u64, number: u64) -> String {
     text
 }
 
-/// A file that is damaged: in these of its bytes, or, more rarely, in its headers.
+/// Damages a file in the range `part`, or, more rarely, in its headers.
 pub fn file(whole: &[u8], part: std::ops::Range<usize>, seed: u64, number: u64) -> Vec<u8> {
     const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
@@ -46,7 +46,7 @@ pub fn file(whole: &[u8], part: std::ops::Range<usize>, seed: u64, number: u64) 
     file
 }
 
-/// Another number in place of one.
+/// Replaces one number by another.
 fn number_changed(text: &str, dice: &mut Dice) -> String {
     const EDGES: &[&str] = &[
         "0",
@@ -73,9 +73,9 @@ fn number_changed(text: &str, dice: &mut Dice) -> String {
     format!("{}{}{}", &text[..at], dice.pick(EDGES), &text[end..])
 }
 
-/// Number `number` of a seed: a script of the tree, changed here and there.
+/// Returns script `number` of a seed, which is a script of the repository with random changes.
 pub fn script(scripts: &[String], seed: u64, number: u64) -> String {
-    // splitmix64 (Steele, Lea, Flood 2014) makes neighbours unlike one another
+    // splitmix64 (Steele, Lea, Flood 2014) gives adjacent numbers different results.
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
     for _ in 0..4 {
         dice.next();
@@ -91,7 +91,7 @@ pub fn script(scripts: &[String], seed: u64, number: u64) -> String {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Those of number `number` of a seed.
+    /// The random numbers for `number` of a seed.
     pub fn new(seed: u64, number: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03))
     }
@@ -293,7 +293,7 @@ fn words(text: &str, scripts: &[String], dice: &mut Dice) -> String {
             w.swap(at, other);
         }
         3 | 4 => {
-            // a word for one of its kind
+            // Replaces a word by another of the same kind.
             let kind = kind(w[at]);
             let other = split(&scripts[dice.below(scripts.len())]).into_iter().filter(|o| self::kind(o) == kind).collect::<Vec<_>>();
             if !other.is_empty() {
@@ -309,7 +309,7 @@ fn words(text: &str, scripts: &[String], dice: &mut Dice) -> String {
             w[at] = dice.pick(NUMBERS);
         }
         8 => {
-            // statements of another
+            // Inserts statements of another script.
             let other = split(&scripts[dice.below(scripts.len())]);
             let part = dice.range(other.len(), 40);
             w.splice(at..at, other[part].iter().copied());
@@ -320,7 +320,7 @@ fn words(text: &str, scripts: &[String], dice: &mut Dice) -> String {
             w.splice(at..at, std::iter::repeat_n(word, times));
         }
         10 => {
-            // a name for another of the same script
+            // Replaces a name by another name of the same script.
             let names: Vec<usize> = (0..w.len()).filter(|i| kind(w[*i]) == 'a').collect();
             if names.len() > 1 {
                 w[names[dice.below(names.len())]] = w[names[dice.below(names.len())]];
@@ -336,7 +336,8 @@ fn words(text: &str, scripts: &[String], dice: &mut Dice) -> String {
     w.concat()
 }
 
-/// `a` name, `0` number, `"` string, blank, or the sign itself.
+/// The kind of a word: `a` for a name, `0` for a number, a blank for blanks, `"`, `$` or `@` if the word starts with it, and
+/// otherwise `+`.
 fn kind(word: &str) -> char {
     match word.chars().next() {
         Some(c) if c.is_ascii_digit() => '0',
@@ -347,7 +348,7 @@ fn kind(word: &str) -> char {
     }
 }
 
-/// Names, numbers, strings, blanks, signs: all of the text.
+/// Splits the entire text into names, numbers, strings, blanks and other characters.
 fn split(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;

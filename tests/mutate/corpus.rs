@@ -1,4 +1,4 @@
-//! Every script in the repository.
+//! Collects the scripts of the repository.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub fn scripts() -> Vec<String> {
         all.extend(line.split_once("-e '").and_then(|(_, t)| t.rsplit_once('\'')).map(|(t, _)| t.to_string()));
     }
     all.extend(EXTRA.iter().map(|s| s.to_string()));
-    // Files that a case builds for itself.
+    // Cases build these files, which do not exist here.
     all.iter_mut().for_each(|s| *s = s.replace("{{fix}}/loop", "/bin/demo").replace("{{fix}}", "/bin").replace("{{", "").replace("}}", ""));
     all.retain(|s| s.contains('{') && s.len() < 20_000);
     all

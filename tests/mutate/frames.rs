@@ -1,4 +1,4 @@
-//! Call frame information that is damaged or forged: its table is consistent, and made in bounded time and memory.
+//! Compiles damaged or forged call frame information. The resulting table must be consistent, and its time and memory bounded.
 
 use crate::change;
 use object::{Object, ObjectSection};
@@ -6,10 +6,10 @@ use rbt::system::binary::unwind::{PAGE, Table, compile_image};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// For one table; a debug build on a busy machine is slow.
+/// The time limit for one table. It is long because a debug build on a busy machine is slow.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Compiles so many damaged files, and gives how many of them still have rows.
+/// Compiles `count` damaged files, and returns how many of them still have rows.
 pub fn run(seed: u64, count: u64) -> Result<u64, String> {
     let whole = std::fs::read("/bin/true").map_err(|e| e.to_string())?;
     let part = object::File::parse(&*whole).ok().and_then(|file| file.section_by_name(".eh_frame")?.file_range());
@@ -19,11 +19,11 @@ pub fn run(seed: u64, count: u64) -> Result<u64, String> {
         let file = change::file(&whole, start as usize..(start + size) as usize, seed, number);
         with_rows += u64::from(compiles(&file).map_err(|why| format!("file {number} of seed {seed}: {why}"))?);
     }
-    // what is still read is what tests the rest
+    // Only files that still have rows test the rest of the code.
     if with_rows * 2 > count { Ok(with_rows) } else { Err(format!("only {with_rows} of {count} have rows")) }
 }
 
-/// Many functions that all share a long program.
+/// Tests many functions that share one long program.
 pub fn bounded() -> Result<(), String> {
     let cie = record(0, &[&[1, 0, 1, 0x78, 16][..], &vec![0; 4 << 20]].concat());
     let mut frames = cie;
@@ -35,7 +35,7 @@ pub fn bounded() -> Result<(), String> {
     compiles(&elf(&frames)).map(drop)
 }
 
-/// Does the file have rows?
+/// Checks the table of a file, and returns whether it has rows.
 fn compiles(file: &[u8]) -> Result<bool, String> {
     let began = Instant::now();
     let table = catch_unwind(AssertUnwindSafe(|| compile_image(file))).map_err(|_| "panics")?;
@@ -67,12 +67,12 @@ fn consistent(table: &Table, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A record of `.eh_frame`: its length, its identity, the rest.
+/// Makes a record of `.eh_frame` from its ID and its remaining bytes, which the length precedes.
 fn record(id: u32, rest: &[u8]) -> Vec<u8> {
     [&(rest.len() as u32 + 4).to_le_bytes()[..], &id.to_le_bytes(), rest].concat()
 }
 
-/// An ELF file of 64 bits with this call frame information, and one segment of code.
+/// Makes a 64-bit ELF file with this call frame information and one code segment.
 fn elf(frames: &[u8]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.eh_frame\0.shstrtab\0";
     let (program_headers, start) = (64u64, 128u64);
@@ -84,7 +84,7 @@ fn elf(frames: &[u8]) -> Vec<u8> {
     file.extend([0, program_headers, sections].map(u64::to_le_bytes).concat());
     file.extend(0u32.to_le_bytes());
     file.extend([64u16, 56, 1, 64, 3, 2].map(u16::to_le_bytes).concat());
-    // executable and loaded
+    // The program header has the type PT_LOAD and the flags for reading and executing.
     file.extend([1u32, 5].map(u32::to_le_bytes).concat());
     file.extend([0u64, 0x1000, 0x1000, 0x10000, 0x10000, 0x1000].map(u64::to_le_bytes).concat());
     file.resize(start as usize, 0);

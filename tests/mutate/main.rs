@@ -1,22 +1,23 @@
-//! Scripts with slips of the finger, a great many of them: whatever they are, nothing panics, overflows the stack or hangs.
+//! Tests rbt with many randomly changed scripts. None of them may cause a panic, a stack overflow or a hang.
 //!
-//! Every script in the tree is changed here and there, in its bytes or in its words, and goes through parse, check (of a made-up
-//! machine and of this one), compile, and fmt, which is held to its promises: the result parses, means the same, has the same words
-//! and comments, and is its own canonical form.
+//! The bytes or words of scripts in the repository are changed at random. Each changed script is parsed, checked for a synthetic
+//! machine and for this one, compiled, and formatted by fmt. The result of fmt must parse and have the same meaning, words and
+//! comments. If it is formatted again, it must not change.
 //!
 //! ```text
-//! cargo test --test mutate                                             a few thousand
-//! cargo test --release --test mutate -- long COUNT [SEED [FROM]]       COUNT of them, from number FROM of that seed
-//! cargo test --release --test mutate -- show SEED NUMBER               that script
-//! cargo test --release --test mutate -- damage COUNT [SEED]            COUNT files with damaged call frame information
-//! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
+//! cargo test --test mutate                                             run the tests, with a few thousand inputs
+//! cargo test --release --test mutate -- long COUNT [SEED [FROM]]       try COUNT scripts of a seed, starting at number FROM
+//! cargo test --release --test mutate -- show SEED NUMBER               print a script
+//! cargo test --release --test mutate -- damage COUNT [SEED]            try COUNT files with damaged call frame information
+//! RBT_MUTATE_COMPILE=N cargo test …                                    compile only one in N of the scripts (default 1)
 //! ```
 //!
-//! Documents with the states of runs are changed in the same way, and added up; so are descriptions of bundles, and read; so is call frame information, and compiled. Names of processes and
-//! functions are made of what means something to a format, and rendered in all of them.
+//! Other inputs are changed in the same way: documents with the states of runs are merged, descriptions of bundles are read, and
+//! call frame information is compiled. Names of processes and functions are composed of characters that have a meaning in an
+//! output format, and are rendered in all formats.
 //!
-//! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
-//! of a seed is the same script as long as the tree is the same.
+//! The scripts run in separate processes. If a process crashes or hangs, its script is reported, and the run continues. A number
+//! of a seed means the same script as long as the scripts of the repository do not change.
 
 #![allow(unsafe_code)] // setrlimit
 
@@ -34,10 +35,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What one script may take of a processor's time; a debug build is slow.
+/// The maximum CPU time of one script. It is longer for a debug build, which is slow.
 const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 20 });
 
-/// What one worker may take: bytes of address space.
+/// The maximum address space of one worker in bytes.
 const MEMORY: u64 = 4 << 30;
 
 fn main() -> ExitCode {
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
             return if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Some("work") => {
-            // a script that wants all of the memory fails alone
+            // With this limit, a script that needs too much memory does not affect others.
             let most = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
             // SAFETY: reads the limits, which live until it returns.
             unsafe { libc::setrlimit(libc::RLIMIT_AS, &most) };
@@ -85,11 +86,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args, vec![unchanged, changed, states, bundles, frames, names, bounded]).exit_code()
 }
 
-/// What came of many scripts.
+/// The results of many scripts.
 #[derive(Default)]
 struct Tally {
     done: u64,
-    /// How many parsed, checked, were compiled.
+    /// The numbers of scripts that were parsed, checked and compiled.
     passed: [u64; 3],
     failures: Vec<String>,
     seconds: u64,
@@ -104,7 +105,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Runs `count` scripts of a seed, or as many as there is time for: `cargo test` is to end.
+/// Runs `count` scripts of a seed. With `time`, it runs fewer scripts if the time is over, because `cargo test` must end.
 fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
     let begin = Instant::now();
     let mut tally = Tally::default();
@@ -117,7 +118,7 @@ fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Durati
             break;
         };
         let (mut since, mut waits) = (Duration::ZERO, 0);
-        // a line each: the number of a script that is begun, or what is to be told of it
+        // Each line of a worker is the number of a script that it starts, or a result of that script.
         let why = loop {
             if time.is_some_and(|t| begin.elapsed() >= t) {
                 break None;
@@ -163,7 +164,7 @@ fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Durati
     tally
 }
 
-/// The processor's time that a process has used: a busy machine is no reason to call a script slow.
+/// The CPU time that a process has used. On a busy machine, the elapsed time would be misleading.
 fn used(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0))
@@ -180,7 +181,7 @@ fn worker(scripts: &[String], seed: u64, from: u64, count: u64) -> std::io::Resu
     let words = [seed, from, count].map(|n| n.to_string());
     let mut command = Command::new(std::env::current_exe()?);
     let mut child = command.arg("work").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    // those in the tree may have changed since
+    // The worker reads the scripts from its input, because the files may have changed in the meantime.
     if let Some(stdin) = child.stdin.take() {
         serde_json::to_writer(stdin, scripts)?;
     }

@@ -1,4 +1,4 @@
-//! Names from traced processes in every format: whatever they are, none breaks out of its document, and none drives a terminal.
+//! Renders names from traced processes in every output format. No name may break the syntax of a document or control a terminal.
 
 use rbt::host::Reader;
 use rbt::output::{Output, ProblemKind};
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::change::Dice;
 
-/// Pieces of names that mean something to some format.
+/// Parts of names that have a meaning in an output format.
 const PIECES: &[&[u8]] = &[
     b"<",
     b">",
@@ -56,7 +56,7 @@ const PIECES: &[&[u8]] = &[
     b"\xc3\xa9",
 ];
 
-/// Makes so many documents of each format.
+/// Makes `count` documents of each format.
 pub fn run(seed: u64, count: u64) -> Result<(), String> {
     for number in 0..count {
         for format in FORMATS {
@@ -73,7 +73,7 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
     let name: Vec<u8> = (0..1 + dice.below(6)).flat_map(|_| PIECES[dice.below(PIECES.len())].iter().copied()).collect();
     let hostile = document(format, &name, false)?;
     match format.name {
-        // what a program reads has the bytes as they are
+        // Output that a program reads contains the original bytes, so only output for a terminal is checked.
         "text" => plain(&document(format, &name, true)?),
         "folded" => {
             let weighed = |line: &[u8]| line.rsplit(|b| *b == b' ').next().is_some_and(|n| n.iter().all(u8::is_ascii_digit));
@@ -85,7 +85,7 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
             }
         }
         "json" | "speedscope" => hostile.split(|b| *b == b'\n').filter(|line| !line.is_empty()).try_for_each(|line| {
-            // JSON may contain DEL, and bpftrace's does
+            // JSON may contain DEL, and bpftrace's JSON does.
             plain(&line.iter().copied().filter(|byte| format.name != "json" || *byte != 0x7f).collect::<Vec<_>>())?;
             serde_json::from_slice::<serde_json::Value>(line).map(drop).map_err(|e| e.to_string())
         }),
@@ -114,7 +114,7 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
     }
 }
 
-/// A document in which everything has this name, for a file or for a terminal.
+/// Makes a document in which all names are this name, for a file or for a terminal.
 fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, String> {
     let text = String::from_utf8_lossy(name).into_owned();
     let word = || Value::Str { bytes: name.to_vec(), cut: false };
@@ -190,14 +190,14 @@ fn plain(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The elements of a document, in order, without their attributes.
+/// The elements of a document in their order, without attributes.
 fn elements(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let name = |part: &str| part.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '!' | '?')).collect::<String>();
     text.split('<').skip(1).map(name).collect()
 }
 
-/// Walks the fields of a protocol buffer.
+/// Reads all fields of a protocol buffer, and fails if they are malformed.
 fn fields(mut message: &[u8], depth: usize) -> Result<(), String> {
     let number = |message: &mut &[u8]| {
         let mut n = 0u64;

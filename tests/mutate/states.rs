@@ -1,4 +1,4 @@
-//! States of runs that are damaged or forged: they have a sum, or a message.
+//! Merges damaged or forged states of runs. Each must yield a sum or a message.
 
 use crate::change;
 use rbt::merge::{Document, Sum, read};
@@ -6,7 +6,7 @@ use rbt::output::Output;
 use rbt::render::{FORMATS, RenderOptions, Rendered};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Adds up so many changed documents, each with a whole one.
+/// Merges `count` changed documents, each with an unchanged one.
 pub fn run(seed: u64, count: u64) -> Result<(), String> {
     let texts = documents();
     let mut merged = 0;
@@ -17,11 +17,11 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
             Err(_) => return Err(format!("state {number} of seed {seed} panics\n{changed}")),
         }
     }
-    // what was changed into something that adds up is tested as well
+    // Changed documents that can still be merged must be tested, too.
     if merged * 50 > count { Ok(()) } else { Err(format!("only {merged} of {count} were added up")) }
 }
 
-/// Were both added up?
+/// Merges the documents, and returns whether all could be added.
 fn merge(texts: &[&str], by_host: bool) -> bool {
     let mut sum = Sum::new(by_host);
     let mut added = 0;
@@ -48,7 +48,7 @@ fn merge(texts: &[&str], by_host: bool) -> bool {
     added > 1
 }
 
-/// Two of a script with each aggregation, on two hosts.
+/// Two documents of a script with each aggregation, from two hosts.
 fn documents() -> Vec<String> {
     let agg = |function: &str, params: &str, size: u32| {
         format!(r#"{{"Agg":{{"function":"{function}","signed":true,"params":{params},"size":{size}}}}}"#)

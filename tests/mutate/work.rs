@@ -1,4 +1,4 @@
-//! Runs scripts through everything that is tested, in a process that may crash.
+//! Runs scripts through all tested stages, in a process that may crash.
 
 use rbt::diag::Source;
 use rbt::probes::Env;
@@ -14,7 +14,8 @@ use std::sync::Mutex;
 
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Runs scripts from number `from` on; the corpus is on standard input. Reports each one on standard output: see `main.rs`.
+/// Runs `count` scripts, starting at number `from`. Reads the corpus from standard input, and writes the results of each script
+/// to standard output, where `main.rs` reads them.
 pub fn work(seed: u64, from: u64, count: u64) {
     std::panic::set_hook(Box::new(|info| {
         if let Ok(mut text) = PANIC.lock() {
@@ -53,7 +54,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
     let invocation = Invocation {
         has_child: true,
         params: vec!["7".into(), "word".into()],
-        // A script without options rejects all options.
+        // A script that declares no options rejects all options.
         options: if text.contains("getopt(\"n\"") { vec![("n".into(), Some("5".into()))] } else { Vec::new() },
         ..Invocation::default()
     };
@@ -73,7 +74,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
             let source = [Source { name: "t".into(), text: text.into() }];
             let compiled = codegen::compile(&checked.script, &checked.env(sys), &source, Default::default());
             match compiled {
-                // Features that the synthetic kernel lacks.
+                // The script needs features that the synthetic kernel lacks.
                 Err(e) if e.messages.is_empty() && !e.diagnostics.is_empty() => told(rbt::diag::Diagnostics(e.diagnostics), text)?,
                 Err(e) => return Err(format!("passes check, but not LLVM: {:?}", e.messages.first())),
                 Ok(_) => {}
@@ -83,22 +84,22 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
     Ok(stages)
 }
 
-/// Every diagnostic can be rendered, and its span is within the text.
+/// Checks that every diagnostic can be rendered, and that its span is within the text.
 fn told(wrong: rbt::diag::Diagnostics, text: &str) -> Result<(), String> {
     let source = Source { name: "t".into(), text: text.into() };
     for d in &wrong.0 {
         let places = d.related.iter().map(|(s, _)| s).chain([&d.span]).filter(|s| s.source == 0);
         for place in places {
             if text.get(place.start as usize..place.end as usize).is_none() {
-                return Err(format!("{place:?} is no place: {d:?}"));
+                return Err(format!("{place:?} is not within the text: {d:?}"));
             }
         }
     }
     let shown = rbt::diag::render(&wrong, &[source], false);
-    if !wrong.0.is_empty() && shown.is_empty() { Err("nothing is told".into()) } else { Ok(()) }
+    if !wrong.0.is_empty() && shown.is_empty() { Err("diagnostics are not rendered".into()) } else { Ok(()) }
 }
 
-/// Checks the promises of `rbt fmt`; false if the text does not parse.
+/// Checks the guarantees of `rbt fmt`. Returns false if the text does not parse.
 pub fn fmt(text: &str) -> Result<bool, String> {
     let Some((tree, made)) = formatted(text) else { return Ok(false) };
     let Some((tree_again, again)) = formatted(&made) else { return Err(format!("fmt: what it made does not parse:\n{made}")) };
@@ -112,7 +113,7 @@ pub fn fmt(text: &str) -> Result<bool, String> {
         return Err(format!("fmt: it means something else:\n{made}"));
     }
     if let Some(line) = made.lines().find(|l| l.ends_with([' ', '\t']) && !l.contains(['"', '#'])) {
-        // C definitions are kept, though a comment before one may move.
+        // C definitions are not formatted, but a comment before one may move.
         let last = line.trim_end().rfind([' ', '\t']).map_or(0, |i| i + 1);
         if !text.contains(&line[last..]) {
             return Err(format!("fmt: blanks at the end of `{line}`"));
@@ -126,7 +127,7 @@ fn formatted(text: &str) -> Option<(Script, String)> {
     Some((tree, fmt::format(text, &shape?)))
 }
 
-/// The tree without its spans.
+/// Renders the tree without its spans.
 fn meaning(mut tree: Script) -> String {
     tree.c_part.iter_mut().for_each(|c| c.text = c.text.trim_end().replace("\r\n", "\n"));
     let shown = format!("{tree:?}");
