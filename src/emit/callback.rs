@@ -204,8 +204,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         FinishedFunction { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
     }
 
-    /// Stores the state of the program that a callback needs: see [`Builder::restore_program_state`]. `at` has
-    /// [`CALLBACK_ARGUMENTS`] bytes of stack.
+    /// Stores the state of the program that a callback needs: see [`Builder::restore_program_state`]. `at` has [`CALLBACK_ARGUMENTS`] bytes of
+    /// stack.
     pub fn save_program_state(&mut self, ptr: PointerValue<'c>) {
         let slot = self.scratch_at(0);
         self.store_ptr(ptr, 0, slot);

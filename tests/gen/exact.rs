@@ -1,7 +1,7 @@
-//! Scripts with known output: their tree, their types and their text.
+//! Represents scripts with known output: their tree, types and text.
 //!
-//! Types follow the rules of the language, independently of sema: an integer has 64 bits in arithmetic and is signed if an
-//! operand is signed or the operator is `-`; a literal that is not negative takes the sign of the other side.
+//! Types follow the rules of the language, independently of sema. In arithmetic, an integer has 64 bits, and is signed if an
+//! operand is signed or the operator is `-`. A nonnegative literal has the signedness of the other operand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its sign, and how tightly it binds.
+    /// The operator's symbol and its precedence.
     pub fn sign(self) -> (&'static str, u8) {
         match self {
             Op::Mul => ("*", 10),
@@ -90,7 +90,7 @@ impl Op {
 /// An expression.
 #[derive(Clone, Debug)]
 pub enum E {
-    /// A literal, and how it is written.
+    /// A literal: its value and its text.
     Lit(i128, String),
     Bool(bool),
     Str(String),
@@ -101,7 +101,7 @@ pub enum E {
     BitNot(Box<E>),
     Not(Box<E>),
     Cast(Ty, Box<E>),
-    /// By `? :`, or else by `if`.
+    /// A conditional expression. The last field is true for `? :` and false for `if`.
     Cond(Box<E>, Box<E>, Box<E>, bool),
     Elvis(Box<E>, Box<E>),
     Tuple(Vec<E>),
@@ -109,23 +109,23 @@ pub enum E {
     Part(Box<E>, usize),
     Member(Box<E>, String),
     Block(Vec<S>, Box<E>),
-    /// Variable or map element; up; after.
+    /// An increment or decrement: a variable or map element, whether it is an increment, and whether it is a postfix operator.
     Step(Box<E>, bool, bool),
     Strlen(Box<E>),
     Strncmp(Box<E>, Box<E>, usize),
     Contains(Box<E>, Box<E>),
-    /// A byte of a string, at a constant place within it.
+    /// A byte of a string at a constant index.
     Byte(Box<E>, usize),
     HasKey(String, Box<E>),
     Len(String),
     Bswap(Box<E>),
-    /// A number of another type that LLVM cannot know: `rand` anded away.
+    /// A number that LLVM does not know: a constant, combined with `rand` that is masked by `&`.
     Hidden(u64),
-    /// A macro, as written and as it works.
+    /// A call of a macro: its name and arguments, and its expanded body and value.
     Macro(String, Vec<E>, Vec<S>, Box<E>),
 }
 
-/// What is told of a value.
+/// A conversion of `printf`.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub flags: &'static str,
@@ -137,19 +137,19 @@ pub struct Spec {
 /// A statement.
 #[derive(Clone, Debug)]
 pub enum S {
-    /// Name, value, `let`, with its type.
+    /// An assignment: the name, the value, whether it has `let`, and whether it has a type.
     Set(String, E, bool, bool),
     Compound(String, Op, E),
     SetMap(String, Option<E>, E),
     CompoundMap(String, Option<E>, Op, E),
-    /// Map, key, function, value.
+    /// An aggregation: the map, the key, the function and the value.
     Aggregate(String, Option<E>, &'static str, Option<E>),
     Delete(String, E),
     Print(E),
     Printf(Vec<(String, Spec, E)>),
     If(E, Vec<S>, Vec<S>),
     Range(String, E, E, Vec<S>),
-    /// Variable, map: the body may not depend on the order.
+    /// A loop over a map: the variable, the map and the body. The body may not depend on the order of entries.
     Each(String, String, Vec<S>),
     While(E, Vec<S>),
     Unroll(u32, Vec<S>),
@@ -165,11 +165,11 @@ pub enum S {
 pub struct Map {
     pub key: Option<Ty>,
     pub value: Ty,
-    /// What fills it; empty for plain assignments.
+    /// The function that fills the map. It is empty for assignments.
     pub function: &'static str,
 }
 
-/// A macro: its parameters as written, its body and its value.
+/// A macro: its parameters as the script spells them, its body and its value.
 #[derive(Clone, Debug)]
 pub struct Macro {
     pub name: String,
@@ -184,14 +184,14 @@ pub struct Script {
     pub vars: BTreeMap<String, Ty>,
     pub maps: BTreeMap<String, Map>,
     pub macros: Vec<Macro>,
-    /// With the name of the attach point.
+    /// The probes, each with the name of its attach point.
     pub probes: Vec<(&'static str, Vec<S>)>,
-    /// Parentheses only where they are needed.
+    /// Write only the necessary parentheses.
     pub bare: bool,
 }
 
 impl Script {
-    /// An expression's type.
+    /// The type of an expression.
     pub fn ty(&self, e: &E) -> Ty {
         match e {
             E::Lit(n, _) => match i64::try_from(*n) {
@@ -247,7 +247,7 @@ impl Script {
         if op == Op::Sub || self.meets_signed(a, b) { I64 } else { U64 }
     }
 
-    /// Do two integers meet as signed ones?
+    /// Does an operator treat these two integers as signed?
     pub fn meets_signed(&self, a: &E, b: &E) -> bool {
         match (self.flexible(a), self.flexible(b)) {
             (true, true) => true,
@@ -276,15 +276,15 @@ impl Script {
         }
     }
 
-    /// What is as good as a literal, and its value.
+    /// The value of an expression that the language treats as a literal.
     pub fn literal(&self, e: &E) -> Option<i128> {
         match e {
             E::Lit(n, _) => Some(*n),
             E::Neg(a) => self.literal(a).map(|n| -n),
-            // the complement of what has no minus has no sign
+            // The complement of a literal without a minus sign is unsigned.
             E::BitNot(a) => self.literal(a).map(|n| if n < 0 { !n } else { i128::from(u64::MAX) - n }),
             E::Bin(op, a, b) => fold(*op, self.literal(a)?, self.literal(b)?),
-            // its value stands in its place
+            // The value replaces the call of the macro.
             E::Macro(_, _, body, value) if body.is_empty() => self.literal(value),
             _ => None,
         }
@@ -298,12 +298,12 @@ impl Script {
         }
     }
 
-    /// Is there a number of 64 bits without sign in a division?
+    /// Does a division have an unsigned 64-bit operand?
     pub fn divides_unsigned(&self, a: &E, b: &E) -> bool {
         self.ty(a) == U64 || self.ty(b) == U64
     }
 
-    /// Known before the program runs, as far as anybody may care.
+    /// Could a compiler know the value before the program runs?
     pub fn constant(&self, e: &E) -> bool {
         match e {
             E::Lit(..) | E::Bool(_) | E::Str(_) => true,
@@ -314,7 +314,7 @@ impl Script {
         }
     }
 
-    /// The script.
+    /// Renders the script as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for m in &self.macros {
@@ -394,7 +394,8 @@ impl Script {
         }
     }
 
-    /// An expression where one that binds at least so tightly may stand: 0 anything, 11 a prefixed one, 20 an atom.
+    /// Renders an expression for a place that requires a minimum precedence: 0 for any expression, 11 for prefix operators, 20
+    /// for atoms.
     fn show(&self, e: &E, least: u8) -> String {
         let (text, level) = match e {
             E::Lit(n, written) => (written.clone(), if *n < 0 { 11 } else { 20 }),
@@ -414,7 +415,7 @@ impl Script {
                 let all = if self.bare { 0 } else { 11 };
                 (format!("{} {sign} {}", self.show(a, level.max(all)), self.show(b, (level + 1).max(all))), level)
             }
-            // `- -x` and `-5` as they are; a second sign is kept apart
+            // The operand of a prefix operator is an atom, so a second minus sign is in parentheses.
             E::Neg(a) => (format!("-{}", self.show(a, 20)), 11),
             E::BitNot(a) => (format!("~{}", self.show(a, 20)), 11),
             E::Not(a) => (format!("!{}", self.show(a, 20)), 11),
@@ -458,7 +459,7 @@ impl Script {
     }
 }
 
-/// Of two types of parts, the one that holds both.
+/// The type that can represent two types of parts.
 fn wider(a: &Ty, b: &Ty) -> Ty {
     match (a, b) {
         (Ty::Int { .. }, Ty::Int { .. }) if a != b => {
@@ -472,7 +473,7 @@ fn wider(a: &Ty, b: &Ty) -> Ty {
     }
 }
 
-/// Literals with an operator between them, where the result is beyond doubt.
+/// Computes an operator of two literals if the result is certain.
 pub fn fold(op: Op, a: i128, b: i128) -> Option<i128> {
     let n = match op {
         Op::Mul => a.checked_mul(b)?,

@@ -3,7 +3,7 @@
 use super::exact::{E, I64, Macro, Map, Op, S, Script, Spec, Ty, U64, fold};
 use super::rng::Rng;
 
-/// A script.
+/// Generates a script.
 pub fn invent(seed: u64) -> Script {
     let mut g = Inventor {
         rng: Rng::new(seed ^ 0xabcd_ef01),
@@ -22,10 +22,10 @@ pub fn invent(seed: u64) -> Script {
 struct Inventor {
     rng: Rng,
     s: Script,
-    /// Variables that are set here, and whether they can be assigned.
+    /// The variables in each scope, and whether they can be assigned.
     scopes: Vec<Vec<(String, bool)>>,
     names: usize,
-    /// Number of enclosing loops that `break` can leave.
+    /// The number of enclosing loops that `break` can leave.
     loops: usize,
     depth: usize,
     room: i64,
@@ -43,7 +43,7 @@ fn boxed(e: E) -> Box<E> {
 impl Inventor {
     fn script(&mut self) {
         self.s.bare = self.rng.once_in(2);
-        // Values that are unknown before the program runs.
+        // These values are unknown before the program runs.
         let mut start = Vec::new();
         for i in 0..2 + self.rng.below(3) {
             let name = format!("@h{i}");
@@ -74,7 +74,7 @@ impl Inventor {
         }
     }
 
-    /// 64-bit numbers; small ones and edge values are more frequent.
+    /// A 64-bit number. Small numbers and edge values are more frequent.
     fn bits(&mut self) -> u64 {
         match self.rng.below(6) {
             0 | 1 => self.rng.below(20) as u64,
@@ -123,7 +123,7 @@ impl Inventor {
         Map { key, value: self.any_ty(1), function: "" }
     }
 
-    /// The first assignment decides the type.
+    /// The first assignment to a map, which determines its type.
     fn first(&mut self, name: &str, map: &Map) -> S {
         self.scopes = vec![Vec::new()];
         let key = map.key.as_ref().map(|t| self.exactly(t, 0));
@@ -152,7 +152,7 @@ impl Inventor {
             body.push(S::Set(p.clone(), e, false, false));
         }
         if self.rng.once_in(2) {
-            // what it is by itself depends on the arguments
+            // Without a cast, the type would depend on the arguments.
             let e = E::Cast(I64, boxed(self.int(2)));
             let name = format!("$t{i}");
             self.s.vars.insert(name.clone(), I64);
@@ -162,7 +162,7 @@ impl Inventor {
             }
         }
         if self.rng.once_in(2) {
-            // a bare parameter may come to be a map
+            // A parameter without `$` may be replaced by a map, so a tuple is printed.
             let e = self.int(1);
             body.push(S::Print(E::Tuple(vec![e, E::Bool(false)])));
         }
@@ -215,7 +215,7 @@ impl Inventor {
                 10..13 => {
                     let ty = self.any_ty(2);
                     match self.of(&ty, 3) {
-                        // this would print the map
+                        // Without a tuple, this would print the map.
                         e @ E::Map(_, None) => S::Print(E::Tuple(vec![e, E::Bool(true)])),
                         e => S::Print(e),
                     }
@@ -291,7 +291,7 @@ impl Inventor {
                 let op = *self.rng.pick(INTS);
                 let e = self.operand(op, 2);
                 let ty = self.s.ty(&E::Bin(op, boxed(E::Var(name.clone())), boxed(e.clone())));
-                // a signed value would make the variable signed
+                // A signed value would change the variable to signed.
                 if ty.signed() != signed {
                     return None;
                 }
@@ -383,7 +383,7 @@ impl Inventor {
         S::Range(v, a, b, body)
     }
 
-    /// Counted by a variable of its own.
+    /// A `while` loop with its own counter.
     fn while_(&mut self) -> S {
         let name = self.fresh();
         self.s.vars.insert(name.clone(), I64);
@@ -401,7 +401,7 @@ impl Inventor {
         S::Scope(vec![S::Set(name, E::Cast(I64, boxed(E::Lit(0, "0".into()))), false, false), S::While(c, body)])
     }
 
-    /// Over a map, in a way that the order does not matter.
+    /// A loop over a map whose result does not depend on the order of entries.
     fn each(&mut self) -> Option<S> {
         let readable = |m: &Map| m.key.is_some() && !matches!(m.function, "stats" | "hist");
         let all: Vec<(String, Map)> = self.s.maps.iter().filter(|(_, m)| readable(m)).map(|(n, m)| (n.clone(), m.clone())).collect();
@@ -436,7 +436,7 @@ impl Inventor {
             return None;
         }
         let m = self.rng.pick(&self.s.macros.clone()).clone();
-        // names of its own for each use
+        // Each use has its own variable names.
         self.names += 1;
         let suffix = format!("_{}", self.names);
         let mut args = Vec::new();
@@ -452,7 +452,7 @@ impl Inventor {
             self.s.vars.insert(renamed.clone(), I64);
             put(&mut body, &mut value, name, &E::Var(renamed));
         }
-        // an argument may mention a parameter of the macro around it, of the same name
+        // An argument may contain a parameter of an enclosing macro with the same name.
         for p in &m.params {
             put(&mut body, &mut value, p, &E::Var(format!("{p}{suffix}")));
         }
@@ -466,7 +466,7 @@ impl Inventor {
 
     // ---------------------------------------------------------------- expressions
 
-    /// Of just this type, so that it decides a variable's.
+    /// An expression of exactly this type, so that it determines the type of a variable.
     fn exactly(&mut self, ty: &Ty, depth: u32) -> E {
         match ty {
             Ty::Int { .. } => {
@@ -479,7 +479,7 @@ impl Inventor {
         }
     }
 
-    /// What may be assigned where this type is.
+    /// An expression that can be assigned to this type.
     fn of(&mut self, ty: &Ty, depth: u32) -> E {
         let less = depth.saturating_sub(1);
         if depth > 0 && self.rng.once_in(4) {
@@ -561,7 +561,7 @@ impl Inventor {
                 }
                 9 => {
                     let e = self.int(less);
-                    // no type holds the negative of a literal beyond `int64`
+                    // No type can represent the negative of a literal that exceeds `int64`.
                     let beyond = self.s.literal(&e).is_some_and(|n| n > i64::MAX.into());
                     E::Neg(boxed(if beyond { E::Cast(U64, boxed(e)) } else { e }))
                 }
@@ -629,7 +629,8 @@ impl Inventor {
         self.small()
     }
 
-    /// With constants that fold to something else than a literal put out of the folder's sight.
+    /// Combines two expressions. If constant folding would not yield a literal, a value that is unknown to it replaces the left
+    /// one.
     fn sound(&mut self, op: Op, a: E, b: E) -> E {
         let (x, y) = (self.s.literal(&a), self.s.literal(&b));
         match (x, y) {
@@ -640,10 +641,10 @@ impl Inventor {
         }
     }
 
-    /// What may stand to the right of an operator.
+    /// The right operand of an operator.
     fn operand(&mut self, op: Op, depth: u32) -> E {
         match op {
-            // no constant zero
+            // The divisor is not a constant zero.
             Op::Div | Op::Mod => match self.rng.below(3) {
                 0 => E::Lit(7, "7".into()),
                 1 => self.hidden(),
@@ -687,7 +688,7 @@ impl Inventor {
         }
     }
 
-    /// A part of a tuple or record that a variable holds.
+    /// A part of a tuple or record in a variable.
     fn part(&mut self, wanted: &dyn Fn(&Ty) -> bool) -> Option<E> {
         let all: Vec<String> = self
             .scopes
@@ -713,7 +714,7 @@ impl Inventor {
 
     fn condition(&mut self, depth: u32) -> E {
         if self.rng.once_in(4) {
-            // literals that no operator goes between are errors
+            // A literal as a condition is an error.
             let e = self.int(depth);
             if self.s.literal(&e).is_some() { self.hidden() } else { e }
         } else {
@@ -808,7 +809,7 @@ impl Inventor {
     }
 }
 
-/// Keys that are written twice must not have effects.
+/// Returns the key if it has no effects, because a key that the script contains twice is evaluated twice.
 fn simple(key: Option<E>) -> Option<Option<E>> {
     match key {
         None => Some(None),
@@ -827,7 +828,7 @@ fn steps(e: &E) -> bool {
     }
 }
 
-/// Puts an expression in the place of a variable, everywhere.
+/// Replaces all uses of a variable by an expression.
 fn put(body: &mut [S], value: &mut E, name: &str, with: &E) {
     for s in body {
         match s {

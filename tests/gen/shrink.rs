@@ -2,7 +2,7 @@
 
 use super::tree::{Cut, Node, count, cut, text};
 
-/// Removes parts of a script; `fails` determines whether a text still fails in the same way.
+/// Removes parts of a script. `fails` determines whether a text still fails in the same way.
 pub fn shrink(nodes: Vec<Node>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<Node> {
     let mut best = nodes;
     loop {

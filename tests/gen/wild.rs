@@ -1,8 +1,8 @@
-//! Well-typed scripts over the whole grammar. What comes out must check, compile and pass the verifier; what it would
-//! print is not known.
+//! Generates well-typed scripts over the entire grammar. They must pass sema, compile and pass the verifier. Their output is not
+//! known.
 //!
-//! Calls are drawn from the table of builtins, their arguments from the kinds of their parameters; what a call gives is
-//! asked of the checker. So a new row is tried without a word here.
+//! Calls are generated from the table of builtins, and arguments from the kinds of the parameters. sema determines the type of a
+//! call. A new row is thus tested without changes to this file.
 
 use super::machine::Machine;
 use super::rng::Rng;
@@ -12,7 +12,7 @@ use rbt::probes::{Context, ContextFeatures, Env};
 use rbt::sema::hir;
 use rbt::types::{Int, Type};
 
-/// Attach points. What this machine lacks is left out when a generator is made.
+/// The attach points. A new generator omits those that this machine lacks.
 const POINTS: &[&str] = &[
     "begin",
     "begin",
@@ -39,10 +39,10 @@ const POINTS: &[&str] = &[
     "fexit:vfs_read",
 ];
 
-/// Builtins whose programs call several functions deep, since they walk along stacks: not within many loops.
+/// Builtins that walk stacks and therefore call several nested functions. They must not be within many loops.
 const WALKS: &[&str] = &["ustack", "dw_ustack", "pystack"];
 
-/// Literals that some parameters want; by row and parameter.
+/// The literals that some parameters require, by row and parameter.
 const WORDS: &[(&str, &str, &[&str])] = &[
     ("cgroupid", "path", &["/sys/fs/cgroup"]),
     ("strftime", "format", &["%H:%M:%S", "%F %T.%f"]),
@@ -53,12 +53,12 @@ const WORDS: &[(&str, &str, &[&str])] = &[
     ("reg", "name", &["ip", "sp", "di", "ax", "r8"]),
     ("signal", "signal", &["SIGCONT", "WINCH"]),
     ("signal_thread", "signal", &["SIGCONT"]),
-    // a new one each time: `#` is a number
+    // Each use has a new name, in which a number replaces `#`.
     ("getopt", "name", &["option#"]),
     ("cgroup_path", "hierarchies", &["unified", "*"]),
 ];
 
-/// An attach point, and what it offers.
+/// An attach point and its context.
 struct Point {
     text: String,
     context: Context,
@@ -75,7 +75,7 @@ struct Map {
 #[derive(Clone, Debug)]
 enum Held {
     Plain(Type),
-    /// What is assigned: `sum($)` with `$` for the integer.
+    /// The assigned aggregation, such as `sum($)`, in which `$` stands for the integer.
     Agg(String, bool),
 }
 
@@ -83,11 +83,11 @@ enum Held {
 struct Var {
     name: String,
     ty: Type,
-    /// A declared type: assigned values are cast to it.
+    /// The variable has a declared type, and assigned values are cast to it.
     fixed: bool,
-    /// May be assigned to.
+    /// The variable can be assigned.
     free: bool,
-    /// A statement that makes it.
+    /// A statement that creates it.
     made: String,
 }
 
@@ -98,13 +98,13 @@ enum Param {
     Map(usize),
 }
 
-/// A function of the script: its parameters' types.
+/// A function of the script, with the types of its parameters.
 #[derive(Clone, Debug)]
 struct Function {
     name: String,
     params: Vec<Type>,
     returns: Type,
-    /// As text.
+    /// The text of the function.
     whole: String,
 }
 
@@ -114,7 +114,7 @@ struct Macro {
     params: Vec<Param>,
 }
 
-/// What generates.
+/// The generator.
 pub struct Wild<'a> {
     machine: &'a Machine,
     points: Vec<Point>,
@@ -122,7 +122,7 @@ pub struct Wild<'a> {
 }
 
 impl<'a> Wild<'a> {
-    /// With the attach points that this machine has.
+    /// Creates a generator with the attach points of this machine.
     pub fn new(machine: &'a Machine, fixture: &str) -> Self {
         let mut points = Vec::new();
         for text in POINTS {
@@ -130,22 +130,22 @@ impl<'a> Wild<'a> {
             let Ok(script) = machine.check(&format!("{text} {{ }}")) else { continue };
             let Some(site) = script.probes.first().and_then(|p| p.sites.first()) else { continue };
             let Ok(context) = site.kind.context(site, &Env::new(&*machine.sys, &machine.settings)) else { continue };
-            // what may not be loaded here is of no use
+            // Omits attach points whose programs cannot be loaded on this machine.
             if machine.try_script(&format!("{text} {{ @ = 1; }}"), false).0.class() == "fine" {
                 points.push(Point { text, context });
             }
         }
-        // what a machine's policy may forbid
+        // The policy of a machine may forbid these builtins.
         let forbidden = |row: &&'static Builtin| row.risky && machine.try_script(row.example, false).0.class() != "fine";
         Self { machine, points, rows: builtins::all().filter(|row| !forbidden(row)).collect() }
     }
 
-    /// The attach points there are.
+    /// The available attach points.
     pub fn points(&self) -> Vec<&str> {
         self.points.iter().map(|p| p.text.as_str()).collect()
     }
 
-    /// A script.
+    /// Generates a script.
     pub fn script(&self, seed: u64) -> Vec<Node> {
         let mut g = Gen {
             home: self,
@@ -177,7 +177,7 @@ struct Gen<'a> {
     fors: usize,
     loops: usize,
     in_macro: bool,
-    /// Statements that may still be made in this probe.
+    /// The number of statements that this probe can still have.
     room: i64,
 }
 
@@ -220,7 +220,7 @@ impl Gen<'_> {
             }
             let mut body = Vec::new();
             if i == 0 {
-                // all maps are assigned somewhere
+                // Every map must be assigned.
                 for map in self.maps.clone() {
                     body.push(Node::line(made(&map)));
                 }
@@ -322,14 +322,14 @@ impl Gen<'_> {
                     });
                 }
                 Param::Map(at) => {
-                    // the same map under another name
+                    // The parameter is another name of the map.
                     let name = format!("@p{i}");
                     names.push(name.clone());
                     self.maps.push(Map { name, ..maps[*at].clone() });
                 }
             }
         }
-        // a macro knows its own maps only
+        // A macro can use only the maps among its parameters.
         self.maps.retain(|m| m.name.starts_with("@p"));
         self.in_macro = true;
         self.point = &self.home.points[0];
@@ -371,7 +371,7 @@ impl Gen<'_> {
             });
             params.push(ty);
         }
-        // what a function does must be possible in any probe
+        // The body of a function must be valid in any probe.
         self.in_macro = true;
         self.point = &self.home.points[0];
         self.room = 1 + self.rng.below(6) as i64;
@@ -390,9 +390,9 @@ impl Gen<'_> {
         node
     }
 
-    /// A call of one of the script's functions.
+    /// Generates a call of a function of the script.
     fn function_call(&mut self, depth: u32) -> Option<(String, Type)> {
-        // loops and functions may be six deep in all
+        // Loops and functions can be nested six levels deep in total.
         if self.functions.is_empty() || self.in_macro || self.fors > 1 || self.loops > 2 {
             return None;
         }
@@ -418,16 +418,16 @@ impl Gen<'_> {
         format!("$v{}", self.names)
     }
 
-    // ---------------------------------------------------------------- what the checker says
+    // ---------------------------------------------------------------- checks by sema
 
-    /// The type of an expression here.
+    /// The type of an expression at this place.
     fn ask(&mut self, e: &str) -> Option<Type> {
         let script = self.accepted(&format!("$asked = {e};"))?;
         let probe = script.probes.last()?;
         probe.vars.iter().find(|v| v.name.trim_start_matches('$') == "asked").map(|v| v.ty.clone())
     }
 
-    /// Would these statements be accepted here?
+    /// Checks whether sema accepts these statements at this place.
     fn accepted(&self, stmts: &str) -> Option<hir::Script> {
         let mut begin = String::new();
         for map in &self.maps {
@@ -448,7 +448,7 @@ impl Gen<'_> {
                 }
             }
         }
-        // a macro may be used in a loop
+        // A macro can be called in a loop.
         let body =
             if self.fors > 0 || self.in_macro { format!("for $turn : 0..1 {{ {body} {stmts} }}") } else { format!("{body} {stmts}") };
         self.home.machine.check(&format!("{own} begin {{ {begin} }} {} {{ {body} }}", self.point.text)).ok()
@@ -532,7 +532,7 @@ impl Gen<'_> {
     fn new_var(&mut self) -> Node {
         let name = self.fresh();
         if self.rng.once_in(3) {
-            // with its type
+            // The declaration has a type.
             let written = *self.rng.pick(SIMPLE);
             let ty = int_named(written);
             let made = format!("let {name}: {written};");
@@ -545,13 +545,13 @@ impl Gen<'_> {
             return Node::line(text);
         }
         let (e, ty) = self.value(3);
-        // a bool may stand where a number is asked for, and stays one
+        // An integer expression may be a variable of type bool, which keeps its type.
         let ty = self.scopes.iter().flatten().find(|v| v.name == e).map_or(ty, |v| v.ty.clone());
         let word = if self.rng.once_in(2) { "let " } else { "" };
         let text = format!("{word}{name} = {e};");
-        // a variable of the same name and type, without what the value is made of
+        // A statement that creates a variable with the same name and type, but without the parts of the value.
         let made = match &ty {
-            // a literal alone would leave its type open
+            // A literal alone would not determine the type.
             Type::Int(_) => format!("{name} = ({ty})1;"),
             Type::Bool | Type::Str(_) => format!("{name} = {};", plain(&ty)),
             _ => self.made(&text),
@@ -560,7 +560,7 @@ impl Gen<'_> {
         Node::line(text)
     }
 
-    /// A statement with all that it needs before it.
+    /// A statement, preceded by the statements that it needs.
     fn made(&self, text: &str) -> String {
         let mut all = String::new();
         for var in self.scopes.iter().flatten() {
@@ -632,7 +632,7 @@ impl Gen<'_> {
         Node::line(format!("{name}(\"{format}\"{args});"))
     }
 
-    /// A format and its arguments, each after a comma.
+    /// A format string, and its arguments, each preceded by a comma.
     fn format(&mut self) -> (String, String) {
         let (mut format, mut args) = (String::new(), String::new());
         let most = if self.rng.once_in(12) { 20 } else { 5 };
@@ -684,7 +684,7 @@ impl Gen<'_> {
         }))
     }
 
-    /// A call that gives nothing, or whose value is thrown away.
+    /// A call without a value, or a call whose value is discarded.
     fn row_statement(&mut self) -> Option<Node> {
         let row = self.row()?;
         let args = self.arguments(row, 2)?;
@@ -693,7 +693,7 @@ impl Gen<'_> {
             0 => format!("{call};"),
             _ => format!("_ = {call};"),
         };
-        // in a for body of its own, where it would end the probe
+        // A call that ends the probe is in a separate `for` body.
         let script = self.accepted(&text)?;
         let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
         let _ = script;
@@ -794,7 +794,7 @@ impl Gen<'_> {
         }
         let m = self.rng.pick(&self.macros.clone()).clone();
         let mut args = Vec::new();
-        // where it is used may be in a loop of the macro's own
+        // The macro may use the argument in one of its loops.
         self.fors += 1;
         let ints: Vec<String> = m.params.iter().map(|_| self.int(depth.saturating_sub(1))).collect();
         self.fors -= 1;
@@ -818,7 +818,7 @@ impl Gen<'_> {
 
     // ---------------------------------------------------------------- expressions
 
-    /// Any value that can be stored and shown, and its type.
+    /// Any value that can be stored and printed, and its type.
     fn value(&mut self, depth: u32) -> (String, Type) {
         for _ in 0..6 {
             let found = match self.rng.below(12) {
@@ -852,7 +852,7 @@ impl Gen<'_> {
         Some((var.name.clone(), var.ty.clone()))
     }
 
-    /// A value that may be assigned where this type is wanted.
+    /// A value that can be assigned to this type.
     fn of(&mut self, ty: &Type, depth: u32) -> Option<String> {
         if depth > 0 && self.rng.once_in(4) {
             let same: Vec<String> = self.scopes.iter().flatten().filter(|v| v.ty == *ty).map(|v| v.name.clone()).collect();
@@ -918,7 +918,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Not a constant zero: what may stand after `/`.
+    /// A divisor, which is not a constant zero.
     fn nonzero(&mut self, depth: u32) -> String {
         match self.rng.below(3) {
             0 => (1 + self.rng.below(20)).to_string(),
@@ -927,7 +927,8 @@ impl Gen<'_> {
         }
     }
 
-    /// An integer with a type: what no type holds of two literals is an error, and a macro's parameter may be one.
+    /// An integer with a type. If no type can represent the result of two literals, sema reports an error. A macro's parameter
+    /// may be a literal.
     fn typed(&mut self, depth: u32) -> String {
         let e = self.int(depth);
         if e.contains(['$', '@']) { e } else { format!("((uint64)({e}))") }
@@ -945,8 +946,8 @@ impl Gen<'_> {
                 4..9 => {
                     let op = *self.rng.pick(&["+", "-", "*", "&", "|", "^", "<<", ">>"]);
                     let (left, right) = (self.typed(less), self.int(less));
-                    // a condition may choose a literal, and what the variable of its other side becomes later decides whether
-                    // that literal can be shifted so far
+                    // A conditional expression may have a literal on one side and a variable on the other. The later type of
+                    // the variable determines whether the literal can be shifted this far.
                     Some(if op == "<<" { format!("((int64)({left}) {op} {right})") } else { format!("({left} {op} {right})") })
                 }
                 9 => {
@@ -1005,7 +1006,7 @@ impl Gen<'_> {
     fn small_int(&mut self) -> String {
         let vars: Vec<String> = self.scopes.iter().flatten().filter(|v| matches!(v.ty, Type::Int(_))).map(|v| v.name.clone()).collect();
         match self.rng.below(5) {
-            // `(word) & x` is a cast
+            // The parser reads `(word) & x` as a cast.
             0 | 1 if !vars.is_empty() => match self.rng.pick(&vars) {
                 name if name.starts_with('$') => name.clone(),
                 name => format!("(0 + {name})"),
@@ -1026,7 +1027,7 @@ impl Gen<'_> {
             return Some(format!("len({})", map.name));
         }
         let e = self.element(&map, depth);
-        // what an aggregation holds is read across CPUs
+        // The cast reads the aggregation of all CPUs.
         Some(match &map.value {
             Held::Plain(Type::Int(_)) if self.rng.once_in(4) => format!("{e}++"),
             Held::Plain(_) => e,
@@ -1043,7 +1044,7 @@ impl Gen<'_> {
         Some(format!("({})", [format!("{name}++"), format!("++{name}"), format!("{name}--")][self.rng.below(3)]))
     }
 
-    /// A number out of a tuple, record, array or string that a variable holds.
+    /// A number from a tuple, record, array or string in a variable.
     fn part(&mut self) -> Option<String> {
         let vars: Vec<Var> = self.scopes.iter().flatten().cloned().collect();
         if vars.is_empty() {
@@ -1065,7 +1066,7 @@ impl Gen<'_> {
                     ty = f.ty.clone();
                 }
                 Type::Array(elem, n) => {
-                    // those without an end are of eight bytes
+                    // Arrays without a length have eight bytes.
                     e = format!("{e}[{}]", self.rng.below(if n == 1 { 1 } else { 2 }));
                     ty = *elem;
                 }
@@ -1105,7 +1106,7 @@ impl Gen<'_> {
         Some(format!("*({ty} *){space}({})", self.int(1)))
     }
 
-    /// Through the address of a variable or of a map's element.
+    /// A value that is read through the address of a variable or of a map element.
     fn through_address(&mut self) -> Option<String> {
         let vars: Vec<String> = self
             .scopes
@@ -1132,7 +1133,7 @@ impl Gen<'_> {
         })
     }
 
-    /// From a struct of the kernel's, or the probe's own fields, through members and pointers.
+    /// A value that is read from a kernel struct or from the probe's fields, through members and pointers.
     fn field_walk(&mut self) -> Option<(String, Type)> {
         let fields = &self.point.context.fields;
         let (mut e, mut ty) = if !fields.is_empty() && self.fors == 0 && !self.in_macro && self.rng.once_in(2) {
@@ -1159,7 +1160,7 @@ impl Gen<'_> {
             ty = f.ty.clone();
         }
         let ty = self.ask(&e)?;
-        // no array without an end: that is of a variable that is made up here
+        // Excludes arrays without a length, because only generated variables can have them.
         let sane = ty.size() <= 256 && !matches!(ty, Type::Array(_, 0));
         sane.then_some((e, ty))
     }
@@ -1232,14 +1233,14 @@ impl Gen<'_> {
         let from_context = matches!(row.lower, Lower::Context(_));
         let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
         let here = self.point.context.features.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
-        // a macro may be used in any probe
+        // A macro can be called in any probe.
         let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;
-        // the walk itself is up to four functions deep
+        // A stack walk itself nests up to four functions.
         let fits = !(WALKS.contains(&row.name) && (self.in_macro || self.fors + self.loops > 1));
         (here && anywhere && fits && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)
     }
 
-    /// A call that gives a value, and its type, as the checker has it.
+    /// A call with a value, and its type according to sema.
     fn call(&mut self, depth: u32) -> Option<(String, Type)> {
         for _ in 0..4 {
             let Some(row) = self.row() else { continue };
@@ -1347,7 +1348,7 @@ fn int_named(name: &str) -> Type {
     Type::Int(Int { bytes, signed: !name.starts_with('u') })
 }
 
-/// Assigns to a map.
+/// The statement that creates a map.
 fn made(map: &Map) -> String {
     let key = map.key.as_ref().map(|k| format!("[{}]", plain(k))).unwrap_or_default();
     let value = match &map.value {
@@ -1357,7 +1358,7 @@ fn made(map: &Map) -> String {
     format!("{}{key} = {value};", map.name)
 }
 
-/// The plainest value of a type.
+/// The simplest value of a type.
 fn plain(ty: &Type) -> String {
     match ty {
         Type::Int(Int { bytes: 8, signed: true }) => "1".into(),
@@ -1374,7 +1375,7 @@ fn plain(ty: &Type) -> String {
     }
 }
 
-/// As text.
+/// Renders nodes as text.
 pub fn text(nodes: &[Node]) -> String {
     tree::text(nodes)
 }

@@ -1,9 +1,9 @@
-//! Expressions of a wanted type.
+//! Generates expressions of a given type.
 
 use super::Gen;
 use super::world::T;
 
-/// Numbers at which something changes.
+/// Edge values of integers.
 const EDGES: &[&str] = &[
     "0",
     "1",
@@ -47,7 +47,7 @@ const EDGES: &[&str] = &[
 
 const WORDS: &[&str] = &["", "a", "abc", "bash", "/etc/passwd", "a longer text than the others are, by far", "%", "\\n", "x\\x41y", "sshd"];
 
-/// Numbers that need nothing.
+/// Numbers that are available everywhere.
 const NUMBERS: &[(&str, T)] = &[
     ("pid", T::Int(4, false)),
     ("tid", T::Int(4, false)),
@@ -106,7 +106,7 @@ const NUMBERS: &[(&str, T)] = &[
     ("(uint64)func", T::Int(8, false)),
 ];
 
-/// Texts that need nothing.
+/// Strings that are available everywhere.
 const TEXTS: &[&str] = &[
     "comm",
     "pcomm",
@@ -136,7 +136,7 @@ const TEXTS: &[&str] = &[
     "curtask.group_leader.comm",
 ];
 
-/// Values that are named when they are shown.
+/// Values that are resolved to names when they are printed.
 pub const LATE: &[&str] = &[
     "kstack",
     "ustack",
@@ -177,7 +177,7 @@ pub const LATE: &[&str] = &[
 ];
 
 impl Gen<'_> {
-    /// An expression of a type, of at most so many levels.
+    /// An expression of a type with at most `deep` levels.
     pub fn expr(&mut self, t: &T, deep: u32) -> String {
         match t {
             T::Int(bytes, signed) => {
@@ -215,7 +215,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Any integer, with the type that it has.
+    /// An integer expression and its type.
     pub fn int(&mut self, deep: u32) -> (String, T) {
         let i8 = T::Int(8, true);
         if deep == 0 || self.rng.once_in(5) {
@@ -469,7 +469,7 @@ impl Gen<'_> {
         "comm".into()
     }
 
-    /// Anything that can be shown.
+    /// An expression that can be printed.
     pub fn shown(&mut self, deep: u32) -> String {
         match self.rng.below(8) {
             0 | 1 => self.int(deep).0,
@@ -490,7 +490,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A value that is named when it is shown.
+    /// A value that is resolved to a name when it is printed.
     pub fn late(&mut self) -> String {
         for _ in 0..5 {
             let text = *self.rng.pick(LATE);
@@ -501,7 +501,7 @@ impl Gen<'_> {
         "nsecs".into()
     }
 
-    /// A value of a key's type.
+    /// A value of the type of a key.
     pub fn key(&mut self, t: &T, deep: u32) -> String {
         self.in_keys += 1;
         let text = self.expr(t, deep);
@@ -509,7 +509,7 @@ impl Gen<'_> {
         text
     }
 
-    /// In brackets, for a map with keys.
+    /// A key in brackets, or an empty string for a map without keys.
     pub fn subscript(&mut self, key: &Option<T>, deep: u32) -> String {
         self.in_keys += 1;
         let text = match key {
@@ -525,18 +525,18 @@ impl Gen<'_> {
     }
 }
 
-/// How a script names an integer's type.
+/// The name of an integer type in a script.
 pub fn int_name(bytes: u8, signed: bool) -> String {
     format!("{}int{}", if signed { "" } else { "u" }, u32::from(bytes.max(1)) * 8)
 }
 
-/// In parentheses, unless that is not needed.
+/// Adds parentheses if necessary.
 fn paren(text: &str) -> String {
     let simple = text.chars().all(|c| c.is_alphanumeric() || "$@_".contains(c));
     if simple { text.into() } else { format!("({text})") }
 }
 
-/// Does it name what the C declarations declare?
+/// Does the text use names of the C declarations?
 fn needs_c(text: &str) -> bool {
     ["pair", "level", "STEP"].iter().any(|w| text.contains(w))
 }

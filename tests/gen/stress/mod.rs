@@ -1,7 +1,7 @@
-//! A second generator, written independently of the first: the kernel must accept every script that sema accepts.
+//! A second generator, which was written independently of the first. The kernel must accept every script that sema accepts.
 //!
-//! Each script uses a random subset of features ("swarm testing"): statements, depth, length, settings. An error of sema is not
-//! a failure, and is counted.
+//! Each script uses a random subset of features ("swarm testing"), such as statements, depth, length and settings. An error of
+//! sema is counted, but is not a failure.
 
 mod exprs;
 mod names;
@@ -20,15 +20,15 @@ struct Map {
     value: Value,
 }
 
-/// What a map holds.
+/// The type of a map's values.
 #[derive(Clone, PartialEq)]
 enum Value {
     Of(T),
-    /// The function, and whether what it gives can be read as a number.
+    /// An aggregation: the function, and whether its result can be read as a number.
     Aggregation(&'static str, bool),
 }
 
-/// A function or a macro under a name: what it takes, what it gives.
+/// A function or a macro: its name, parameters and result.
 #[derive(Clone)]
 struct Callee {
     name: String,
@@ -40,38 +40,38 @@ struct Callee {
 pub struct Gen<'w> {
     rng: Rng,
     world: &'w World<'w>,
-    /// The attach point of the probe under construction; none within functions.
+    /// The attach point of the probe under construction, or `None` in a function.
     point: Option<usize>,
     fields: Vec<(&'static str, T)>,
     in_loops: Vec<(&'static str, T)>,
-    /// The C declarations are there.
+    /// The script contains the C declarations.
     has_c: bool,
-    /// Bytes that a literal may have.
+    /// The maximum number of bytes of a literal.
     longest: usize,
     scopes: Vec<Vec<(String, T)>>,
     maps: Vec<Map>,
     functions: Vec<Callee>,
-    /// Macros of numbers, with how many parameters they have.
+    /// The macros that return numbers, each with its number of parameters.
     macros: Vec<(String, usize)>,
     names: u32,
-    /// What the statements of this script are drawn from.
+    /// The kinds of statements that this script uses.
     kinds: Vec<stmts::Kind>,
-    /// How deep expressions of this script go.
+    /// The maximum depth of expressions.
     deep: u32,
-    /// How deep blocks go.
+    /// The maximum depth of blocks.
     nest: u32,
-    /// Statements that may still be made.
+    /// The number of statements that can still be generated.
     left: u32,
     loops: u32,
-    /// Keys of maps around this place.
+    /// The number of enclosing map keys.
     in_keys: u32,
-    /// How often `unroll`s around this place repeat it.
+    /// The number of times that the enclosing `unroll`s repeat this place.
     copies: u32,
-    /// The result that `return` gives.
+    /// The type of the result that `return` returns.
     gives: Option<T>,
 }
 
-/// The script of a seed.
+/// Generates the script of a seed.
 pub fn script(world: &World, seed: u64) -> String {
     let mut rng = Rng::new(seed ^ 0x5eed_0002);
     let size = match rng.below(10) {
@@ -108,7 +108,7 @@ pub fn script(world: &World, seed: u64) -> String {
     gen_.whole(size as u32)
 }
 
-/// C declarations that expressions rely on.
+/// The C declarations that expressions use.
 const HEAD: &str = "#define STEP 3\n\
 enum level { LOW, MID = 2, HIGH = 4 };\n\
 struct inner { short x; unsigned char deep[4]; };\n\
@@ -144,7 +144,7 @@ impl Gen<'_> {
         let points = self.world.points().len();
         self.left = size.max(probes as u32 * 2);
         let each = self.left / probes as u32;
-        // all maps get their types in the first probe, if only by a line
+        // The first probe assigns all maps, which determines their types.
         for i in 0..probes {
             self.left = each.max(1);
             let at = self.rng.below(points);
@@ -153,7 +153,7 @@ impl Gen<'_> {
             (self.fields, self.in_loops) = (point.fields.clone(), point.in_loops.clone());
             let mut head = point.text.clone();
             if self.rng.once_in(8) {
-                // of several points only what all have
+                // With several attach points, only the fields that all of them have can be used.
                 let other = self.rng.below(points);
                 let other = &self.world.points()[other];
                 if other.text.split(':').next() == point.text.split(':').next() && other.text.contains(':') && other.text != point.text {
@@ -182,7 +182,7 @@ impl Gen<'_> {
     fn settings(&mut self, out: &mut String) {
         let mut lines = Vec::new();
         if self.world.short_keys {
-            // a key may have several
+            // A key may contain several strings.
             let most = *self.rng.pick(&[16, 64, 65, 100]);
             self.longest = most - 1;
             lines.push(format!("max_strlen = {most};"));
@@ -242,7 +242,7 @@ impl Gen<'_> {
         self.maps.push(Map { name, key, value });
     }
 
-    /// Says once what each map holds.
+    /// Assigns each map once, which determines its type.
     fn touch_maps(&mut self, out: &mut String) {
         let all = std::mem::take(&mut self.maps);
         for map in all {
@@ -287,7 +287,7 @@ impl Gen<'_> {
         self.functions.push(Callee { name, params: params.into_iter().map(|p| p.1).collect(), gives });
     }
 
-    /// A type that a variable, a key or a map's value may have.
+    /// A type for a variable, a key or a map value.
     fn type_(&mut self, deep: u32) -> T {
         match self.rng.below(if deep == 0 { 7 } else { 11 }) {
             0..=2 => self.int_type(),
@@ -308,7 +308,7 @@ impl Gen<'_> {
         T::Int(bytes, self.rng.once_in(2))
     }
 
-    /// What any probe has.
+    /// An expression that is available in any probe.
     fn late_text(&mut self) -> &'static str {
         const ANYWHERE: &[&str] = &[
             "kstack",

@@ -1,17 +1,17 @@
-//! What can be named where the generator stands.
+//! Finds the names that are visible at the generator's current place.
 
 use super::world::T;
 use super::{Gen, Value};
 
 impl Gen<'_> {
-    /// May this stand here?
+    /// Is this expression allowed here?
     pub(super) fn has(&self, expression: &'static str) -> bool {
         if expression == "nsecs(tai)" && !self.world.tells_tai {
             return false;
         }
         match self.point {
             Some(point) => self.world.has(point, self.loops > 0, expression),
-            // in a function: what every probe has
+            // A function can use only expressions that every probe has.
             None => ![
                 "args",
                 "ctx",
@@ -37,24 +37,24 @@ impl Gen<'_> {
         }
     }
 
-    /// What the probe offers here.
+    /// The fields of the probe that are available here.
     pub(super) fn fields(&self) -> &[(&'static str, T)] {
         if self.loops > 0 { &self.in_loops } else { &self.fields }
     }
 
-    /// A name that was not there before.
+    /// A new name.
     pub(super) fn new_name(&mut self) -> String {
         self.names += 1;
         format!("$v{}", self.names)
     }
 
-    /// A visible variable of some type.
+    /// A visible variable whose type fits.
     pub(super) fn var_where(&mut self, fits: &dyn Fn(&T) -> bool) -> Option<(String, T)> {
         let all: Vec<(String, T)> = self.scopes.iter().flatten().filter(|(_, t)| fits(t)).cloned().collect();
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    /// A part of a visible tuple or record.
+    /// A part of a visible tuple or record whose type fits.
     pub(super) fn part_where(&mut self, fits: &dyn Fn(&T) -> bool) -> Option<(String, T)> {
         let mut all = Vec::new();
         for (name, t) in self.scopes.iter().flatten() {
@@ -64,7 +64,7 @@ impl Gen<'_> {
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    /// A map whose value is of some type.
+    /// A map whose value type fits.
     pub(super) fn map_where(&mut self, fits: &dyn Fn(&T) -> bool) -> Option<(String, Option<T>, T)> {
         if self.in_keys > 1 {
             return None;
@@ -80,7 +80,7 @@ impl Gen<'_> {
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    /// Something that is there already, of exactly this type.
+    /// An existing value of exactly this type.
     pub(super) fn existing(&mut self, t: &T) -> Option<String> {
         match self.rng.below(4) {
             0 => self.var_where(&|is| is == t).map(|v| v.0),
@@ -93,7 +93,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A field of the probe of this type.
+    /// A field of the probe with this type.
     pub(super) fn field(&mut self, t: &T) -> Option<String> {
         let all: Vec<&'static str> = self.fields().iter().filter(|(_, is)| is == t).map(|f| f.0).collect();
         (!all.is_empty()).then(|| (*self.rng.pick(&all)).to_string())
@@ -108,7 +108,7 @@ impl Gen<'_> {
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    /// A variable or an element of a map that holds a number.
+    /// A variable or map element that contains a number.
     pub(super) fn assignable_int(&mut self) -> Option<(String, T)> {
         if self.rng.once_in(2) {
             return self.var_where(&|t| matches!(t, T::Int(..))).filter(|v| v.0.starts_with("$v"));
@@ -117,14 +117,14 @@ impl Gen<'_> {
         Some((format!("{name}{}", self.subscript(&key, 0)), t))
     }
 
-    /// A call of the script's own that gives this.
+    /// A function of the script that returns this type.
     pub(super) fn function_giving(&mut self, t: &T) -> Option<(String, Vec<T>)> {
         let all: Vec<(String, Vec<T>)> =
             self.functions.iter().filter(|f| f.gives == *t).map(|f| (f.name.clone(), f.params.clone())).collect();
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    /// An aggregation that reads as a number.
+    /// An aggregation that can be read as a number.
     pub(super) fn countable(&mut self) -> Option<String> {
         if self.in_keys > 1 || !self.world.reads_aggregations {
             return None;

@@ -1,4 +1,4 @@
-//! Statements and blocks.
+//! Generates statements and blocks.
 
 use super::exprs::int_name;
 use super::world::T;
@@ -35,7 +35,7 @@ pub enum Kind {
     IfValue,
 }
 
-/// All of them; some weigh more.
+/// All kinds of statements. Some are listed several times, because they are chosen more often.
 pub const KINDS: &[Kind] = &[
     Kind::Assign,
     Kind::Let,
@@ -70,7 +70,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 impl Gen<'_> {
-    /// Statements in a scope of their own, indented.
+    /// Generates indented statements in their own scope.
     pub(super) fn block(&mut self, level: u32) -> String {
         self.scopes.push(Vec::new());
         let mut out = String::new();
@@ -280,7 +280,7 @@ impl Gen<'_> {
         (!self.maps.is_empty()).then(|| self.rng.pick(&self.maps).clone())
     }
 
-    /// Gives a map a value of its type.
+    /// Assigns a value of the map's type to a map.
     pub(super) fn set_map(&mut self, map: &Map, d: u32) -> String {
         let key = self.subscript(&map.key, d);
         match &map.value {
@@ -456,7 +456,7 @@ impl Gen<'_> {
     }
 }
 
-/// As the end of a range, which `..` and `{` must not be taken for.
+/// Renders the end of a range. Parentheses separate it from `..` and `{`.
 fn simple(text: &str) -> String {
     if text.chars().all(|c| c.is_alphanumeric() || "$_-".contains(c)) { text.into() } else { format!("({text})") }
 }

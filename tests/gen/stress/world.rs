@@ -1,5 +1,5 @@
-//! What the scripts of this generator may use on this machine: attach points with their fields, and which of the builtins each
-//! of them has. Both are asked of the checker once.
+//! Determines the attach points that the scripts of this generator can use on this machine, their fields, and the builtins that
+//! each of them has. sema checks each of these once.
 
 use super::super::machine::{Machine, Outcome};
 use rbt::system::Feature;
@@ -9,35 +9,35 @@ use std::collections::HashMap;
 /// The type of an expression of a generated script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum T {
-    /// Bytes and sign.
+    /// An integer: its number of bytes, and whether it is signed.
     Int(u8, bool),
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// Text, of at most so many bytes; 0 where the limit is the setting's.
+    /// A string with this maximum number of bytes. 0 means the limit of the setting.
     Str(u32),
     /// A tuple.
     Tup(Vec<T>),
-    /// A record: names and types.
+    /// A record: the names and types of its fields.
     Rec(Vec<(String, T)>),
     /// `struct task_struct *`.
     Task,
-    /// The script's own `struct pair *`.
+    /// The `struct pair *` that the script declares.
     Pair,
-    /// A number that leads to a string of the process.
+    /// A number that is the address of a string in the process.
     Text,
-    /// A number that leads to an array of such numbers.
+    /// A number that is the address of an array of such addresses.
     List,
-    /// What can only be shown and be a key: the expression that makes it.
+    /// A value that can only be printed or used as a key. The field is its expression.
     Late(&'static str),
 }
 
 /// An attach point.
 pub struct Point {
-    /// As a script names it.
+    /// The attach point, as a script spells it.
     pub text: String,
-    /// Expressions that it offers besides the builtins.
+    /// The expressions that it supports in addition to builtins.
     pub fields: Vec<(&'static str, T)>,
-    /// Those of them that loops have, too.
+    /// The expressions among them that loops support, too.
     pub in_loops: Vec<(&'static str, T)>,
 }
 
@@ -52,7 +52,7 @@ type Fields = &'static [(&'static str, T)];
 const NONE: Fields = &[];
 const REGISTERS: Fields = &[("arg0", U8), ("arg1", U8), ("arg2", U8), ("arg3", U8), ("arg5", U8), ("reg(\"ip\")", U8), ("reg(\"sp\")", U8)];
 
-/// `{bin}` stands for the fixture `args`, `{markers}` for the fixture of that name.
+/// The attach points. `{bin}` stands for the fixture `args`, and `{markers}` for the fixture `markers`.
 const POINTS: &[(&str, Fields)] = &[
     ("begin", NONE),
     ("end", NONE),
@@ -134,29 +134,29 @@ const POINTS: &[(&str, Fields)] = &[
 
 const RISKY: &[&str] = &["signal", "write_user", "override", "skboutput"];
 
-/// The machine's points, and what the checker says of builtins at each.
+/// The attach points of a machine, and the results of checking builtins at each of them.
 pub struct World<'m> {
     machine: &'m Machine,
-    /// Programs can go through a map.
+    /// Programs can iterate over a map.
     pub loops_over_maps: bool,
     /// Programs can read aggregations.
     pub reads_aggregations: bool,
-    /// It has the atomic time.
+    /// The kernel provides the TAI clock.
     pub tells_tai: bool,
-    /// Keys have at most 512 bytes.
+    /// Keys can have at most 512 bytes.
     pub short_keys: bool,
     points: Vec<Point>,
     has: RefCell<HashMap<(usize, bool, &'static str), bool>>,
 }
 
 impl<'m> World<'m> {
-    /// Of this machine; `folder` has the fixtures, where they have been built.
+    /// Examines this machine. `folder` contains the fixtures if they have been built.
     pub fn new(machine: &'m Machine, folder: &str) -> Self {
         let mut points = Vec::new();
         for (text, fields) in POINTS {
             let text = text.replace("{bin}", &format!("{folder}/args")).replace("{markers}", &format!("{folder}/markers"));
             let known = |e: &str| machine.check(&format!("{text} {{ print({e}); }}")).is_ok();
-            // of a type that this kernel loads at all
+            // Omits attach points whose programs this kernel does not load.
             if !known("1") || !matches!(machine.try_script(&format!("{text} {{ @ = count(); }}"), false).0, Outcome::Fine(..)) {
                 continue;
             }
@@ -177,7 +177,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// All of them.
+    /// All attach points.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
@@ -191,7 +191,7 @@ impl<'m> World<'m> {
         let (head, tail) = if looped { ("for $i : 0..2 {", "}") } else { ("", "") };
         let statement = if expression.contains(" = ") { String::from(expression) } else { format!("_ = {expression}") };
         let text = format!("{}{text} {{ {head} {expression}; {tail} }}", super::HEAD);
-        // what changes the machine, a kernel may be locked against
+        // A lockdown of the kernel may forbid expressions that change the machine.
         if RISKY.iter().any(|r| expression.starts_with(r)) {
             let ok = matches!(self.machine.try_script(&text, false).0, Outcome::Fine(..));
             self.has.borrow_mut().insert((point, looped, expression), ok);
