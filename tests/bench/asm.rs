@@ -2,17 +2,17 @@
 
 use libbpf_sys::bpf_insn;
 
-/// Registers: r0 result, r1-r5 arguments, r6-r9 callee-saved, r10 frame pointer.
+/// A register. r0 is the result, r1-r5 are arguments, r6-r9 are callee-saved, and r10 is the frame pointer.
 pub type Reg = u8;
 
-/// A program under construction. Jumps go forward, to labels that are set later.
+/// A program under construction. All jumps are forward jumps to labels that are set later.
 #[derive(Default)]
 pub struct Asm {
     pub insns: Vec<bpf_insn>,
     jumps: Vec<(usize, &'static str)>,
 }
 
-/// Numbers of helpers: `___BPF_FUNC_MAPPER` of `include/uapi/linux/bpf.h`.
+/// The numbers of helpers, from `___BPF_FUNC_MAPPER` in `include/uapi/linux/bpf.h`.
 pub mod helper {
     pub const MAP_LOOKUP: i32 = 1;
     pub const MAP_UPDATE: i32 = 2;
@@ -56,7 +56,7 @@ impl Asm {
         self.push(0x77, dst, 0, 0, imm)
     }
 
-    /// The low 32 bits.
+    /// Copies the low 32 bits.
     pub fn mov32(&mut self, dst: Reg, src: Reg) -> &mut Self {
         self.push(0xbc, dst, src, 0, 0)
     }
@@ -107,7 +107,7 @@ impl Asm {
         self.jump(0x55, a, 0, imm, to)
     }
 
-    /// Signed `a <= imm`.
+    /// Jumps if `a <= imm`, compared as signed numbers.
     pub fn jump_slei(&mut self, a: Reg, imm: i32, to: &'static str) -> &mut Self {
         self.jump(0xd5, a, 0, imm, to)
     }
@@ -129,7 +129,7 @@ impl Asm {
         self.mov(at, 10).addi(at, -below)
     }
 
-    /// `dst = log2(src)`, for src > 0; changes both.
+    /// `dst = log2(src)`, for src > 0. Changes both registers.
     pub fn log2(&mut self, dst: Reg, src: Reg) -> &mut Self {
         const SKIPS: [&str; 6] = ["l32", "l16", "l8", "l4", "l2", "l1"];
         self.movi(dst, 0);

@@ -1,4 +1,4 @@
-//! Attaching and detaching of few and many probes of each kind.
+//! Measures attaching and detaching of few and many probes of each kind.
 
 #![allow(unsafe_code)] // waitpid(2)
 
@@ -12,7 +12,7 @@ use crate::stats::{Samples, rounds};
 
 const NUMBERS: [usize; 3] = [1, 100, 1000];
 
-/// A kind: its name, further options, and a number of its attach points.
+/// A kind: its name, further options, and a function that returns a number of its attach points.
 type Kind = (&'static str, &'static [&'static str], fn(&Path, usize) -> Vec<String>);
 
 const KINDS: &[Kind] = &[
@@ -31,15 +31,14 @@ const KINDS: &[Kind] = &[
     ("software", &[], |_, n| (0..n).map(|i| format!("software:page-faults:{}", 1_000_000 + i)).collect()),
 ];
 
-/// The existing ones, except one that the kernel rejects with perf because perf itself triggers it.
+/// Lists existing probes, except one that the kernel rejects with perf because perf itself triggers it.
 fn listed(pattern: &str, n: usize) -> Vec<String> {
     let out = command(&["-l", pattern]).output().expect("rbt").stdout;
     String::from_utf8_lossy(&out).lines().filter(|l| !l.ends_with(":irq_work_exit")).take(n).map(str::to_owned).collect()
 }
 
-/// Functions that answer reads of sysfs: there are thousands, and next to nothing calls them. None where no program may be
-/// Functions that sysfs calls: there are thousands, and they are rarely called. Empty if programs cannot be attached to
-/// functions.
+/// Lists functions that answer reads of sysfs. There are thousands of them, and they are rarely called. The list is empty if
+/// programs cannot be attached to functions.
 fn functions(kind: &str, n: usize) -> Vec<String> {
     if has_kprobes() { listed(&format!("{kind}:*_show"), n) } else { Vec::new() }
 }
@@ -48,7 +47,7 @@ fn in_file(kind: &str, file: &Path, prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{kind}:{}:{prefix}{i}", file.display())).collect()
 }
 
-/// Rare enough not to matter.
+/// Lists timer probes whose events are too rare to affect the measurement.
 fn timed(kind: &str, n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{kind}:ms:{}", 60_000 + i)).collect()
 }
@@ -81,7 +80,7 @@ pub fn attach() {
                 let since = Instant::now();
                 interrupt(rbt);
                 exit.add(ms(since));
-                // SAFETY: waits for orphaned processes of rbt, which become children of this one.
+                // SAFETY: This waits for orphaned processes of rbt, which become children of this process.
                 while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
                 detached.add(ms(since));
                 let said = std::fs::read_to_string(said).expect("what it said");
@@ -98,7 +97,7 @@ pub fn attach() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Makes a library with a thousand functions, each with a marker, that no process has mapped.
+/// Makes a library that no process has mapped. It has a thousand functions, each with a marker.
 fn target(folder: &Path) -> PathBuf {
     let mut text = String::from(MARKER);
     for i in 0..1000 {
@@ -111,7 +110,7 @@ fn target(folder: &Path) -> PathBuf {
     file
 }
 
-/// In the form of SystemTap's sys/sdt.h.
+/// A marker in the format of SystemTap's sys/sdt.h.
 const MARKER: &str = r#"
 #define NOTE(name) \
     "990: nop\n" \

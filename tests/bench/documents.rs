@@ -1,4 +1,4 @@
-//! Large documents: the time and the memory of a run that writes one, and the size of the file.
+//! Measures the time and the memory of a run that writes a large document, and the size of the file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,11 +8,12 @@ use crate::stats::{Samples, rounds, target};
 
 const ROWS: u64 = 100_000;
 const SPANS: u64 = 5_000_000;
-/// Memory must be bounded, whatever the number of events: up to four times the ring buffer waits to be written.
+/// The maximum memory, which must not depend on the number of events. Data of up to four times the size of the ring buffer waits
+/// to be written.
 const PAGE_MIB: f64 = 256.0;
 const TIMELINE_MIB: f64 = 512.0;
 
-/// A page with a hundred thousand rows.
+/// Measures a page with a hundred thousand rows.
 pub fn page() {
     let script = format!("config = {{ max_map_keys = {ROWS} }} begin {{ for $i : 0..{ROWS} {{ @[$i] = $i; }} exit(); }}");
     measure(rounds(5), PAGE_MIB, "it.html", &["-e", &script], |page| {
@@ -21,7 +22,7 @@ pub fn page() {
     });
 }
 
-/// Ten million events for Perfetto, at a pace with which none is lost.
+/// Measures ten million events for Perfetto, at a rate at which none is lost.
 pub fn timeline() {
     let script = format!(
         "config = {{ perf_rb_pages = 16384 }} interval:ms:1 {{ for $i : 0..100 {{ if (@n < {SPANS}) {{ @n++; span_on(\"t\", \"a\"); span_end_on(\"t\", \"a\"); }} }} \
@@ -52,7 +53,8 @@ fn measure(rounds: usize, most_mib: f64, name: &str, args: &[&str], check: impl 
     target("memory", memory.median(), most_mib, "MiB");
 }
 
-/// The number of packets of a trace: each has field 1 of the trace, with its length (protobuf.dev/programming-guides/encoding).
+/// Counts the packets of a trace. Each packet is field 1 of the trace, and its length precedes it
+/// (protobuf.dev/programming-guides/encoding).
 fn packets(trace: &[u8]) -> u64 {
     let (mut number, mut rest) = (0, trace);
     while let [tag, after @ ..] = rest {

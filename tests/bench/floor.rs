@@ -1,7 +1,7 @@
-//! The lower bound: the six typical programs, each written by hand for its single purpose.
+//! The lower bound of the measurements: the six typical programs, each hand-written for its purpose.
 //!
-//! All are raw tracepoints of all system calls, and return at once unless the call is openat(2), as rbt's own do. They do only
-//! what the script says: they do not count losses, distinguish 32-bit calls, or wake the reader.
+//! Like the programs of rbt, all are raw tracepoints of all system calls, and return at once unless the call is openat(2). They
+//! do only what the script requires. They do not count losses, distinguish 32-bit calls, or wake the reader.
 
 #![allow(unsafe_code)] // bpf(2) by hand
 
@@ -17,7 +17,7 @@ const PERCPU_ARRAY: u32 = 6;
 const RINGBUF: u32 = 27;
 const RAW_TRACEPOINT: u32 = 17;
 
-/// openat(2) of x86-64.
+/// The number of openat(2) on x86-64.
 const OPENAT: i32 = libc::SYS_openat as i32;
 /// Offsets in x86-64's `struct pt_regs`.
 const R10: i32 = 56;
@@ -75,7 +75,7 @@ fn at_work(programs: &[(&std::ffi::CStr, &Asm)], maps: Vec<OwnedFd>) -> Floor {
 const ENTER: &std::ffi::CStr = c"sys_enter";
 const EXIT: &std::ffi::CStr = c"sys_exit";
 
-/// r6 = ctx; continues unless the call is not openat(2).
+/// Sets r6 to the context, and continues only if the call is openat(2).
 fn enter() -> Asm {
     let mut a = Asm::default();
     a.mov(6, 1).load(1, 6, 8).jump_nei(1, OPENAT, "out");
@@ -86,12 +86,12 @@ fn out(a: &mut Asm) {
     a.label("out").movi(0, 0).exit();
 }
 
-/// Loads the argument of the call in this register into r`to`.
+/// Loads the call's argument in `register` into r`to`.
 fn argument(a: &mut Asm, to: u8, register: i32, below: i32) {
     a.load(3, 6, 0).addi(3, register).stack(1, below).movi(2, 8).call(helper::READ_KERNEL).load(to, 10, -below as i16);
 }
 
-/// `*(u64 *)r0 += 1`, in per-CPU memory.
+/// Emits `*(u64 *)r0 += 1` on per-CPU memory.
 fn increment(a: &mut Asm) {
     a.load(1, 0, 0).addi(1, 1).store(0, 0, 1);
 }
@@ -103,7 +103,7 @@ fn bucket(a: &mut Asm, map: i32) {
     increment(a);
 }
 
-/// Returns at once: the cost of the measurement itself.
+/// A program that returns at once, which shows the cost of the measurement itself.
 pub fn empty() -> Floor {
     let mut a = Asm::default();
     a.movi(0, 0).exit();
@@ -144,7 +144,7 @@ pub fn print_int(_: u32) -> Floor {
     at_work(&[(ENTER, &a)], vec![ring])
 }
 
-/// `printf("%s\n", str(args.filename))`: reads into per-CPU memory and sends the actual length.
+/// `printf("%s\n", str(args.filename))`. Reads the string into per-CPU memory and sends its actual length.
 pub fn print_str(_: u32) -> Floor {
     let (ring, buffer) = (map(RINGBUF, 0, 0, 16 << 20), map(PERCPU_ARRAY, 4, 2048, 1));
     let mut a = enter();
@@ -156,7 +156,7 @@ pub fn print_str(_: u32) -> Floor {
     at_work(&[(ENTER, &a)], vec![ring, buffer])
 }
 
-/// Enter: `@start[tid] = nsecs`; exit: `@ = hist(nsecs - @start[tid]); delete(@start[tid])`
+/// `@start[tid] = nsecs` at the entry, and `@ = hist(nsecs - @start[tid]); delete(@start[tid])` at the exit
 pub fn elapsed(_: u32) -> Floor {
     let (starts, buckets) = (map(HASH, 8, 8, 4096), map(PERCPU_ARRAY, 4, 8, 65));
     let mut a = enter();

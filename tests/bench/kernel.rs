@@ -1,6 +1,6 @@
-//! The time of programs in the kernel in nanoseconds, as the kernel measures it while BPF_ENABLE_STATS is held.
+//! Measures the time of BPF programs in nanoseconds. The kernel measures it while a process enables BPF_ENABLE_STATS.
 
-#![allow(unsafe_code)] // bpf(2) and system calls to measure
+#![allow(unsafe_code)] // bpf(2), and system calls that are measured
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::load;
 use crate::process::{attached, interrupt, pause};
 use crate::stats::{Samples, rounds};
 
-/// Few enough that a ring of 16 MiB holds everything that the hand-written programs write, because nothing reads it.
+/// The number of calls. Nothing reads the output of the hand-written programs, so it must fit into a ring buffer of 16 MiB.
 const CALLS: u64 = 200_000;
 
 /// Creates the hand-written program.
@@ -34,7 +34,7 @@ const TYPICAL: &[(&str, &str, ByHand)] = &[
     ("a predicate that rejects", "tracepoint:syscalls:sys_enter_openat /pid == 1/ { @ = count() }", floor::reject),
 ];
 
-/// The kernel counts while this descriptor is open.
+/// Enables the kernel's statistics while the returned descriptor is open.
 pub fn counting() -> OwnedFd {
     // SAFETY: the call returns a new descriptor.
     unsafe {
@@ -76,7 +76,7 @@ pub fn event() {
     }
 }
 
-/// The mean time of one run, summed over programs, under load.
+/// The mean time of one run under load, summed over programs.
 fn per_event(programs: &[OwnedFd]) -> f64 {
     pause(5);
     let load = load::start(CALLS, 0);
@@ -89,7 +89,7 @@ fn per_event(programs: &[OwnedFd]) -> f64 {
     means.sum()
 }
 
-/// Nanoseconds and runs so far.
+/// The nanoseconds and the runs of a program so far.
 pub fn times(program: &OwnedFd) -> (u64, u64) {
     let mut info = sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -99,7 +99,7 @@ pub fn times(program: &OwnedFd) -> (u64, u64) {
     (info.run_time_ns, info.run_cnt)
 }
 
-/// The sums over all loaded programs.
+/// The IDs of all loaded programs.
 pub fn ids() -> BTreeSet<u32> {
     let (mut all, mut id) = (BTreeSet::new(), 0);
     // SAFETY: the call writes the next ID to our variable.

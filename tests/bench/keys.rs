@@ -1,5 +1,5 @@
-//! Maps with many keys: the cost of adding, printing and clearing a key, the time of the start, and the memory. `RBT_PEER`
-//! names another tracer that accepts `-q -e SCRIPT`; its `count()` is measured alternately with rbt's.
+//! Measures maps with many keys: the cost of adding, printing and clearing a key, the start time, and the memory. `RBT_PEER`
+//! names another tracer that accepts `-q -e SCRIPT`. Its `count()` and rbt's are measured in turn.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use crate::stats::{Samples, rounds, target};
 
 const SIZES: [u64; 4] = [100, 4_096, 100_000, 1_000_000];
 
-/// Kinds of values besides plain numbers, whose keys are the cheapest for the kernel.
+/// The kinds of values in addition to plain numbers, whose keys cost the kernel least.
 const VALUES: [&str; 3] = ["count()", "max($i)", "hist($i)"];
 const PLAIN: &str = "1";
 const COUNT: &str = VALUES[0];
 
-/// A million histograms would take 600 MB.
+/// The maximum number of histograms. A million of them would take 600 MB.
 const MAX_HISTOGRAMS: u64 = 100_000;
 
-/// A shorter time is not distinguishable from the noise of a process start.
+/// The minimum time. A shorter time cannot be distinguished from the noise of a process start.
 const LEAST_NS: f64 = 1e7;
 
 pub fn keys() {
@@ -45,15 +45,15 @@ pub fn keys() {
     }
 }
 
-/// One kind of value: milliseconds of entire runs (the last three relative to the previous one), and the memory of the map in
-/// MB.
+/// The results for one kind of value: the milliseconds of entire runs, and the memory of the map in MB. Each of the last three
+/// times is relative to the previous one.
 #[derive(Default)]
 struct Measured {
     started: Samples,
     written: Samples,
     printed: Samples,
     cleared: Samples,
-    /// Start, keys and print together.
+    /// The total of start, keys and print.
     all: Samples,
     memory: Samples,
 }
@@ -63,7 +63,7 @@ impl Measured {
         let mut m = Self::default();
         let mut wall = |when: &str, last: &str| run(tracer(&script(n, value, when, last))).wall;
         for _ in 0..rounds(5) {
-            // A condition that is always false, which the compiler cannot know.
+            // This condition is always false, but the compiler does not know it.
             let started = wall("if (nsecs == 0)", "");
             let written = wall("", "");
             let printed = wall("", "print(@);");
@@ -96,7 +96,7 @@ impl Measured {
         self.memory.show("  memory of all its maps", "MB");
     }
 
-    /// With a million keys.
+    /// Checks the targets for a million keys.
     fn judge(&self) {
         target("a new key", self.written.median() / 1e3, 1.0, "us");
         target("start, write, read and print", self.all.median() / 1e3, 3.0, "s");
@@ -104,7 +104,7 @@ impl Measured {
     }
 }
 
-/// Room for twice the keys, so that an early rejection would be noticed.
+/// Makes a script whose map has room for twice the keys, so that the benchmark would notice if keys were rejected early.
 fn script(n: u64, value: &str, when: &str, last: &str) -> String {
     let config = format!("config = {{ max_map_keys = {}; print_maps_on_exit = false }}", (2 * n).max(4_096));
     let write = format!("for $i : 0..{n} {{ @[$i] = {value}; }}");
@@ -115,7 +115,7 @@ fn script(n: u64, value: &str, when: &str, last: &str) -> String {
     )
 }
 
-/// The memory of a tracer's maps in MB, by the kernel, after its script has printed a line.
+/// The memory of a tracer's maps in MB, as the kernel reports it after the script has printed a line.
 fn memory(mut tracer: Command) -> f64 {
     let mut child = tracer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a tracer");
     let mut line = String::new();

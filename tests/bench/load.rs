@@ -1,6 +1,7 @@
-//! The load: this program in a tight loop of one cheap system call. Also prints millions of such events.
+//! Makes load: this program runs a tight loop of one cheap system call. It also measures rbt while it prints millions of such
+//! events.
 
-#![allow(unsafe_code)] // openat(2), as bare as can be
+#![allow(unsafe_code)] // openat(2) without a wrapper
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -9,22 +10,23 @@ use std::time::Instant;
 use crate::process::{attached, go, has_kprobes, interrupt, ms, pause};
 use crate::stats::{Samples, rounds};
 
-/// The first argument of a load.
+/// The first argument of a process that makes load.
 pub const WORD: &str = "--load";
 
-/// The file that a load opens: a relative path below a file that is not a directory, so the kernel reads the name but looks up
-/// nothing.
+/// The path that a load opens. It is relative to a file that is not a directory, so the kernel reads the name but does not look
+/// it up.
 pub const NAME: &std::ffi::CStr = c"var/lib/some/where/a-file.txt";
 
 /// The third argument of a load that renames itself instead of opening a file.
 const RENAME: &str = "rename";
 
-/// `N [GAP [rename]]`: waits for a line, then makes N calls with GAP nanoseconds in between, or as fast as possible.
+/// Runs a load with the arguments `N [GAP [rename]]`. It waits for a line, and then makes N calls with GAP nanoseconds between
+/// them, or as fast as possible.
 pub fn work(args: &[String]) -> ExitCode {
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<u64>().ok());
     let rename = args.get(2).is_some_and(|a| a == RENAME);
     let (Some(calls), gap) = (number(0), number(1).unwrap_or(0)) else { return ExitCode::FAILURE };
-    // One CPU for the load, and its siblings for the reader. SAFETY: plain system calls with our own variables.
+    // The load uses one CPU, and the reader uses its siblings. SAFETY: These are system calls on local variables.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut set);
@@ -41,7 +43,7 @@ pub fn work(args: &[String]) -> ExitCode {
                 true => libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()).into(),
             };
         }
-        // Its own CPU time, so that other processes do not count.
+        // CPU time excludes the time of other processes.
         let mut took: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut took);
         println!("{}", took.tv_sec * 1_000_000_000 + took.tv_nsec);
@@ -49,7 +51,7 @@ pub fn work(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A load that waits for [`go`].
+/// Starts a load that waits for [`go`].
 pub fn start(calls: u64, gap: u64) -> Child {
     again(&[WORD, &calls.to_string(), &gap.to_string()])
 }
@@ -61,7 +63,7 @@ fn again(args: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a load")
 }
 
-/// Starts the load and waits for it; nanoseconds per call.
+/// Starts the calls of a load, waits for its end, and returns the nanoseconds per call.
 pub fn finish(mut load: Child, calls: u64) -> f64 {
     go(&mut load);
     let out = load.wait_with_output().expect("the load's end").stdout;
@@ -71,7 +73,7 @@ pub fn finish(mut load: Child, calls: u64) -> f64 {
 
 const CALLS: u64 = 1_000_000;
 
-/// The sum of printed and lost events must be the number of all events.
+/// Checks that the sum of printed and lost events is the number of all events.
 pub fn printf() {
     let mut bare = Samples::default();
     for _ in 0..rounds(3) {
@@ -117,10 +119,10 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
     tail.show("  from the last call to rbt's exit", "ms");
 }
 
-/// The first argument of a flood.
+/// The first argument of a process that makes a flood of calls.
 pub const FLOOD: &str = "--flood";
 
-/// `N`: waits for a line, then makes N calls from two threads on each CPU.
+/// Runs a flood with the argument `N`. It waits for a line, and then makes N calls from two threads on each CPU.
 pub fn flood(args: &[String]) -> ExitCode {
     let Some(calls) = args.first().and_then(|a| a.parse::<u64>().ok()) else { return ExitCode::FAILURE };
     let mut line = String::new();
@@ -131,7 +133,7 @@ pub fn flood(args: &[String]) -> ExitCode {
         for i in 0..threads {
             s.spawn(move || {
                 for _ in i * calls / threads..(i + 1) * calls / threads {
-                    // SAFETY: only queries.
+                    // SAFETY: The call only returns a number.
                     unsafe { libc::syscall(libc::SYS_getppid) };
                 }
             });
@@ -141,7 +143,7 @@ pub fn flood(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Ten million events at once, read through a pipe at about 30 MB/s.
+/// Measures ten million events at once, which are read from a pipe at about 30 MB/s.
 pub fn burst() {
     const CALLS: u64 = 10_000_000;
     let [mut call, mut lost, mut rate, mut tail]: [Samples; 4] = Default::default();
@@ -194,7 +196,7 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// The overhead of a tracepoint, with perf and with the raw tracepoint that replaces it.
+/// Measures the overhead of a tracepoint, with perf and with the raw tracepoint that replaces it.
 pub fn lowered() {
     against(&[
         ("a system call", "", "raw_syscalls", "tracepoint:syscalls:sys_enter_openat { @ = count() }"),
@@ -202,7 +204,7 @@ pub fn lowered() {
     ]);
 }
 
-/// The overhead of a probe on a kernel function, with a breakpoint and with the trampoline that replaces it.
+/// Measures the overhead of a probe on a kernel function, with a breakpoint and with the trampoline that replaces it.
 pub fn kprobe() {
     if !has_kprobes() {
         println!("  not measured: the kernel has no kprobes (tests/vm/vmrun.sh runs this on one that has)");
@@ -214,7 +216,7 @@ pub fn kprobe() {
     ]);
 }
 
-/// A load, the mechanism that is used unless it is disabled, and the script.
+/// Measures rows. Each has a load, the mechanism that is used unless it is disabled, and the script.
 fn against(rows: &[(&str, &str, &str, &str)]) {
     for (what, call, feature, program) in rows {
         println!("  {what}: {program}");

@@ -1,4 +1,4 @@
-//! Entire runs of rbt: time and memory from the point of view of a user.
+//! Measures the time and memory of entire runs of rbt, as a user sees them.
 
 #![allow(unsafe_code)] // wait4(2), signals
 
@@ -16,19 +16,19 @@ pub fn rbt() -> String {
     std::env::var("RBT_BENCH_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rbt").into())
 }
 
-/// Its size in bytes.
+/// The size of the measured binary in bytes.
 pub fn size() -> u64 {
     std::fs::metadata(rbt()).map(|m| m.len()).unwrap_or(0)
 }
 
-/// rbt with these arguments and without input.
+/// Makes a command that runs rbt with these arguments and without input.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rbt());
     command.args(args).stdin(Stdio::null());
     command
 }
 
-/// The cost of a run: milliseconds from before the spawn to its end; peak resident memory in MiB; page faults.
+/// The cost of a run: the milliseconds from before the spawn to its end, the peak resident memory in MiB, and the page faults.
 pub struct Cost {
     pub wall: f64,
     pub rss: f64,
@@ -39,15 +39,15 @@ pub fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Runs to the end and discards the output. A failed run aborts the benchmark, because its time is meaningless.
+/// Runs a command until it ends, and discards its output. A failed run aborts the benchmark, because its time is meaningless.
 pub fn run(mut command: Command) -> Cost {
     let name = format!("{command:?}");
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let since = Instant::now();
-    #[allow(clippy::zombie_processes)] // wait4, which tells what it cost
+    #[allow(clippy::zombie_processes)] // wait4 reaps the child, and returns its cost
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
-    // SAFETY: our own child, for which nothing else waits; both variables are ours.
+    // SAFETY: The child is ours and nothing else waits for it. Both variables are local.
     unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
     let wall = ms(since);
     assert_eq!(status, 0, "{name} failed");
@@ -74,7 +74,7 @@ pub fn startup() {
     target("memory", rss.median(), 40.0, "MiB");
 }
 
-/// Long scripts: the time must be linear in the length. They are compiled and loaded, but not run.
+/// Measures long scripts. The time must be linear in the length. The scripts are compiled and loaded, but do not run.
 pub fn long() {
     const LINES: [usize; 2] = [5_000, 10_000];
     let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
@@ -97,18 +97,18 @@ pub fn long() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Milliseconds since the spawn.
+/// Times in milliseconds since the spawn.
 #[derive(Default)]
 struct Times {
     attached: Samples,
     result: Samples,
     exit: Samples,
-    /// The time until the last descriptor of a probe is closed, in the background.
+    /// The time until the last descriptor of a probe is closed, which happens in the background.
     detached: Samples,
 }
 
 impl Times {
-    /// A run with `-c true`: the map is printed when the child ends.
+    /// Adds a run with `-c true`, in which the map is printed when the child ends.
     fn add(&mut self, args: &[&str]) {
         let (mut from, to) = pipe();
         let since = Instant::now();
@@ -122,7 +122,7 @@ impl Times {
         self.result.add(ms(since));
         assert!(child.wait().expect("rbt").success());
         self.exit.add(ms(since));
-        // Its orphans become our children: see `adopt`.
+        // Orphans of rbt become our children (see `adopt`).
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         self.detached.add(ms(since));
     }
@@ -149,13 +149,13 @@ impl Times {
 
 /// Makes orphaned descendants our children, so that their end is visible.
 pub fn adopt() {
-    // SAFETY: sets an attribute of this process.
+    // SAFETY: The call sets an attribute of this process.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
 pub fn pipe() -> (File, OwnedFd) {
     let mut fds = [0; 2];
-    // SAFETY: room for two descriptors; both are new and ours.
+    // SAFETY: The array has room for two descriptors. Both are new and ours.
     unsafe {
         assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (File::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
@@ -164,10 +164,10 @@ pub fn pipe() -> (File, OwnedFd) {
 
 /// Passes a descriptor to the program, with its number in `--notify-fd`.
 pub fn with_fd(mut command: Command, to: &OwnedFd) -> Command {
-    const NUMBER: i32 = 100; // above those that spawning itself uses
+    const NUMBER: i32 = 100; // above the descriptors that spawning itself uses
     let raw = to.as_raw_fd();
     command.args(["--notify-fd", &NUMBER.to_string()]);
-    // SAFETY: a system call between fork and exec.
+    // SAFETY: This is a system call between fork and exec.
     unsafe {
         command.pre_exec(move || match libc::dup2(raw, NUMBER) {
             NUMBER => Ok(()),
@@ -206,7 +206,7 @@ pub fn count() {
 
 pub fn wildcard() {
     adopt();
-    // With perf, use few: hundreds take half a minute to detach.
+    // With perf, this uses few probes, because hundreds take half a minute to detach.
     const FEW: &str = "tracepoint:syscalls:sys_enter_epoll* { @[probe] = count() }";
     const ALL: &str = "tracepoint:syscalls:sys_enter_* { @[probe] = count() }";
     let probes = |program: &str| {
@@ -228,7 +228,7 @@ pub fn wildcard() {
 }
 
 impl Times {
-    /// A run that may print nothing.
+    /// Adds a run that may not print anything.
     fn add_silent(&mut self, args: &[&str]) {
         let since = Instant::now();
         let mut child = attached(args, Stdio::null(), Stdio::null());
@@ -267,9 +267,9 @@ pub fn list() {
     all.show_beside(&what, "ms", &nothing, "of rbt -V");
 }
 
-/// Sends SIGINT, waits for the end and returns the standard error.
+/// Sends SIGINT to a process, waits for its end, and returns its standard error.
 pub fn interrupt(mut child: Child) -> String {
-    // SAFETY: our own child, which was not waited for.
+    // SAFETY: The process is our child and has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let mut said = String::new();
     if let Some(mut err) = child.stderr.take() {
@@ -279,7 +279,7 @@ pub fn interrupt(mut child: Child) -> String {
     said
 }
 
-/// A writer that starts a waiting load.
+/// Starts the calls of a waiting load.
 pub fn go(child: &mut Child) {
     child.stdin.take().expect("a pipe").write_all(b"\n").expect("the load is there");
 }

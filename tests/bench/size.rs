@@ -1,17 +1,17 @@
-//! The composition of the binary, by the linker's map.
+//! Reports the composition of the binary, which it reads from the linker's map.
 
 use std::collections::BTreeMap;
 
 use crate::process;
 use crate::stats::target;
 
-/// Maximum size of the binary in MB.
+/// The maximum size of the binary in MB.
 const MOST: f64 = 38.0;
 
-/// Parts and files with fewer bytes are summed up.
+/// Parts and files with fewer bytes are combined.
 const SMALL: u64 = 50_000;
 
-/// Number of LLVM's files to list.
+/// The number of LLVM's files to list.
 const FILES: usize = 20;
 
 pub fn size() {
@@ -37,7 +37,7 @@ fn show(map: &str) {
     list(files, FILES);
 }
 
-/// Largest first.
+/// Lists sizes, largest first.
 fn list(sizes: BTreeMap<String, u64>, most: usize) {
     let mut sizes: Vec<(String, u64)> = sizes.into_iter().collect();
     sizes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -51,13 +51,13 @@ fn list(sizes: BTreeMap<String, u64>, most: usize) {
 
 const LLVM: &str = "LLVM";
 
-/// A piece of a file in the binary: its size and the file. A line of LLVM's linker is `address address size alignment
-/// file:(section)`, below the line of a section, which has no file.
+/// Parses the size and the file of a piece of the binary. LLVM's linker writes it as `address address size alignment
+/// file:(section)`, after the line of an output section, which names no file.
 fn piece(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let size = u64::from_str_radix(words.nth(2)?, 16).ok()?;
     let (file, section) = words.nth(1)?.split_once(":(")?;
-    // No bytes of a file, or none that remained.
+    // These sections have no bytes in the file, or are stripped.
     let absent = [".bss", ".tbss", ".debug", ".comment", ".symtab", ".strtab"].iter().any(|s| section.starts_with(s));
     (!absent).then_some((size, file))
 }
@@ -65,20 +65,20 @@ fn piece(line: &str) -> Option<(u64, &str)> {
 /// The crate or library that a file belongs to.
 fn part(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
-    // `<internal>`: strings that the linker merged.
+    // `<internal>` stands for strings that the linker merged.
     if name.starts_with('<') {
         return "texts".into();
     }
     if let Some((archive, _)) = name.split_once('(') {
         let library = archive.strip_prefix("lib").unwrap_or(archive).trim_end_matches(".a");
-        // The C library, by its name in `build.rs`.
+        // `build.rs` names the C library with this prefix.
         let library = library.strip_prefix("rbt-").unwrap_or(library);
-        // The archive of a crate with native code: `libzstd_sys-424c12807f8b54d9.rlib`.
+        // This is the archive of a crate with native code, such as `libzstd_sys-424c12807f8b54d9.rlib`.
         let library = library.split_once(".rlib").map_or(library, |(krate, _)| krate.rsplit_once('-').map_or(krate, |(name, _)| name));
         let llvm = library == "llvm_sys" || library.starts_with("LLVM");
         return if llvm { LLVM.into() } else { library.into() };
     }
-    // Optimized together with all others:
+    // This object is optimized together with all other crates:
     // `rbt-611e3be149fcdd95.regex-577d751bf4b80d1a.regex.8e55dd7a4ea30575-cgu.0.rcgu.o.rcgu.o`.
     match name.split('.').nth(1) {
         Some(krate) if name.ends_with(".rcgu.o") => krate.split('-').next().unwrap_or(krate).into(),

@@ -1,10 +1,10 @@
-//! Measures the speed of rbt: `cargo bench`, or `cargo bench -- NAME...` for some of the items.
+//! Measures the speed of rbt. `cargo bench` measures all items, and `cargo bench -- NAME...` some of them.
 //!
-//! Every figure is the median of several runs, with the minimum, the maximum and the number of runs. Absolute times depend on
-//! the machine. Ratios are comparable between machines: each compares with something measured alternately in the same run, such
-//! as an empty process, a hand-written BPF program, or an older mechanism of the kernel.
+//! Every figure is the median of several runs, with the minimum, the maximum and the number of runs. Absolute times depend on the
+//! machine. Ratios can be compared between machines. Each compares rbt with a reference that is measured in turn in the same run,
+//! such as an empty process, a hand-written BPF program, or an older mechanism of the kernel.
 //!
-//! `RBT_BENCH_BIN` names another binary than the one that cargo built; `RBT_BENCH_ROUNDS` multiplies the number of runs.
+//! `RBT_BENCH_BIN` names a binary to use instead of the one that cargo built. `RBT_BENCH_ROUNDS` multiplies the number of runs.
 
 #![allow(unsafe_code)] // geteuid
 
@@ -24,7 +24,7 @@ mod usdt;
 
 use std::process::ExitCode;
 
-/// An item: its name, its description, and the measurement.
+/// The items. Each has a name, a description, and a function that measures it.
 const ITEMS: &[(&str, &str, fn())] = &[
     ("size", "the binary's bytes, by the crate and the library that they come from", size::size),
     ("startup", "begin { exit() }, from spawn to exit", process::startup),
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         ITEMS.iter().for_each(|(name, what, _)| eprintln!("  {name:10}{what}"));
         return ExitCode::FAILURE;
     }
-    // SAFETY: a question
+    // SAFETY: The call takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("NOTHING IS MEASURED: tracing needs root. Run `sudo -E cargo bench`.");
         return ExitCode::FAILURE;

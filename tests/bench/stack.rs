@@ -1,4 +1,4 @@
-//! User stacks with unwind tables: the cost of a walk, the time until the first complete stack, and the memory.
+//! Measures user stacks with unwind tables: the cost of a walk, the time until the first complete stack, and the memory.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::kernel::{counting, ids, open, times};
 use crate::process::{attached, command, interrupt, ms, pause};
 use crate::stats::{Samples, rounds, target};
 
-/// Frames of the traced program, in addition to those of its start.
+/// The numbers of frames of the traced program, in addition to those of its start.
 const DEPTHS: [u32; 4] = [5, 20, 50, 100];
 
 const CALLS: u64 = 100_000;
@@ -28,7 +28,7 @@ pub fn stack() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Nanoseconds of the walk alone: the difference between a program with a stack and one without.
+/// Measures the nanoseconds of the walk alone, as the difference between a program with a stack and one without.
 fn walk(folder: &Path) {
     let _counting = counting();
     let deep = compiled(folder);
@@ -49,7 +49,7 @@ fn walk(folder: &Path) {
     target("a frame more", (at(100) - at(20)) / 80.0, 100.0, "ns");
 }
 
-/// The slowdown of the traced program while its stacks are counted.
+/// Measures the slowdown of the traced program while its stacks are counted.
 fn rates(folder: &Path) {
     let deep = compiled(folder);
     let run = |script: Option<&str>| {
@@ -74,7 +74,7 @@ fn rates(folder: &Path) {
     each.show_beside("  with a stack of each call", "ms", &alone, "of the program alone");
 }
 
-/// The time from the start of rbt to the first stack that reaches the start of the program.
+/// Measures the time from the start of rbt to the first stack that reaches the start of the program.
 fn first_whole(folder: &Path) {
     let source = folder.join("large.rs");
     let functions = (0..20_000).map(|n| format!("pub fn f{n}(v: &mut Vec<u32>) {{ v.sort_by_key(|x| x % {}); v.push({n}); }}\n", n + 1));
@@ -123,7 +123,7 @@ fn time_to_whole(pid: u32, cache: &Path) -> f64 {
     took
 }
 
-/// The memory of the tables of all running processes, with many more processes.
+/// Measures the memory of the tables of all running processes, with many additional processes.
 fn processes() {
     const MANY: usize = 500;
     let python = ["-c", "import json, re, time\nwhile True: time.sleep(1); str(json)"];
@@ -148,14 +148,14 @@ fn processes() {
     }
 }
 
-/// In MiB.
+/// The resident memory of a process in MiB.
 fn resident(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
     kib.unwrap_or(f64::NAN) / 1024.0
 }
 
-/// MiB of all BPF maps of the process, by the kernel.
+/// The memory of all BPF maps of a process in MiB, as the kernel reports it.
 fn maps(pid: u32) -> f64 {
     let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     let texts = infos.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).filter(|text| text.contains("map_type:"));
@@ -169,14 +169,14 @@ fn maps(pid: u32) -> f64 {
 
 fn compiled(folder: &Path) -> PathBuf {
     let (source, deep) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/programs/deep.c"), folder.join("deep"));
-    // With frame pointers, and with tables.
+    // The program has frame pointers and unwind tables.
     let flags = ["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"];
     let status = Command::new("cc").args(flags).args([&deep, &source]).status().expect("cc");
     assert!(status.success(), "cc");
     deep
 }
 
-/// The mean time of one run while the program calls.
+/// The mean time of one run of a BPF program while the traced program makes calls.
 fn per_event(script: &str, deep: &Path, depth: u32) -> f64 {
     let before = ids();
     let rbt = attached(&["-q", "-e", script], Stdio::null(), Stdio::piped());
@@ -185,12 +185,12 @@ fn per_event(script: &str, deep: &Path, depth: u32) -> f64 {
         let status = Command::new(deep).args([depth.to_string(), n.to_string()]).status().expect("the program");
         assert!(status.success(), "the program");
     };
-    // The tables are loaded, and frequently read data are cached.
+    // These calls load the tables, and bring frequently read data into the caches.
     calls(1000);
     pause(300);
     let then: Vec<(u64, u64)> = new.iter().map(times).collect();
     calls(CALLS);
-    // Other programs of the run, such as the one that follows mappings, run less often.
+    // Excludes other programs of the run, such as the one that follows mappings, which run less often.
     let means = new.iter().zip(then).map(|(program, then)| (times(program), then)).filter(|(now, then)| now.1 - then.1 >= CALLS / 2);
     let sum = means.map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1) as f64).sum();
     drop(new);

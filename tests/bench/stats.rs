@@ -1,4 +1,4 @@
-//! Samples and their presentation.
+//! Collects samples and prints statistics.
 
 /// Measurements of one quantity, in any unit.
 #[derive(Default)]
@@ -27,20 +27,20 @@ impl Samples {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// A separate line; `unit` follows each number.
+    /// Prints the statistics on a separate line. `unit` follows each number.
     pub fn show(&self, what: &str, unit: &str) {
         let (median, min, max) = (self.median(), self.min(), self.max());
         println!("  {what:44} {median:10.2} {unit:4} (min {min:.2}, max {max:.2}, n {})", self.0.len());
     }
 
-    /// The same with the ratio to another measurement of the same run.
+    /// Prints the statistics with the ratio to another measurement of the same run.
     pub fn show_beside(&self, what: &str, unit: &str, other: &Samples, name: &str) {
         self.show(what, unit);
         println!("  {:44} {:10.2} x    {name}", "", self.median() / other.median());
     }
 }
 
-/// The number of runs, from the default.
+/// The number of runs: the default, multiplied by `RBT_BENCH_ROUNDS`.
 pub fn rounds(default: usize) -> usize {
     let factor: f64 = std::env::var("RBT_BENCH_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1.0);
     ((default as f64 * factor) as usize).max(1)

@@ -1,5 +1,5 @@
-//! The overhead of tracing one system call for the traced call and for other calls. `RBT_PEER` names another tracer that
-//! accepts `-e SCRIPT`; it is measured alternately with rbt.
+//! Measures the overhead of tracing one system call, for the traced call and for other calls. `RBT_PEER` names another tracer
+//! that accepts `-e SCRIPT`. It and rbt are measured in turn.
 
 use std::process::{Child, Command, Stdio};
 
@@ -14,7 +14,7 @@ const EXIT: &str = "tracepoint:syscalls:sys_exit_CALL { @ = count(); }";
 const PAIR: &str = "tracepoint:syscalls:sys_enter_CALL { @s[tid] = nsecs; }
     tracepoint:syscalls:sys_exit_CALL /@s[tid]/ { @ = hist(nsecs - @s[tid]); delete(@s, tid); }";
 
-/// The mechanisms: their names, and the options that disable all others.
+/// The mechanisms, each with its name and the options that disable all others.
 const MECHANISMS: &[(&str, &[&str])] = &[("chosen by rbt", &[]), ("perf tracepoint", &["--no-feature", "fentry,raw_syscalls"])];
 
 pub fn toll() {
@@ -55,7 +55,7 @@ pub fn toll() {
 fn start_peer(peer: &str, script: &str) -> Child {
     let mut command = Command::new(peer);
     let child = command.args(["-e", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    // It does not report when it is attached.
+    // The other tracer does not report when it is attached.
     pause(2500);
     child.expect("RBT_PEER")
 }

@@ -1,4 +1,4 @@
-//! A marker's event by the trap of its one-byte nop, and by the call that the kernel makes of its five-byte nop.
+//! Measures the event of a marker, with the trap that replaces a one-byte nop and with the call that replaces a five-byte nop.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

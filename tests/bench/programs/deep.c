@@ -1,4 +1,4 @@
-/* deep FRAMES CALLS: makes system calls from so many frames, each with a frame pointer and a usual size. */
+/* deep FRAMES CALLS: makes CALLS system calls from a stack of FRAMES frames of a usual size with frame pointers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
