@@ -1,4 +1,4 @@
-// Functions that a compiler likes to give other arguments than those that were written.
+// Functions whose arguments compilers often change.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ enum colour { RED = -1, GREEN = 5, BLUE = 70000 };
 
 static volatile long sink;
 
-// only some members are used: passed one by one
+// Only some members are used, so the compiler passes them one by one.
 static KEPT long members(struct request *r, int unused, int times)
 {
     long n = 0;
@@ -25,7 +25,7 @@ static KEPT long members(struct request *r, int unused, int times)
     return n;
 }
 
-// one value in all calls
+// This argument has the same value in all calls.
 static KEPT long constant(int always, int other)
 {
     sink += other * always;

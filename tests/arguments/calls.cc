@@ -1,4 +1,4 @@
-// Objects by value and by reference, methods, results in memory.
+// C++ functions with objects passed by value and by reference, methods, and results in memory.
 #include <cstdio>
 #include <map>
 #include <memory>

@@ -1,4 +1,4 @@
-// Functions of Go.
+// Go functions.
 package main
 
 import (
@@ -62,7 +62,7 @@ type pair[T any] struct {
 	n     int
 }
 
-// A generic function takes a dictionary of its type arguments besides what it declares.
+// A generic function also takes a dictionary of its type arguments as a hidden parameter.
 //
 //go:noinline
 func larger[T int | string](a, b T, n int) T {

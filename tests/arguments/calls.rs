@@ -1,4 +1,4 @@
-//! Functions of Rust, whose calling convention is nobody's business.
+//! Rust functions, whose calling convention is unspecified.
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hint::black_box;

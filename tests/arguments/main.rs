@@ -1,12 +1,14 @@
-//! Compares the arguments of user functions with gdb's at the same call: they must be equal or rejected, never wrong.
+//! Compares the arguments of user functions with those that gdb shows for the same call. They must be equal or rejected, but
+//! never wrong.
 //!
 //! ```text
-//! cargo test --test arguments                          programs made for it, by each compiler, at -O0 to -O3
+//! cargo test --test arguments                          compare test programs, built by each compiler at -O0 to -O3
 //! RBT_ARGUMENTS_OF='./redis-server --test-memory 1' \
-//!   cargo test --test arguments -- --nocapture         one program of yours: counts, and each difference
+//!   cargo test --test arguments -- --nocapture         compare your program, and print counts and differences
 //! ```
 //!
-//! Limits for one program: `RBT_ARGUMENTS_FUNCTIONS` functions (1500) and `RBT_ARGUMENTS_SECONDS` seconds (60).
+//! The limits for one program are `RBT_ARGUMENTS_FUNCTIONS` functions (default 1500) and `RBT_ARGUMENTS_SECONDS` seconds (default
+//! 60).
 
 #[path = "../harness/need.rs"]
 #[allow(dead_code)]
@@ -24,10 +26,10 @@ use serde_json::{Value, json};
 
 /// A way to build a program.
 struct Build {
-    /// The DWARF option; empty for the default of the compiler.
+    /// The DWARF option, or an empty string for the compiler's default.
     name: &'static str,
     compiler: &'static str,
-    /// Further options.
+    /// The compiler's options.
     flags: &'static [&'static str],
     levels: &'static [&'static str],
     /// The extension of the source file.
@@ -39,7 +41,7 @@ struct Build {
 const C: Build = Build { name: "", compiler: "gcc", flags: &["-g", "-o"], levels: C_LEVELS, ending: "c", packed: None };
 const C_LEVELS: &[&str] = &["-O0", "-Og", "-O1", "-O2", "-O3"];
 const CLANG_LEVELS: &[&str] = &["-O0", "-O1", "-O2", "-O3"];
-/// Of those that only have their debug information elsewhere.
+/// The optimization levels of builds that differ from others only in where their debug information is.
 const FEW: &[&str] = &["-O0", "-O2"];
 const PACKAGE: Option<&str> = Some("llvm-dwp-19");
 const SPLIT_4: &[&str] = &["-g", "-gdwarf-4", "-gsplit-dwarf", "-o"];
@@ -112,14 +114,14 @@ fn made() -> Vec<Trial> {
                     };
                 }
                 let program = built(&folder, build, level)?;
-                // A Go program includes its runtime.
+                // A Go program includes its runtime, whose functions are excluded.
                 let start = if build.ending == "go" { "main." } else { "" };
                 let (list, program) = places(&program, start)?;
                 if build.packed.is_some() {
                     shell(&folder, "rm program.dwp && mv away/*.dwo .")?;
                 }
                 let counts = compare(&program, &[], &list)?;
-                // Without a comparison, the test must fail.
+                // The test must fail if almost nothing is compared.
                 if counts.of("equal") < 10 {
                     return Err(format!("only {}", counts.told()).into());
                 }
@@ -155,7 +157,7 @@ fn shell(folder: &Path, command: &str) -> Result<(), Failed> {
 
 /// The result of a comparison.
 struct Counts {
-    /// Number of functions that were called.
+    /// The number of functions that were called.
     functions: usize,
     verdicts: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,
@@ -188,7 +190,7 @@ fn number(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
 }
 
-/// The arguments of all functions whose names start with this text, as lines for gdb, and the path of the program.
+/// Returns the arguments of all functions whose names start with this text, as lines for oracle.py, and the path of the program.
 fn places(program: &Path, start: &str) -> Result<(String, PathBuf), Failed> {
     let said = |m: rbt::system::Missing| Failed::from(m.what);
     let program = std::fs::canonicalize(program)?;

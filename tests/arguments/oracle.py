@@ -1,10 +1,10 @@
-"""What gdb says of the arguments of a program's functions, against where rbt would read them.
+"""Compares the arguments of a program's functions according to gdb with the locations from which rbt would read them.
 
-Run by gdb, with the files PLACES and ANSWERS, LIMIT and PATIENCE (seconds) in the environment. PLACES has a JSON object a line: a function's address,
-its symbol, and for each argument its name and its pieces, or the reason why it has none. Each function is stopped at its
-entry, where the pieces are read, and where gdb itself stops for `break FUNCTION`, where its arguments are asked for.
-ANSWERS gets one per argument and call: equal, entry (equal to what gdb says at the entry, while the debug
-information is wrong behind it), wrong, refused, silent (gdb cannot tell).
+gdb runs this script. The environment variables PLACES and ANSWERS name files, and LIMIT and PATIENCE (in seconds) are limits.
+Each line of PLACES is a JSON object with a function's address, its symbol, and the name of each argument with its pieces, or the
+reason why it has none. This script stops each function twice. It reads the pieces at the function's entry. It reads gdb's values
+where gdb stops for `break FUNCTION`. ANSWERS receives one line for each argument and call, with a verdict: equal, entry (equal to
+gdb's value at the entry, while the debug information after the entry is wrong), wrong, refused, or silent (gdb has no value).
 """
 
 import json
@@ -39,7 +39,7 @@ def memory(at, size):
 
 
 def read(pieces):
-    """The argument's bytes; None for one of padding."""
+    """Returns the bytes of an argument. A byte of padding is None."""
     got = []
     for p in pieces:
         if "register" not in p:
@@ -56,7 +56,7 @@ def read(pieces):
 
 
 def leaves(value, ty, at=0, depth=0):
-    """(offset, bytes) of each scalar in a value; raises where gdb cannot tell."""
+    """Yields (offset, bytes) of each scalar in a value. Raises an exception if gdb has no value."""
     ty = ty.strip_typedefs()
     if ty.code in SCALARS:
         if ty.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
@@ -84,7 +84,7 @@ def leaves(value, ty, at=0, depth=0):
 
 
 def own_block(pc):
-    """The function at an address, not what is inlined in it there."""
+    """Returns the function at an address, and not a function that is inlined there."""
     found, block = None, gdb.block_for_pc(pc)
     while block is not None:
         found, block = block if block.function is not None else found, block.superblock
@@ -112,7 +112,7 @@ class Function:
         self.saved[key] = (register("rsp"), saved)
 
     def compare(self, here, slots, decide):
-        """At gdb's own place: all arguments it has there; with `slots`, those that were not filled at the entry."""
+        """Compares all arguments where gdb stops. With `slots`, compares those whose stack slots had no value at the entry."""
         key = (gdb.selected_thread().num)
         if key not in self.saved:
             return
@@ -123,7 +123,7 @@ class Function:
             return
         symbols = [s for s in block if s.is_argument]
         by_name = {s.name: s for s in symbols}
-        # a copy's arguments are not in their order
+        # The arguments of a copy of a function are not in the original order.
         if len(symbols) != len(self.args) or len(by_name) == len(symbols):
             symbols = [by_name.get(a["name"]) for a in self.args]
         for a, symbol, mine in zip(self.args, symbols, saved):
@@ -143,7 +143,7 @@ class Function:
                 raise gdb.error("no such argument")
             value = symbol.value(frame)
             place = value.address
-            # gdb's own slot is not filled before the first instructions have run
+            # gdb reads a stack slot, which the first instructions of the function fill.
             slot = place is not None and int(place) < sp and not value.is_optimized_out
             if slot and here:
                 a["pending"] = decide
@@ -155,11 +155,11 @@ class Function:
             if value.type.strip_typedefs().code == gdb.TYPE_CODE_FLT:
                 raise gdb.error("floating point")
             if here:
-                # kept for where the debug information goes wrong behind the entry
+                # This value is used if the debug information is wrong after the entry.
                 a["entry"] = None if slot else [(at, data) for at, data in leaves(value, value.type)]
                 if not decide:
                     return
-            # functions that are types of their own are described as pointers beyond the struct's end
+            # The debug information describes function types as pointers beyond the end of the struct.
             want = [(at, data) for at, data in leaves(value, value.type) if at + len(data) <= value.type.sizeof]
         except (gdb.error, gdb.MemoryError, TypeError, ValueError, OverflowError) as e:
             if here and not decide:
@@ -168,7 +168,7 @@ class Function:
             return out(verdict="silent", why=str(e), **told)
         differs = isinstance(mine, list) and any(mine[at:at + len(data)] != list(data) for at, data in want)
         if slot and differs and not slots:
-            # gdb stops before the slot is filled, where the compiler's prologue ends early: asked again a line later
+            # If the compiler's prologue ends early, gdb stops before the slot is filled. Compares again after the next line.
             a["pending"] = True
             return
         a["pending"] = False
@@ -199,7 +199,7 @@ class Point(gdb.Breakpoint):
                 f.entered()
             if self.compares or self.entry:
                 f.compare(self.entry, self.slots, self.compares)
-        except Exception as e:  # a fault of this script is not to be taken for an answer
+        except Exception as e:  # an error of this script must not count as an answer
             out(verdict="fault", function=f.name, why=repr(e))
         if f.calls >= 4 * LIMIT or f.calls >= LIMIT and all(a.get("done", 0) >= LIMIT for a in f.args):
             for p in f.points:
@@ -208,13 +208,13 @@ class Point(gdb.Breakpoint):
 
 
 def second_row(table, low, high):
-    """Where the second line of a function begins."""
+    """Returns the address of a function's second line."""
     rows = sorted({r.pc for r in table if low < r.pc < high})
     return rows[0] if rows else None
 
 
 def where_gdb_stops(names):
-    """Addresses at which `break FUNCTION` stops, of functions by name."""
+    """Returns the addresses at which `break FUNCTION` stops, by function name."""
     found = {}
     for name in names:
         try:
@@ -257,7 +257,7 @@ for told in functions:
         f.points.append(Point(f, f.at, True, after == f.at))
         if after != f.at:
             f.points.append(Point(f, after, False, True))
-        # slots in the frame are looked at once more after the next line
+        # Arguments in stack slots are compared again after the next line.
         later = second_row(gdb.find_pc_line(f.at).symtab.linetable(), after, block.end)
         if later:
             f.points.append(Point(f, later, False, True, True))

@@ -1,4 +1,4 @@
-//! Combines many rows into one script, because a tracer starts slowly; and splits the results.
+//! Combines many rows into one script, because a tracer starts slowly, and splits the results.
 
 use super::made_up_values::{DECLARATIONS, MACROS};
 use super::row::{Kind, Row};
@@ -14,13 +14,13 @@ pub enum Verdict {
     Differs(String),
 }
 
-/// How often a row that differs is tried again.
+/// The number of times that a differing row is tried again.
 const AGAIN: usize = 2;
 
 /// The number of rows in one script.
 const ROWS: usize = 40;
 
-/// Runs the rows that can be combined, and those that cannot.
+/// Divides the rows into batches. Rows that cannot be combined are in separate batches.
 pub fn batches(rows: Vec<Row>) -> Vec<Vec<Row>> {
     let (alone, together): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(Row::alone);
     let together = together.chunks(ROWS).map(<[Row]>::to_vec);
@@ -33,7 +33,7 @@ pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
         [one] => vec![(one.clone(), patiently(tracers, one))],
         many => match together(tracers, many) {
             Together::All(verdicts) => many.iter().cloned().zip(verdicts).collect(),
-            // Those with errors separately, and the others together.
+            // Compares each row with errors separately, and the others together.
             Together::Without(bad) if !bad.is_empty() && bad.len() < many.len() => {
                 let (bad, good): (Vec<_>, Vec<_>) = many.iter().cloned().enumerate().partition(|(i, _)| bad.contains(i));
                 let (bad, good): (Vec<Row>, Vec<Row>) =
@@ -54,14 +54,14 @@ pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
 
 enum Together {
     All(Vec<Verdict>),
-    /// It cannot be one script; the rows with errors, as far as known.
+    /// The rows cannot be one script. The field has the rows that are known to have errors.
     Without(Vec<usize>),
 }
 
 fn together(tracers: &Tracers, rows: &[Row]) -> Together {
     let mut text = begin(rows);
     text.push('\n');
-    // A probe for each, because the maps and the stack of one probe are limited.
+    // Each row has its own probe, because the maps and the stack of one probe are limited.
     for (i, row) in rows.iter().enumerate() {
         let statements = row.text.replace('\n', " ").replace("@_", &format!("@m{i}_"));
         let _ = writeln!(text, "begin {{ printf(\"#{i}#\\n\"); {statements} }}");
@@ -85,16 +85,16 @@ fn together(tracers: &Tracers, rows: &[Row]) -> Together {
     Together::All(found.into_iter().map(|f| f.map_or(Verdict::Equal, Verdict::Differs)).collect())
 }
 
-/// What precedes `begin`, on its line.
+/// The text before `begin` on the same line.
 fn begin(rows: &[Row]) -> String {
     if rows.iter().any(|r| r.own_maps) { format!("{DECLARATIONS} config = {{ print_maps_on_exit = 0 }} {MACROS}") } else { String::new() }
 }
 
-/// The rows with errors: a row is a line, after the first one.
+/// Returns the rows with errors. Each line of the script except the first is a row.
 fn complained(err: &str, rows: usize) -> Vec<usize> {
     let mut out = Vec::new();
     for line in err.lines() {
-        // bpftrace: `stdin:5:30-33: ERROR`; rbt: `  --> cmd:5:30`
+        // bpftrace reports `stdin:5:30-33: ERROR`, and rbt reports `  --> cmd:5:30`.
         let place = line.split_once(": ERROR:").map(|(p, _)| p).or_else(|| line.trim_start().strip_prefix("--> "));
         let number = place.and_then(|p| p.split(':').nth(1)?.split('-').next()?.parse::<usize>().ok());
         let Some(row) = number.and_then(|n| n.checked_sub(2)) else { continue };
@@ -105,7 +105,7 @@ fn complained(err: &str, rows: usize) -> Vec<usize> {
     out
 }
 
-/// The output of each row, by its marks; `usize::MAX` is the output before the first.
+/// Splits the output into rows by their marks. The output before the first mark is at `usize::MAX`.
 fn parts(out: &str) -> BTreeMap<usize, String> {
     let (mut parts, mut at) = (BTreeMap::<usize, String>::new(), usize::MAX);
     for line in out.split_inclusive('\n') {
@@ -118,8 +118,8 @@ fn parts(out: &str) -> BTreeMap<usize, String> {
     parts
 }
 
-/// Asks again where the two differ and need not: bpftrace knows no types of the kernel if another program's are removed while
-/// it starts, and no names of a process that has ended.
+/// Compares a row again if an unexpected difference may be accidental. bpftrace does not find kernel types if the types of
+/// another program are removed while it starts, and it does not find the names of a process that has ended.
 fn patiently(tracers: &Tracers, row: &Row) -> Verdict {
     let mut verdict = single(tracers, row);
     for _ in 0..AGAIN {
@@ -173,12 +173,12 @@ fn whole(row: &Row) -> String {
     }
 }
 
-/// Whether each run of a row is one with JSON.
+/// The runs of a row. Each value says whether the run uses JSON.
 fn formats(row: &Row) -> &'static [bool] {
     if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] }
 }
 
-/// Removes the messages at the start of every run.
+/// Removes the messages that every run prints at its start.
 fn errors(err: &str) -> String {
     err.lines()
         .filter(|l| !l.starts_with("WARNING: Could not read functions") && !l.contains("RLIMIT_MEMLOCK"))
@@ -199,7 +199,7 @@ fn shown(row: &Row, out: &str) -> String {
     text
 }
 
-/// The lines that only one of the two has.
+/// Lists the lines that only one of the outputs contains.
 fn difference(theirs: &str, ours: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
     let same = a.iter().zip(&b).take_while(|(x, y)| x == y).count();

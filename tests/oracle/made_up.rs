@@ -1,6 +1,6 @@
-//! Random statements with numbers of every width and sign, declared or not. They avoid deliberate differences: signed numbers
-//! are not divided or shifted to the right, and of variables of 1, 2 and 4 bytes, only unsigned ones are printed after `-` or
-//! `~`.
+//! Generates random statements with numbers of every width and signedness, with and without declarations. They avoid deliberate
+//! differences. Signed numbers are not divided or shifted to the right. Among variables of 1, 2 and 4 bytes, only unsigned ones
+//! are printed after `-` or `~`.
 
 use super::rng::Rng;
 use super::row::Row;
@@ -28,7 +28,7 @@ fn statements(rng: &mut Rng) -> String {
     text
 }
 
-/// Variables of 1, 2 and 4 bytes, or with the types of their literals.
+/// Variables of 1, 2 and 4 bytes, or with the types of their literals if they are not declared.
 const TYPED: &[(&str, &str)] = &[("$s", "int8"), ("$u", "uint8"), ("$t", "int16"), ("$v", "uint16"), ("$w", "uint32"), ("$x", "int32")];
 const LITERALS: &[&str] =
     &["0", "1", "127", "128", "255", "256", "32767", "65535", "65536", "2147483647", "4294967295", "-1", "-128", "-129"];
@@ -50,7 +50,7 @@ fn statement(rng: &mut Rng, depth: usize) -> String {
     }
 }
 
-/// Numbers that `%c` can print, too.
+/// Generates a number that `%c` can print, too.
 fn letter(rng: &mut Rng) -> String {
     format!("(int64){}", rng.between(33, 126))
 }
@@ -67,7 +67,7 @@ fn literal(rng: &mut Rng) -> String {
     if rng.once_in(2) { rng.pick(LITERALS).to_string() } else { rng.between(-70000, 70000).to_string() }
 }
 
-/// Expressions that are a single number.
+/// Generates an expression that is a single number.
 fn plain(rng: &mut Rng) -> String {
     match rng.below(5) {
         0 => "$a".into(),

@@ -1,15 +1,15 @@
-//! Random statements with maps, aggregations, tuples, records, strings, enums, macros, casts, loops and formats. They avoid
-//! deliberate differences, such as the order of entries with equal values. Names of maps begin with `@_`, which
-//! `batch` replaces by a prefix for each row.
+//! Generates random statements with maps, aggregations, tuples, records, strings, enums, macros, casts, loops and formats. They
+//! avoid deliberate differences, such as the order of entries with equal values. The names of maps begin with `@_`, which `batch`
+//! replaces by a prefix for each row.
 
 use super::rng::Rng;
 use super::row::Row;
 use std::fmt::Write as _;
 
-/// C declarations that the statements use; on one line, because messages are assigned to rows by line.
+/// The C declarations that the statements use. They are on one line, because messages are assigned to rows by line.
 pub const DECLARATIONS: &str = "struct S { int a; unsigned char b; short c; long d; char e[4]; }; struct P { struct S s; struct S *p; int n[3]; }; \
                                 enum E { RED = 1, BLUE = 5, FAR = 70000 };";
-/// Macros that the statements use.
+/// The macros that the statements use.
 pub const MACROS: &str =
     "macro add(x, y) { (int64)(x + y) } macro twice($x) { $x += $x; $x } macro within(x) { let $y = (int64)x; $y * 3 } ";
 
@@ -60,7 +60,7 @@ impl Made {
                 let (key, other) = (key_of_kind(rng, 0), key_of_kind(rng, 0));
                 let of = ["sum", "min", "max", "avg", "stats"];
                 let of = rng.pick(&of);
-                // min() and max() sort with their sign
+                // The entries of min() and max() are sorted by signed values, so their values are signed.
                 let value = |rng: &mut Rng| if of.starts_with('m') { format!("(int64){}", rng.between(0, 70000)) } else { long(rng, 1) };
                 let (a, b) = (value(rng), value(rng));
                 self.say(&format!("@_{n}[{key}] = {of}({a}); @_{n}[{key}] = {of}({b}); print(@_{n}); @_{n}[{other}] = {of}((int64)8888888); print(len(@_{n})); print(@_{n});"));
@@ -110,7 +110,7 @@ impl Made {
             }
             11 => {
                 let (v, to) = (long(rng, 1), rng.pick(CASTS));
-                // of a value that fits
+                // The value must fit into the type.
                 let v = if to.starts_with("enum") { format!("({v} & (int64)65535)") } else { v };
                 self.say(&format!("$c{n} = ({to}){v}; print($c{n}); print(sizeof($c{n})); printf(\"%d %s\\n\", $c{n}, $c{n}); @_{n} = $c{n}; print(@_{n});"));
             }
@@ -181,10 +181,10 @@ impl Made {
         }
     }
 
-    /// Statements that contain no others.
+    /// Adds statements that contain no other statements.
     fn more(&mut self, rng: &mut Rng, n: String) {
         match rng.below(12) {
-            // several entries, of different values, some of them, and divided
+            // Prints several entries with different values, only some of them, and divided values.
             0 | 1 => {
                 let of = rng.pick(&["sum(V)", "avg(V)", "max(V)", "min(V)", "V", "stats(V)"]);
                 let entries = rng.between(2, 5);
@@ -223,7 +223,7 @@ impl Made {
                 self.say(&format!("$r{n} = (p=({a}, {b}), q=(s={c}, t={b})); print($r{n}); print($r{n}.p); print($r{n}.p.1); print($r{n}.q.s); print(sizeof($r{n}.q)); @_{n}[$r{n}.q.t] = $r{n}; print(@_{n});"));
             }
             5 => {
-                // in JSON, bpftrace removes the spaces of a key
+                // The keys have no spaces, because bpftrace removes them in JSON.
                 let (a, b, c) = (rng.pick(&["\"ab\"", "\"50%\"", "\"a\\tb\""]), rng.pick(TEXTS), rng.pick(TEXTS));
                 self.say(&format!("$s{n} = {a}; if ($s{n} == {b}) {{ print(\"same\"); }} @_{n}[$s{n}] = {c}; print(@_{n}[$s{n}]); print(@_{n}[$s{n}] == {c}); print(strcontains(@_{n}[{a}], {b})); print(strlen(@_{n}[{a}])); print(@_{n});"));
             }
@@ -233,7 +233,7 @@ impl Made {
             }
             7 => {
                 let (key, v) = (key(rng), value(rng, 1));
-                // the parts of a key of kind 2 stand without parentheses
+                // A key of several parts has no parentheses yet.
                 let one = if key.ends_with('"') && key.contains(", ") { format!("({key})") } else { key.clone() };
                 self.say(&format!("@_{n}[{key}] = {v}; print(@_{n}); zero(@_{n}); print(@_{n}[{key}]); print(@_{n}); delete(@_{n}, {one}); print(len(@_{n})); clear(@_{n});"));
             }
@@ -259,7 +259,7 @@ impl Made {
     fn format(&mut self, rng: &mut Rng) {
         let (mut spec, mut args) = (String::new(), String::new());
         for _ in 0..rng.between(1, 4) {
-            // what has parts gets no width: bpftrace pads the bracket, or ends
+            // Values with parts have no width, because bpftrace would pad the bracket, or exit.
             let mut width = *rng.pick(&["", "3", "12", "-12", "-4"]);
             let (conversion, arg) = match rng.below(13) {
                 0 => ("s", rng.pick(TEXTS).to_string()),
@@ -275,7 +275,8 @@ impl Made {
                 7 => ("s", rng.pick(&["BLUE", "(enum E)1", "(int64)RED", "(uint8*)5", "buf(\"ab\", 2)"]).to_string()),
                 8 => {
                     width = "";
-                    // first, because bpftrace shows other bytes of an array that follows an odd number of bytes
+                    // An array must be the first argument, because bpftrace prints wrong bytes of an array after an odd number of
+                    // bytes.
                     let arrays = ["(uint8[2])(uint16)513", "(uint8[4])(uint32)70000"];
                     ("s", if args.is_empty() { rng.pick(&arrays).to_string() } else { "8".into() })
                 }
@@ -300,7 +301,7 @@ impl Made {
     }
 }
 
-/// A key of 8 bytes, of text, or of several parts.
+/// Generates a key that is an 8-byte number, a string, or a sequence of several parts.
 fn key(rng: &mut Rng) -> String {
     let kind = rng.below(4);
     key_of_kind(rng, kind)

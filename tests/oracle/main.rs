@@ -1,28 +1,30 @@
-//! The same script, the same output: what rbt prints and what bpftrace prints, compared.
+//! Runs the same scripts in rbt and bpftrace, and compares the output.
 //!
 //! ```text
-//! RBT_TEST_BPFTRACE=/path/to/bpftrace cargo test --test oracle              the tables in this folder
-//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 the tables whose name contains operators
-//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       1000 random rows
+//! RBT_TEST_BPFTRACE=/path/to/bpftrace cargo test --test oracle              compare the tables in this directory
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 compare the tables whose name contains operators
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       compare 1000 random rows
 //! ```
 //!
-//! With RBT_ORACLE_TELL=1, it also shows the differences that the tables explain, and the random rows that only one of the two
-//! refuses.
+//! With RBT_ORACLE_TELL=1, it also prints the differences that the tables explain, and the random rows that only one of the
+//! tracers rejects.
 //!
-//! Without a bpftrace, the test is skipped with a message. Standard output and exit status must be equal, as text and as
-//! JSON. The answers of bpftrace are cached in target/tmp/oracle until the file of bpftrace changes.
+//! If RBT_TEST_BPFTRACE is not set, the test is skipped with a message. The standard output, as text and as JSON, and the exit
+//! status must be equal. The results of bpftrace are cached in target/tmp/oracle until the bpftrace binary changes.
 //!
 //! # A table
 //!
-//! A line is a row:
+//! Each line is a row:
 //!
-//! - one that starts with `$ ` is a shell command, with `$T` for the tracer (`-q` is not given) and `$F` for the compiled
-//!   fixtures; it is run once;
-//! - one that names a probe is a script, run with `-q -e`;
-//! - any other is statements, which stand in a block of a `begin` probe. Many such rows are one script, as far as they can be.
+//! - A line that starts with `$ ` is a shell command, in which `$T` is the tracer and `$F` is the directory of the compiled
+//!   fixtures. The tracer does not receive `-q`. The command runs once.
+//! - A line that names a probe is a script, which runs with `-q -e`.
+//! - Any other line consists of statements, which run in the block of a `begin` probe. Such rows are combined into one script if
+//!   possible.
 //!
-//! Lines after it that are indented are about it: `differs REASON` (the row must then differ), `args WORDS` after the script,
-//! `mask REGEX` is what may differ (any number of them), `sorted` compares lines in any order, `text` is not compared as JSON.
+//! The indented lines after a row apply to it. `differs REASON` means that the output must differ. `args WORDS` adds arguments
+//! after the script. `mask REGEX` matches text that may differ, and can be repeated. `sorted` ignores the order of lines. `text`
+//! omits the comparison as JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +43,7 @@ use batch::Verdict;
 use row::Row;
 use run::Tracers;
 
-/// Number of rows that are compared at a time. A tracer waits for the kernel most of the time.
+/// The number of rows that are compared in parallel. A tracer waits for the kernel most of the time.
 const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
@@ -94,7 +96,7 @@ fn tables() -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Compares all, says what differs, and how many do.
+/// Compares all rows, and prints the differences and their number.
 fn report(tracers: &Tracers, rows: Vec<Row>, refusals: bool) -> ExitCode {
     let batches = batch::batches(rows);
     let (next, counts) = (AtomicUsize::new(0), Mutex::new(Counts::default()));

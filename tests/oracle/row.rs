@@ -1,22 +1,22 @@
-//! Rows of the tables.
+//! Parses the rows of the tables.
 
 use regex::Regex;
 
-/// What is compared.
+/// A row of a table, which is compared.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// File and line.
+    /// The file and the line number.
     pub name: String,
     pub kind: Kind,
     pub text: String,
     pub args: String,
-    /// Why it differs.
+    /// The reason for an expected difference.
     pub differs: Option<String>,
     pub masks: Vec<Regex>,
     pub sorted: bool,
-    /// Compare JSON too.
+    /// Compare the JSON output, too.
     pub json: bool,
-    /// Names of maps begin with `@_`, for which `batch` can put names of the row's own.
+    /// The names of maps begin with `@_`, which `batch` can replace by a prefix for the row.
     pub own_maps: bool,
 }
 
@@ -42,7 +42,8 @@ impl Row {
         }
     }
 
-    /// Can it be combined with other rows? Maps are printed at the end, and their types apply to the entire script.
+    /// Must the row be compared alone? Rows with maps usually must, because maps are printed at the end, and their types apply to
+    /// the entire script.
     pub fn alone(&self) -> bool {
         self.kind != Kind::Statements
             || self.differs.is_some()
@@ -82,7 +83,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Row>, String> {
             "mask" => row.masks.push(Regex::new(rest).map_err(|e| format!("{name}: {e}"))?),
             "sorted" => row.sorted = true,
             "text" => row.json = false,
-            // A script of several lines.
+            // The script has several lines.
             "|" => {
                 row.text.push('\n');
                 row.text.push_str(rest);

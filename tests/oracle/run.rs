@@ -16,12 +16,12 @@ pub struct Said {
 /// The two tracers.
 pub struct Tracers {
     theirs: PathBuf,
-    /// Identifies the build of bpftrace.
+    /// A text that identifies the build of bpftrace.
     version: String,
     kept: PathBuf,
 }
 
-/// Maximum duration of a run in seconds.
+/// The maximum duration of a run in seconds.
 const TIMEOUT: &str = "300";
 
 impl Tracers {
@@ -38,14 +38,14 @@ impl Tracers {
         run(&rbt, row, text, json)
     }
 
-    /// The file with what bpftrace said.
+    /// The file that caches the result of bpftrace.
     fn place(&self, row: &Row, text: &str, json: bool) -> PathBuf {
         let mut hash = DefaultHasher::new();
         (&self.version, text, &row.args, json, row.kind == Kind::Shell).hash(&mut hash);
         self.kept.join(format!("{:016x}", hash.finish()))
     }
 
-    /// Removes what bpftrace said from the cache.
+    /// Removes the result of bpftrace from the cache.
     pub fn forget(&self, row: &Row, text: &str, json: bool) {
         let _ = std::fs::remove_file(self.place(row, text, json));
     }
@@ -64,7 +64,8 @@ impl Tracers {
     }
 }
 
-/// Removes bpftrace's warnings about the script, which precede its output: position and text, the line, the marks below it.
+/// Removes bpftrace's warnings about the script, which precede its output. A warning consists of the position and the text, the
+/// script's line, and marks below it.
 fn without_warnings(out: &str) -> String {
     let (mut kept, mut within) = (String::new(), false);
     for line in out.split_inclusive('\n') {
