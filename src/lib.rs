@@ -45,7 +45,7 @@
 //! # The tables
 //!
 //! An open set is a table, whose rows are plain data and functions. The BPF side and the user-space side of a row are in the same
-//! file, and nothing outside the table spells its name.
+//! file, and nothing outside the table spells its name. (The verbs write scripts, so `verbs/probe.rs` spells names of kinds.)
 //!
 //! | set | table | a row adds |
 //! |---|---|---|

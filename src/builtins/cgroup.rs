@@ -1,6 +1,6 @@
 //! Control groups (version 2), and the containers that they belong to.
 
-use super::{Accepts, Builtin, Decoder, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, Codegen, Decoder, Lit, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::ContextFeatures;
@@ -25,7 +25,7 @@ const fn container_part<const PART: u32>(name: &'static str, doc: &'static str, 
         returns: Returns::By(|_| Ok(Deferred::with(CONTAINER, 8, [PART, 0], ""))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let ptr = e.alloc(8);
             let id = match args.first() {
                 Some(id) => e.scalar(id),
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.once(CGROUP, |e| e.call(Helper::GetCurrentCgroupId, &[])))),
+        codegen: Codegen::Code(|e, _, _| Operand::u64(e.once(CGROUP, |e| e.call(Helper::GetCurrentCgroupId, &[])))),
         doc: "ID of the current task's cgroup (version 2).",
         example: "tracepoint:syscalls:sys_enter_openat { @[cgroup] = count(); }",
     },
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| {
+        codegen: Codegen::Fold(|f| {
             let path = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
             if !f.sys.knows_cgroups() {
                 f.warn(Diagnostic::warning("unknown-cgroup", f.span(0), format!("the machine must have a cgroup (version 2) at `{path}`")));
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let at = e.alloc(8);
             let id = args.first().map_or(e.int(0), |a| e.scalar(a));
             e.store(at, 0, 8, id);

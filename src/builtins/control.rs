@@ -1,6 +1,6 @@
 //! The end of a run, and signals.
 
-use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Codegen, Event, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, Operand};
 use crate::probes::ContextFeatures;
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: true,
             capture: None,
             prepare: |_| {
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(number),
         needs: ContextFeatures::SIGNAL,
         risky: true,
-        lower: Lower::Effect(|e, u, args| send(e, u, args, Helper::SendSignal)),
+        codegen: Codegen::Effect(|e, u, args| send(e, u, args, Helper::SendSignal)),
         doc: "Sends a signal to the current process. Write the signal as a name (KILL, SIGKILL) or a number.",
         example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal(\"SIGSTOP\"); }",
     },
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(number),
         needs: ContextFeatures::SIGNAL,
         risky: true,
-        lower: Lower::Effect(|e, u, args| send(e, u, args, Helper::SendSignalThread)),
+        codegen: Codegen::Effect(|e, u, args| send(e, u, args, Helper::SendSignalThread)),
         doc: "Sends a signal to the current thread.",
         example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal_thread(\"USR1\"); }",
     },

@@ -1,6 +1,6 @@
 //! Aggregations that keep one or two numbers per CPU, and code shared by all aggregations.
 
-use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing, StateCodec};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Codegen, KernelRead, Monotonicity, Param, Returns, Sharing, StateCodec};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
@@ -176,8 +176,8 @@ pub(super) const fn row(
     doc: &'static str,
     example: &'static str,
 ) -> Builtin {
-    let lower = Lower::Aggregate(aggregate);
-    Builtin { name, params, returns: Returns::Always(Type::Void), needs: ContextFeatures::NONE, risky: false, lower, doc, example }
+    let codegen = Codegen::Aggregate(aggregate);
+    Builtin { name, params, returns: Returns::Always(Type::Void), needs: ContextFeatures::NONE, risky: false, codegen, doc, example }
 }
 
 /// The sum of the processors' sums.
@@ -376,7 +376,7 @@ mod tests {
     fn merge(name: &str, signed: bool, cpus: &[[i64; 2]]) -> Value {
         let slots: Vec<Vec<u8>> = cpus.iter().map(|c| c.iter().flat_map(|w| w.to_le_bytes()).collect()).collect();
         let slots: Vec<&[u8]> = slots.iter().map(Vec::as_slice).collect();
-        let Lower::Aggregate(row) = &super::super::find(name).unwrap().lower else { panic!() };
+        let Codegen::Aggregate(row) = &super::super::find(name).unwrap().codegen else { panic!() };
         (row.merge)(&Agg { function: name.into(), signed, params: vec![], size: 16 }, &slots)
     }
 

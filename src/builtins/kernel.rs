@@ -1,6 +1,6 @@
 //! Builtins for probes on kernel functions only.
 
-use super::{Accepts, Builtin, CallInfo, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Codegen, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, ContextFeatures};
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::OVERRIDE,
         risky: true,
-        lower: Lower::Effect(|e, _, args| {
+        codegen: Codegen::Effect(|e, _, args| {
             let value = args.first().map_or(e.int(0), |a| e.scalar(a));
             let ctx = e.ctx();
             e.call(Helper::OverrideReturn, &[ctx.into(), value.into()]);
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(path_type),
         needs: ContextFeatures::TRUSTED,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let cap = u.ty.size();
             let place = match args.first().map(|a| a.repr) {
                 Some(Repr::At(place, _) | Repr::Reg(place)) => place,

@@ -1,6 +1,6 @@
 //! The machine: CPUs, memory nodes, random numbers.
 
-use super::{Builtin, Lit, Lower, Returns};
+use super::{Builtin, Codegen, Lit, Returns};
 use crate::emit::{Helper, Operand};
 use crate::probes::ContextFeatures;
 use crate::types::Type;
@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.cpu()))),
+        codegen: Codegen::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.cpu()))),
         doc: "Number of the CPU that runs the probe.",
         example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
     },
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.possible_cpus().into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.sys.possible_cpus().into()))),
         doc: "Maximum number of CPUs that this machine can have online.",
         example: "begin { printf(\"%d\\n\", ncpus); }",
     },
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.once("numaid", |e| e.call(Helper::GetNumaNodeId, &[])))),
+        codegen: Codegen::Code(|e, _, _| Operand::u64(e.once("numaid", |e| e.call(Helper::GetNumaNodeId, &[])))),
         doc: "Number of the current CPU's NUMA node.",
         example: "profile:hz:99 { @[numaid] = count(); }",
     },
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| {
+        codegen: Codegen::Code(|e, _, _| {
             let v = e.call(Helper::GetPrandomU32, &[]);
             Operand::u64(e.and(v, e.int(u32::MAX.into())))
         }),

@@ -1,6 +1,6 @@
 //! Maps and their elements.
 
-use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lower, MapAction, MapId, Param, Returns, stacks};
+use super::{Accepts, Arg, Builtin, CallSite, Codegen, Event, EventSpec, Handler, MapAction, MapId, Param, Returns, stacks};
 use crate::diag::Diagnostic;
 use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Helper, MapKind, Operand, PointerValue};
@@ -21,7 +21,11 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.clear_map(map)) }),
+        codegen: Codegen::Event(&Event {
+            ends_probe: false,
+            capture: None,
+            prepare: |spec| each_map(spec, |host, map| host.clear_map(map)),
+        }),
         doc: "Removes all elements of a map. rbt does this when it handles the event.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); clear(@); }",
     },
@@ -31,7 +35,11 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.zero_map(map)) }),
+        codegen: Codegen::Event(&Event {
+            ends_probe: false,
+            capture: None,
+            prepare: |spec| each_map(spec, |host, map| host.zero_map(map)),
+        }),
         doc: "Sets all values of a map to zero and keeps the keys. rbt does this when it handles the event.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); zero(@); }",
     },
@@ -41,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(delete),
+        codegen: Codegen::Effect(delete),
         doc: "Removes an element at once: `delete(@m, key)` or `delete(@m[key])`. It returns true if the element existed. A map without keys becomes zero.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read { delete(@start, tid); }",
     },
@@ -51,7 +59,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let (Some(map), Some(key)) = (u.map(0), args.get(1)) else { return Operand::void() };
             let key = e.key(Some(key), Some(&key.ty));
             let map = e.script_map(map);
@@ -69,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source("macro find(@map, key, $value) { if (has_key(@map, key)) { $value = @map[key]; true } else { false } }"),
+        codegen: Codegen::Source("macro find(@map, key, $value) { if (has_key(@map, key)) { $value = @map[key]; true } else { false } }"),
         doc: "Returns true if the map has an element with this key, and copies its value to the variable.",
         example: "begin { @name[1] = \"one\"; let $name = \"\"; if (find(@name, 1, $name)) { printf(\"%s\\n\", $name); } }",
     },
@@ -90,7 +98,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let n = match (u.map(0), args.first()) {
                 (Some(map), _) => e.elements(map),
                 (None, Some(stack)) => stacks::depth(e, stack),

@@ -1,6 +1,6 @@
 //! Addresses and registers.
 
-use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Codegen, Lit, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand, PERF_CONTEXT};
 use crate::probes::{ContextFeatures, FileLocation, iter};
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::REGS,
         risky: false,
-        lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.const_at(0) as u32, U64))),
+        codegen: Codegen::Code(|e, u, _| Operand::u64(e.load_ctx(u.const_at(0) as u32, U64))),
         doc: "Returns the value of a register at the probe. On x86_64, the registers are r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax. On aarch64, they are x0 to x30, fp, lr, sp, pc, ip, pstate, orig_x0.",
         example: "profile:hz:99 { @[reg(\"ip\")] = count(); }",
     },
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             if u.const_at(0) == 0 {
                 return Operand::reg(u.ty.clone(), e.int(u.const_at(1) as u64));
             }
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(pointer(f, Space::Kernel))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
+        codegen: Codegen::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
         doc: "Marks a pointer as an address in kernel memory.",
         example: "begin { printf(\"%p\\n\", kptr(0)); }",
     },
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(pointer(f, Space::User))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
+        codegen: Codegen::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
         doc: "Marks a pointer as an address in the memory of the current process.",
         example: "tracepoint:raw_syscalls:sys_enter { printf(\"%s\\n\", str(uptr(args.args[0]))); }",
     },
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| {
+        codegen: Codegen::Fold(|f| {
             let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
             match f.sys.kernel_symbol(&name) {
                 Some(addr) => Ok(Lit::Int(addr as i64)),
@@ -123,7 +123,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         // kept: the address of the kernel's offsets of the CPUs' areas, the symbol's own offset, and the number of CPUs
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let cpu = match args.get(1) {
                 Some(cpu) => e.scalar(cpu),
                 None => e.cpu(),
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(f.args.get(1).map_or(Type::U64, |t| t.ty.clone().ptr(Space::Unknown)))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source("macro container_of(ptr, type, member) { (typeof(type) *)((uint8 *)ptr - offsetof(type, member)) }"),
+        codegen: Codegen::Source("macro container_of(ptr, type, member) { (typeof(type) *)((uint8 *)ptr - offsetof(type, member)) }"),
         doc: "Returns a pointer to the structure that contains a member, from a pointer to the member: `container_of(pointer, typeof(struct name), member)`.",
         example: "begin { print(container_of(&curtask.pid, typeof(struct task_struct), pid) == curtask); }",
     },
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: true,
-        lower: Lower::Effect(|e, u, args| {
+        codegen: Codegen::Effect(|e, u, args| {
             let (Some(to), Some(from), Some(n)) = (args.first(), args.get(1), args.get(2)) else { return Operand::void() };
             let most = u.int(2).unwrap_or(u.const_at(0)).max(0) as u64;
             let to = e.scalar(to);
@@ -202,7 +202,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(|_, _, _| Operand::void()),
+        codegen: Codegen::Effect(|_, _, _| Operand::void()),
         doc: "Does nothing, because watchpoints end with the run. It exists for compatibility with older scripts.",
         example: "begin { unwatch(0); }",
     },
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         // kept: the symbol's address, and how to find the load address of the binary: 0 it does not move, 1 the probe
         // is at its entry (then the entry's address, and the register that holds the current one), 2 at its return
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let symbol = e.int(u.const_at(0) as u64);
             let here = match u.const_at(1) {
                 0 => return Operand::reg(u.ty.clone(), symbol),
@@ -244,7 +244,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let v = args.first().map_or(e.int(0), |a| e.scalar(a));
             let bytes = u.ty.size() as u8;
             let v = if bytes < 2 { e.fit(v, Int { bytes: 1, signed: false }) } else { e.swap_bytes(v, bytes) };

@@ -1,7 +1,7 @@
 //! Builtins that the checker evaluates: types, constants, and features of the kernel. They produce no code.
 
 use super::print::FORMAT;
-use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Codegen, Lit, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::Operand;
 use crate::probes::{self, ContextFeatures};
@@ -21,7 +21,7 @@ macro_rules! asks {
             returns: Returns::Always(Type::Bool),
             needs: ContextFeatures::NONE,
             risky: false,
-            lower: Lower::Fold(|f| {
+            codegen: Codegen::Fold(|f| {
                 let answer: fn(&super::ArgInfo) -> bool = $answer;
                 Ok(Lit::Int(f.args.first().is_some_and(answer).into()))
             }),
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().and_then(|a| a.map.as_ref()).is_some_and(|m| m.key.is_none()).into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.args.first().and_then(|a| a.map.as_ref()).is_some_and(|m| m.key.is_none()).into()))),
         doc: "Returns true if the map has no keys. rbt evaluates it when it checks the script.",
         example: "begin { @total = 1; if comptime is_scalar(@total) { print(@total); } }",
     },
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|_, _, _| Operand::void()),
+        codegen: Codegen::Code(|_, _, _| Operand::void()),
         doc: "Rejects the script if the value cannot be a key of the map.",
         example: "begin { @names[1] = \"one\"; check_key(@names, 2); }",
     },
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"assert failed: %s\", msg); exit(1); } }"),
+        codegen: Codegen::Source("macro assert(cond, msg) { if (!cond) { errorf(\"assert failed: %s\", msg); exit(1); } }"),
         doc: "Ends the run with an error message and status 1 if the condition is false.",
         example: "begin { assert(ncpus > 0, \"no processor\"); }",
     },
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(|_, _, _| Operand::void()),
+        codegen: Codegen::Effect(|_, _, _| Operand::void()),
         doc: "Rejects the script if the expression is not a string.",
         example: "begin { assert_str(comm); }",
     },
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::BINARY,
         risky: false,
-        lower: Lower::Code(|_, _, _| Operand::void()),
+        codegen: Codegen::Code(|_, _, _| Operand::void()),
         doc: "Rejects the script if the probe is not on a user-space binary.",
         example: "uprobe:libc:malloc { assert_userspace_probe(); }",
     },
@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(|_, _, _| Operand::void()),
+        codegen: Codegen::Effect(|_, _, _| Operand::void()),
         doc: "Rejects the script with this message if the condition is false. The condition must be constant.",
         example: "begin { static_assert(sizeof(uint64) == 8, \"a word of eight bytes\"); }",
     },
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Err(Diagnostic::error("assertion", f.span, failure(f)?))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(|_, _, _| Operand::void()),
+        codegen: Codegen::Effect(|_, _, _| Operand::void()),
         doc: "Rejects the script with this message, unless an `if comptime` excludes it.",
         example: "begin { if comptime sizeof(uint64) != 8 { fail(\"a word has %d bytes\", sizeof(uint64)); } }",
     },
@@ -152,7 +152,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.describes_function(&name(f)).into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.sys.describes_function(&name(f)).into()))),
         doc: "Returns true if the kernel's BTF has a function with this name. rbt evaluates it when it checks the script.",
         example: "begin { if comptime kfunc_exist(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },
@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(probes::may_call(f.site, &name(f), &f.env()).into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(probes::may_call(f.site, &name(f), &f.env()).into()))),
         doc: "Returns true if a program of this probe may call this kernel function. rbt evaluates it when it checks the script.",
         example: "begin { if comptime kfunc_allowed(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },
@@ -172,7 +172,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.max_strlen as i64))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.settings.max_strlen as i64))),
         doc: "Maximum length in bytes of the strings that str() reads: the setting max_strlen.",
         example: "begin { printf(\"%d\\n\", default_str_length); }",
     },

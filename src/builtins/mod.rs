@@ -68,7 +68,7 @@ pub struct Builtin {
     /// Requires `--unsafe`.
     pub risky: bool,
     /// How it is performed.
-    pub lower: Lower,
+    pub codegen: Codegen,
     /// A sentence or two for the man page, `:help` and completion.
     pub doc: &'static str,
     /// A whole script, compiled by a test and printed in the man page.
@@ -358,7 +358,7 @@ impl CallSite {
 pub type EmitFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Operand<'c>;
 
 /// How a builtin is performed.
-pub enum Lower {
+pub enum Codegen {
     /// Evaluated when the script is checked.
     Fold(FoldFn),
     /// The probe kind loads it.
@@ -392,7 +392,7 @@ pub struct Event {
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
 
-/// See [`Lower::Fold`].
+/// See [`Codegen::Fold`].
 pub type FoldFn = fn(&CallInfo) -> Result<Lit, Diagnostic>;
 
 /// The same, if that depends on the arguments.

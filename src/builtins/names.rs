@@ -1,6 +1,6 @@
 //! Names of numbers: errors, signals, system calls. The names are constants in the program.
 
-use super::{Accepts, Builtin, CallSite, Decoder, EmitFn, Lower, Param, Returns, control};
+use super::{Accepts, Builtin, CallSite, Codegen, Decoder, EmitFn, Param, Returns, control};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::probes::ContextFeatures;
@@ -67,7 +67,7 @@ const fn name_of(name: &'static str, params: &'static [Param], doc: &'static str
         returns: Returns::Always(Type::Str(NAME_SIZE as u32)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(lower),
+        codegen: Codegen::Code(lower),
         doc,
         example,
     }
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let n = number(e, args);
             let at = e.alloc(8);
             e.store(at, 0, 8, n);

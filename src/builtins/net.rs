@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
 use crate::probes::ContextFeatures;
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::SOCKETS,
         risky: false,
-        lower: Lower::Code(|e, _, args| {
+        codegen: Codegen::Code(|e, _, args| {
             let sock = args.first().map_or(e.int(0), |a| e.scalar(a));
             Operand::u64(e.call(Helper::GetSocketCookie, &[sock.into()]))
         }),
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(ntop),
+        codegen: Codegen::Code(ntop),
         doc: "Returns an IP address as text. An integer or 4 bytes in network byte order are an IPv4 address, and 16 bytes an IPv6 address. The first of two arguments is the address family (AF_INET 2, AF_INET6 10).",
         example: "begin { printf(\"%s\\n\", ntop(0x0100007f)); }",
     },
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| address(f).map(|a| Type::Array(Box::new(Type::uint(1)), octets(a).len() as u32))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let text = String::from_utf8_lossy(u.text(0).unwrap_or_default()).into_owned();
             let bytes = text.parse().map(octets).unwrap_or_default();
             let at = e.alloc(16);
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let at = e.alloc(8);
             let zero = e.int(0);
             e.store(at, 0, 8, zero);

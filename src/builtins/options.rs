@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Accepts, ArgInfo, Builtin, CallInfo, Lit, Lower, Param, Returns};
+use super::{Accepts, ArgInfo, Builtin, CallInfo, Codegen, Lit, Param, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::ContextFeatures;
 use crate::settings::{Invocation, SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| check_option(f).map(|(ty, _)| ty)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| check_option(f).map(|(_, value)| value)),
+        codegen: Codegen::Fold(|f| check_option(f).map(|(_, value)| value)),
         doc: "Returns the value of a named option, which users give after -- as --name=value or --name value. The default value determines the type. Without one, the option is a switch. In attach points, $name stands for the value: commas yield several attach points, and an empty value or 0 yields none. -- --help lists the options of a script.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(settings(f.settings).0)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Str(settings(f.settings).1))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Str(settings(f.settings).1))),
         doc: "A record of the settings of the run, as numbers, booleans and strings. rbt evaluates it when it checks the script.",
         example: "begin { if comptime (config.max_strlen < 64) { printf(\"short strings\\n\"); } }",
     },

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Codegen, Event, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
 use crate::failure::reason;
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     returns: Returns::By(members),
     needs: ContextFeatures::NONE,
     risky: false,
-    lower: Lower::Event(&Event {
+    codegen: Codegen::Event(&Event {
         ends_probe: false,
         capture: Some(capture),
         prepare: |spec| {

@@ -1,6 +1,6 @@
 //! Output of a script.
 
-use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler, InKernel, Lower, MapAction, Param, Returns};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Codegen, Event, EventSpec, Handler, InKernel, MapAction, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Builder, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: false,
             capture: None,
             prepare: |spec| {
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Errorf) }),
+        codegen: Codegen::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Errorf) }),
         doc: "Prints an error message, with its location in the script, to standard error.",
         example: "begin { if (ncpus == 0) { errorf(\"%d processors\", ncpus); } }",
     },
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Warnf) }),
+        codegen: Codegen::Event(&Event { ends_probe: false, capture: None, prepare: |spec| problem(spec, ProblemKind::Warnf) }),
         doc: "Prints a warning, with its location in the script, to standard error. --no-warnings suppresses it.",
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(debug_format),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(|e, u, args| {
+        codegen: Codegen::Effect(|e, u, args| {
             let mut format = percents_doubled(u.text(0).unwrap_or_default());
             format.push(0);
             let (text, size) = (e.text(&format), e.int(format.len() as u64));
@@ -131,7 +131,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event { ends_probe: false, capture: None, prepare: print }),
+        codegen: Codegen::Event(&Event { ends_probe: false, capture: None, prepare: print }),
         doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers (0 leaves them unchanged). Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },

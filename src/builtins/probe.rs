@@ -1,6 +1,6 @@
 //! Information about the probe itself.
 
-use super::{Builtin, CallInfo, Lit, Lower, Returns, memory};
+use super::{Builtin, CallInfo, Codegen, Lit, Returns, memory};
 use crate::emit::Operand;
 use crate::probes::{ArgRef, ContextFeatures};
 use crate::types::Type;
@@ -17,7 +17,7 @@ macro_rules! numbered {
             returns: Returns::Always(Type::U64),
             needs: ContextFeatures::ARGN,
             risky: false,
-            lower: Lower::Context(ArgRef::Index($n)),
+            codegen: Codegen::Context(ArgRef::Index($n)),
             doc: "An argument of the traced function or raw tracepoint, numbered from 0.",
             example: $example,
         },)*]
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Either(
+        codegen: Codegen::Either(
             |f| Ok(Lit::Str(f.site.name.as_bytes().to_vec())),
             |e, u, _| {
                 let room = u.ty.size() as usize;
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(Type::Str(f.site.kind.probetype().len() as u32 + 1))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Str(f.site.kind.probetype().as_bytes().to_vec()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Str(f.site.kind.probetype().as_bytes().to_vec()))),
         doc: "Kind of the probe, such as tracepoint.",
         example: "begin { printf(\"%s\\n\", probetype); }",
     },
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Args),
         needs: ContextFeatures::ARGS,
         risky: false,
-        lower: Lower::Context(ArgRef::All),
+        codegen: Codegen::Context(ArgRef::All),
         doc: "The arguments of the probe as a record. `args.name` is one of them. `print(args)` prints all of them, and a map can store them.",
         example: "tracepoint:syscalls:sys_enter_openat { print(args); }",
     },
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(retval_type),
         needs: ContextFeatures::RETVAL,
         risky: false,
-        lower: Lower::Context(ArgRef::Retval),
+        codegen: Codegen::Context(ArgRef::Retval),
         doc: "Return value of the traced function.",
         example: "uretprobe:/bin/bash:readline { printf(\"%s\\n\", str(retval)); }",
     },
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(memory::context_type(f))),
         needs: ContextFeatures::CTX,
         risky: false,
-        lower: Lower::Context(ArgRef::Ctx),
+        codegen: Codegen::Context(ArgRef::Ctx),
         doc: "Context of the probe: a pointer to the registers (struct pt_regs). In perf events, the registers are in ctx.regs, and the other members are ctx.sample_period and ctx.addr.",
         example: "profile:hz:99 { printf(\"%p\\n\", ctx); }",
     },

@@ -1,6 +1,6 @@
 //! Processes, threads and users.
 
-use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Lit, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(in_namespace),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
         }),
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(in_namespace),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.fit(both, U32))
         }),
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| {
+        codegen: Codegen::Code(|e, _, _| {
             let both = user_ids(e);
             Operand::u64(e.fit(both, U32))
         }),
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| {
+        codegen: Codegen::Code(|e, _, _| {
             let both = user_ids(e);
             Operand::u64(e.shr(both, e.int(32), false))
         }),
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|_| Ok(Deferred::plain(USERNAME, 8))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let both = user_ids(e);
             let at = e.alloc(8);
             let uid = e.fit(both, U32);
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(comm_type),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             if let Some(pid) = args.first() {
                 let pid = e.scalar(pid);
                 return comm_of(e, u, pid);
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), current_task(e))),
+        codegen: Codegen::Code(|e, u, _| Operand::reg(u.ty.clone(), current_task(e))),
         doc: "Pointer to the current task's struct task_struct. On kernels without BTF it is an integer.",
         example: "tracepoint:syscalls:sys_enter_openat { @[curtask.real_parent.comm] = count(); }",
     },
@@ -154,7 +154,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::int(4)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source(
+        codegen: Codegen::Source(
             "macro ppid() { curtask.real_parent.tgid }
              macro ppid(task) { ((struct task_struct *)kptr(task)).real_parent.tgid }",
         ),
@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Str(COMM)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source(
+        codegen: Codegen::Source(
             "macro pcomm() { curtask.real_parent.comm }
              macro pcomm(task) { ((struct task_struct *)kptr(task)).real_parent.comm }",
         ),
@@ -180,7 +180,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::int(4)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source(
+        codegen: Codegen::Source(
             "macro leader_tid() { curtask.group_leader.pid }
              macro leader_tid(task) { ((struct task_struct *)kptr(task)).group_leader.pid }",
         ),
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Str(COMM)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source(
+        codegen: Codegen::Source(
             "macro leader_comm() { curtask.group_leader.comm }
              macro leader_comm(task) { ((struct task_struct *)kptr(task)).group_leader.comm }",
         ),
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(LoadConstants, child)))),
+        codegen: Codegen::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(LoadConstants, child)))),
         doc: "Process ID of the command that -c runs, or 0 without -c.",
         example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
     },
@@ -224,7 +224,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.invocation.has_child.into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.invocation.has_child.into()))),
         doc: "True if rbt runs a command (-c).",
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },
@@ -234,7 +234,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
+        codegen: Codegen::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
         doc: "True if the current process is the command of -c or one of its descendants. With --follow, this includes the process of -p and its descendants. It is always true without -c and --follow. In a script that uses it, -c does not limit other probes.",
         example: "tracepoint:syscalls:sys_enter_openat /followed/ { printf(\"%d %s\\n\", pid, str(args.filename)); }",
     },
@@ -244,7 +244,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let p = first(e, args);
             Operand::reg(u.ty.clone(), e.cmp(Cmp::Uge, p, e.int(-MAX_ERRNO as u64)))
         }),

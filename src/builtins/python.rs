@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::python_frames::{self, STACK, placeholder};
 use super::stacks::{self, DEFAULT_MAX_FRAMES, MODES, NOT_KEPT, limit_of};
-use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, MAX_PYTHON_FRAMES, Operand, ThreadPointer, python_words};
 use crate::host::Host;
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     returns: Returns::By(stack_type),
     needs: ContextFeatures::NONE,
     risky: false,
-    lower: Lower::Code(emit_walk),
+    codegen: Codegen::Code(emit_walk),
     doc: "The Python call stack of the current thread (CPython 3.8 to 3.15), printed as `function (file:line)`. It has at most 127 frames, or up to the given limit (at most 1022). It is empty for threads that run no Python code. As map keys, equal Python stacks are equal, even in different threads and processes.",
     example: "tracepoint:syscalls:sys_enter_fsync { @[comm, pystack] = count(); }",
 }];
@@ -69,7 +69,7 @@ fn emit_walk<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Op
         let ptr = e.alloc_known(&known, 8);
         let words = python_words(limit);
         let id = e.python_stack((limit, limit == DEFAULT_MAX_FRAMES), thread, |e, frames| {
-            let (map, key) = (stacks::stacks(e, words), e.scalar_home());
+            let (map, key) = (stacks::stacks(e, words), e.scalar_slot());
             {
                 let zero = e.int(0);
                 e.store_stack(map, key, (frames, words), 2, zero)

@@ -1,7 +1,7 @@
 //! Predicates that sample events or limit their rate.
 
 use super::count::{MAX_RETRIES, literal};
-use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::probes::ContextFeatures;
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| literal(f, 0, "n", 1..=MAX_PERIOD).map(|_| Type::Bool)),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(sample),
+        codegen: Codegen::Code(sample),
         doc: "True for one in n events, chosen at random, so that a regular pattern of events does not bias the sample. Multiply counts and sums by n to estimate all events.",
         example: "tracepoint:syscalls:sys_enter_read /sample(100)/ { @[comm] = count(); }",
     },
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(limit_type),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Effect(limit),
+        codegen: Codegen::Effect(limit),
         doc: "True for the first n events in each interval, such as 1s, on all CPUs together, or for the first n events of each key. Each place in the script has its own limit. rbt remembers the max_map_keys most recently used keys. Other keys start again. Before Linux 5.12, simultaneous events on several CPUs can exceed the limit.",
         example: "tracepoint:syscalls:sys_enter_openat /ratelimit(10, 1s, comm)/ { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },

@@ -1,6 +1,6 @@
 //! Searches and joins strings, and compares bytes.
 
-use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::I64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
             let (cap, wanted_cap) = (haystack.ty.size(), needle.ty.size());
             let (text, wanted) = (e.in_memory(haystack), e.in_memory(needle));
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(join),
+        codegen: Codegen::Code(join),
         doc: "Joins two strings. The result has at most 1023 bytes.",
         example: "tracepoint:syscalls:sys_enter_openat { @[str_concat(comm, str_concat(\": \", str(args.filename)))] = count(); }",
     },
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(compared),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
             let n = u.const_at(0).max(0) as u32;
             if n == 0 {

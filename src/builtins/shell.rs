@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::print::{FORMAT, formatter};
-use super::{Accepts, Arg, Builtin, CallSite, Event, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, CallSite, Codegen, Event, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, Operand, Repr};
 use crate::failure::reason;
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: false,
             capture: None,
             prepare: |spec| {
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: true,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: false,
             capture: None,
             prepare: |spec| {
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: false,
             capture: Some(capture_strings),
             prepare: |spec| {
@@ -157,7 +157,7 @@ fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c
     // one more than fits: to the verifier, each string may begin anywhere up to the end
     let to = e.alloc(4 + cap + JOINED_BYTES);
     let bytes = e.offset(to, 4);
-    let used = e.scalar_home();
+    let used = e.scalar_slot();
     let zero = e.int(0);
     e.store(used, 0, 8, zero);
     e.count(JOINED, |e, i| {

@@ -2,7 +2,7 @@
 //!
 //! A record has the time, the current thread's IDs, the thread's name (at a begin, and on another track), and the arguments except for literals.
 
-use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lit, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, CallSite, Codegen, Event, EventSpec, Handler, Lit, Param, Returns};
 use crate::emit::{Builder, Helper, Operand};
 use crate::host::{Host, Reader};
 use crate::output::Output;
@@ -58,7 +58,7 @@ const fn row(name: &'static str, params: &'static [Param], event: &'static Event
         }
         Ok(Type::Void)
     });
-    Builtin { name, params, returns, needs: ContextFeatures::NONE, risky: false, lower: Lower::Event(event), doc, example }
+    Builtin { name, params, returns, needs: ContextFeatures::NONE, risky: false, codegen: Codegen::Event(event), doc, example }
 }
 
 /// The properties of a row.

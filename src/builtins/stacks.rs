@@ -1,7 +1,7 @@
 //! Call stacks: the kernel hashes them and stores each once, and user space resolves symbols when it prints them.
 
 use super::python_frames::{self, Incomplete, frame_of_word, is_frame};
-use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
 use crate::diag::{Diagnostic, plural};
 use crate::emit::shared::LoadConstants;
 use crate::emit::unwind::{self, CUT, UserStack};
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             // BPF_F_SKIP_FIELD_MASK: the low byte of the flags
             let skip = e.own_frames();
             emit_stack_id(e, u, KERNEL, skip)
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, USER, 16)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
+        codegen: Codegen::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
         doc: "The user-space call stack, unwound by call frame information (.eh_frame), and by frame pointers through code that has none. Python frames replace those of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are those of kstack. build_id is an additional mode.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, USER, 16)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
+        codegen: Codegen::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
         doc: "An alias of ustack, for compatibility with bpftrace.",
         example: "config = { unstable_dw_ustack = enable } profile:hz:99 { @[dw_ustack, comm] = count(); }",
     },
@@ -259,7 +259,7 @@ impl<'c> Builder<'_, 'c> {
         /// Maximum distance in bytes from the start of `bpf_trace_run…()`, or a thunk before it, to its call of the
         /// program: some 150.
         const ENTRY: u64 = 1024;
-        let start = self.scalar_home();
+        let start = self.scalar_slot();
         let usual = self.int(8);
         self.store(start, 0, 8, usual);
         let (run, first) = (self.load(buffer, 0, U64), self.load(buffer, 8, U64));
@@ -393,7 +393,7 @@ impl<'c> Builder<'_, 'c> {
         // unless the loop is in a function that the verifier checks once, each try costs it as many iterations as a
         // stack has frames
         let tries = if self.target.atomic_fetch && !self.scope.at_max_call_depth { MAX_RETRIES } else { 2 };
-        let done = self.scalar_home();
+        let done = self.scalar_slot();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);
         self.count(tries, |e, _| {

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Lit, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(str_type),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Known(known_text, str_value),
+        codegen: Codegen::Known(known_text, str_value),
         doc: "Reads a NUL-terminated string from an address, at most max_strlen bytes. A length lowers this limit. It includes the NUL, except for literals. For a string type of Go, Rust or C++ (string, &str, PathBuf, std::string) it returns the text.",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(buf_type),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(buf_value),
+        codegen: Codegen::Code(buf_value),
         doc: "Reads bytes from an address, zeros included. The length is optional for arrays. %r, %rx and %rh print the bytes.",
         example: "tracepoint:syscalls:sys_enter_write { printf(\"%r\\n\", buf(args.buf, args.count)); }",
     },
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(strlen),
+        codegen: Codegen::Code(strlen),
         doc: "Returns the length of a string in bytes, without the NUL.",
         example: "tracepoint:syscalls:sys_enter_openat { @ = hist(strlen(str(args.filename))); }",
     },
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::I64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().map_or(0, |a| a.ty.size()).into()))),
+        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.args.first().map_or(0, |a| a.ty.size()).into()))),
         doc: "Returns the maximum length of a string value in bytes.",
         example: "begin { printf(\"%d\\n\", strcap(comm)); }",
     },
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(strncmp),
+        codegen: Codegen::Code(strncmp),
         doc: "Compares at most `length` bytes of two strings. It returns 0 if they are equal, and 1 otherwise.",
         example: "tracepoint:syscalls:sys_enter_openat /strncmp(\"ssh\", comm, 3) == 0/ { @[comm] = count(); }",
     },
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(strcontains),
+        codegen: Codegen::Code(strcontains),
         doc: "Returns true if the first string contains the second.",
         example: "tracepoint:syscalls:sys_enter_openat /strcontains(str(args.filename), \"etc\")/ { @[comm] = count(); }",
     },
@@ -385,7 +385,7 @@ fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) 
             let name = format!("contains_{:x}", number_of(literal));
             let last = e.once_for_all(&name, text, text, cap, |e, text, _| {
                 let table = e.text(&table);
-                let state = e.scalar_home();
+                let state = e.scalar_slot();
                 let start = e.int(0);
                 e.store(state, 0, 8, start);
                 let step = |e: &mut Builder<'_, 'c>, from: PointerValue<'c>, offset: u32| {

@@ -1,6 +1,6 @@
 //! Addresses that print as symbols.
 
-use super::{Accepts, Builtin, Decoder, Lower, Param, Returns};
+use super::{Accepts, Builtin, Codegen, Decoder, Param, Returns};
 use crate::emit::{Builder, IntValue, Operand};
 use crate::probes::{ArgRef, ContextFeatures};
 use crate::types::{Deferred, Space, Type};
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
             operand(e, addr, &u.ty)
         }),
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|_| Ok(Deferred::plain(USER, 16))),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
             operand(e, addr, &u.ty)
         }),
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::FUNC,
         risky: false,
-        lower: Lower::Context(ArgRef::Func),
+        codegen: Codegen::Context(ArgRef::Func),
         doc: "Name of the traced function.",
         example: "uprobe:libc:malloc { @[func] = count(); }",
     },

@@ -100,7 +100,7 @@ impl Host for Notes {
 }
 
 fn call(name: &str, literals: Vec<Option<Lit>>, args: &[Arg]) -> Notes {
-    let Lower::Event(row) = &find(name).unwrap().lower else { panic!("{name} is an event") };
+    let Codegen::Event(row) = &find(name).unwrap().codegen else { panic!("{name} is an event") };
     let spec = EventSpec { literals, types: vec![Type::Void; args.len()], pos: Pos::default(), line: String::new(), labels: Vec::new() };
     let mut host = Notes::default();
     (row.prepare)(&spec).unwrap()(args, &mut host).unwrap();

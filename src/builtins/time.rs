@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Accepts, Arg, Builtin, Decoder, Event, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, Codegen, Decoder, Event, Param, Returns};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 use crate::diag::Diagnostic;
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        codegen: Codegen::Code(|e, u, _| {
             let helper = match u.word(0) {
                 Some(MONOTONIC) => Helper::KtimeGetNs,
                 Some("sw_tai") => {
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| {
+        codegen: Codegen::Code(|e, _, _| {
             let now = e.call(Helper::KtimeGetBootNs, &[]);
             let start = e.start(std::mem::offset_of!(LoadConstants, boot_ns));
             Operand::u64(e.sub(now, start))
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::U64),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, _, _| Operand::u64(e.call(Helper::Jiffies64, &[]))),
+        codegen: Codegen::Code(|e, _, _| Operand::u64(e.call(Helper::Jiffies64, &[]))),
         doc: "The kernel's 64-bit tick counter.",
         example: "begin { printf(\"%lu\\n\", jiffies); }",
     },
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Event(&Event {
+        codegen: Codegen::Event(&Event {
             ends_probe: false,
             capture: None,
             prepare: |spec| {
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        codegen: Codegen::Code(|e, u, args| {
             let at = e.alloc(8);
             let ns = args.get(1).map_or(e.int(0), |a| e.scalar(a));
             e.store(at, 0, 8, ns);

@@ -3,7 +3,7 @@
 //! The rows are copied at compile time, without their halves for the checker and the compiler. A program that only looks up rows here
 //! refers to no code generation, and the linker leaves that out of it: so `rbt-run` has neither LLVM nor the checker in it.
 
-use super::{Aggregate, Builtin, EventSpec, FAMILIES, Handler, Lower, Monotonicity, Param, Sharing, StateCodec};
+use super::{Aggregate, Builtin, Codegen, EventSpec, FAMILIES, Handler, Monotonicity, Param, Sharing, StateCodec};
 use crate::types::Agg;
 use crate::value::{MapViewKind, Value};
 
@@ -76,9 +76,9 @@ const fn user_sides() -> [UserSide; COUNT] {
 
 const fn user_side_of(row: &Builtin) -> UserSide {
     let (mut event, mut aggregate) = (None, None);
-    match &row.lower {
-        Lower::Event(both) => event = Some(EventSide { ends_probe: both.ends_probe, prepare: both.prepare }),
-        Lower::Aggregate(both) => {
+    match &row.codegen {
+        Codegen::Event(both) => event = Some(EventSide { ends_probe: both.ends_probe, prepare: both.prepare }),
+        Codegen::Aggregate(both) => {
             let Aggregate { sharing, merge, state_codec, kind, measures, monotonicity, .. } = both;
             aggregate = Some(AggregateSide {
                 sharing: *sharing,
@@ -89,13 +89,13 @@ const fn user_side_of(row: &Builtin) -> UserSide {
                 monotonicity: *monotonicity,
             });
         }
-        Lower::Fold(_)
-        | Lower::Context(_)
-        | Lower::Code(_)
-        | Lower::Effect(_)
-        | Lower::Either(..)
-        | Lower::Known(..)
-        | Lower::Source(_) => {}
+        Codegen::Fold(_)
+        | Codegen::Context(_)
+        | Codegen::Code(_)
+        | Codegen::Effect(_)
+        | Codegen::Either(..)
+        | Codegen::Known(..)
+        | Codegen::Source(_) => {}
     }
     UserSide { name: row.name, params: row.params, risky: row.risky, event, aggregate }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::builtins::{self, Lower, MapAction, MapId};
+use crate::builtins::{self, Codegen, MapAction, MapId};
 use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 
 /// Two statements of a list that are performed as one.
@@ -61,7 +61,7 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
         passes &= match node {
             Node::Stmt(Stmt { kind: StmtKind::Return(_) | StmtKind::Break | StmtKind::Continue, .. }) => false,
             Node::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) => {
-                let Lower::Event(event) = &row.lower else { return };
+                let Codegen::Event(event) = &row.codegen else { return };
                 let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
                 !event.ends_probe && !args.iter().any(tells)
             }

@@ -3,7 +3,7 @@
 use super::Gen;
 use super::function::MAX_FRAMES;
 use super::stmt::insert;
-use crate::builtins::{Lower, MapId};
+use crate::builtins::{Codegen, MapId};
 use crate::diag::Span;
 use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
@@ -34,7 +34,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::Int(n) => Operand::reg(e.ty.clone(), self.e.int(*n)),
             ExprKind::Str(s) => self.text(s, &e.ty),
             ExprKind::Var(v) => {
-                let at = self.home(*v);
+                let at = self.var_ptr(*v);
                 if e.ty.is_scalar() { Operand::reg(e.ty.clone(), self.e.load(at, 0, U64)) } else { Operand::mem(e.ty.clone(), at) }
             }
             ExprKind::Map(map, key) => self.read_map(*map, key.as_deref(), e.span),
@@ -64,7 +64,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             ExprKind::AddrOf(x) => {
                 let addr = if let ExprKind::Var(v) = x.kind {
-                    let at = self.home(v);
+                    let at = self.var_ptr(v);
                     self.e.addr(at)
                 } else if let ExprKind::Map(map, key) = &x.kind {
                     let at = self.map_key(*map, key.as_deref());
@@ -87,7 +87,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::Cast(x, _) => self.cast(x, &e.ty),
             ExprKind::Tuple(elems) => self.tuple(elems, &e.ty),
             ExprKind::StepVar { var, by, post } => {
-                let at = self.home(*var);
+                let at = self.var_ptr(*var);
                 let old = self.e.load(at, 0, U64);
                 let new = self.e.add(old, self.e.int(*by as u64));
                 let new = narrowed(&self.e, new, &e.ty);
@@ -492,22 +492,22 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The same with the key in memory.
     pub(super) fn read_aggregate_at(&mut self, map: MapId, ptr: PointerValue<'c>, ty: &Type) -> Operand<'c> {
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
-        let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
-        let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
+        let row = crate::builtins::find(&agg.function).map(|b| &b.codegen);
+        let Some(Codegen::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
         let Some(read) = row.kernel_read else { crate::bug!("{} cannot be read", agg.function) };
         let handle = self.e.script_map(map);
-        let homes: [PointerValue<'c>; 2] = [self.e.scalar_home(), self.e.scalar_home()];
-        for (home, first) in homes.iter().zip(read.init) {
+        let stack_slots: [PointerValue<'c>; 2] = [self.e.scalar_slot(), self.e.scalar_slot()];
+        for (stack_slot, first) in stack_slots.iter().zip(read.init) {
             let first = self.e.int(first);
-            self.e.store(*home, 0, 8, first);
+            self.e.store(*stack_slot, 0, 8, first);
         }
         let value = Type::Agg(agg);
         let step = |e: &mut Builder<'_, 'c>, slot: PointerValue<'c>| {
-            let now = homes.map(|h| Operand::u64(e.load(h, 0, U64)));
+            let now = stack_slots.map(|h| Operand::u64(e.load(h, 0, U64)));
             let next = (read.step)(e, now, Operand::mem(value.clone(), slot));
-            for (home, v) in homes.iter().zip(&next) {
+            for (stack_slot, v) in stack_slots.iter().zip(&next) {
                 let v = e.scalar(v);
-                e.store(*home, 0, 8, v);
+                e.store(*stack_slot, 0, 8, v);
             }
         };
         match self.e.slots(map) {
@@ -531,7 +531,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 });
             }
         }
-        let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
+        let all = stack_slots.map(|h| Operand::u64(self.e.load(h, 0, U64)));
         if let (Type::Tuple(parts), Some(quotient)) = (ty, read.quotient) {
             let pair = (quotient)(&mut self.e, all);
             let ptr = self.e.alloc(ty.size());
@@ -576,8 +576,8 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
-        match &call.row.lower {
-            Lower::Code(emit) | Lower::Effect(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
+        match &call.row.codegen {
+            Codegen::Code(emit) | Codegen::Effect(emit) | Codegen::Either(_, emit) | Codegen::Known(_, emit) => {
                 let args = self.scoped(
                     |s| s.keeps_pointer_types = call.row.needs.intersects(ContextFeatures::TRUSTED.union(ContextFeatures::SOCKETS)),
                     |g| g.args(call),
@@ -585,13 +585,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let deep = self.frames() + 2 > MAX_FRAMES;
                 self.e.scoped(|s| s.at_max_call_depth = deep, |e| emit(e, &call.call_site(None), &args))
             }
-            Lower::Event(event) => {
+            Codegen::Event(event) => {
                 self.event(call, event);
                 // a call that has a result yields 0; the lost record is reported elsewhere
                 if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
-            Lower::Context(which) => self.context(which, &call.ty),
-            Lower::Fold(_) | Lower::Aggregate(_) | Lower::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),
+            Codegen::Context(which) => self.context(which, &call.ty),
+            Codegen::Fold(_) | Codegen::Aggregate(_) | Codegen::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),
         }
     }
 

@@ -133,10 +133,10 @@ impl<'a, 'c> Gen<'a, 'c> {
                 // the frame has the word that requests the end
                 g.e.alloc_scratch(8);
             }
-            g.home_vars(&f.vars, &f.body, &params);
-            let homes: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
-            for (i, v) in homes.into_iter().zip(numbers) {
-                let ptr = g.home(i);
+            g.alloc_vars(&f.vars, &f.body, &params);
+            let stack_slots: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
+            for (i, v) in stack_slots.into_iter().zip(numbers) {
+                let ptr = g.var_ptr(i);
                 g.e.store(ptr, 0, 8, v);
             }
             g.block(&f.body);

@@ -131,12 +131,12 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.if_(no, |e| e.ret(None));
                 self.pass_event();
                 self.e.allow_scratch_here();
-                self.home_vars(&probe.vars, &probe.body, &[]);
+                self.alloc_vars(&probe.vars, &probe.body, &[]);
                 self.block(then);
             }
             body => {
                 self.pass_event();
-                self.home_vars(&probe.vars, body, &[]);
+                self.alloc_vars(&probe.vars, body, &[]);
                 self.block(body);
             }
         }

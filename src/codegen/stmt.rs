@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Gen, double_buffer};
-use crate::builtins::{Lower, MapId};
+use crate::builtins::{Codegen, MapId};
 use crate::diag::Span;
 use crate::emit::{
     BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, LoopLimit, MAX_WALKED_ITERATIONS, Operand, PointerValue,
@@ -45,7 +45,7 @@ const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
     /// Assigns each variable a location for the whole program; the first ones may have a `given` one in scratch memory.
-    pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
+    pub(super) fn alloc_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
         self.body.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
@@ -70,15 +70,15 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
-            let home = match (self.body.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
+            let stack_slot = match (self.body.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
                 (true, _) => VarLocation::Scratch(self.e.alloc_scratch(size)),
                 (false, true) if scalars > IN_REGISTERS => VarLocation::Scratch(self.e.alloc_scratch(size)),
-                (false, true) => VarLocation::At(self.e.scalar_home()),
+                (false, true) => VarLocation::At(self.e.scalar_slot()),
                 (false, false) => VarLocation::At(self.e.alloc(size)),
             };
-            self.body.vars.push(home);
+            self.body.vars.push(stack_slot);
             if v.ty.is_scalar() || size <= self.e.options.on_stack_limit {
-                let ptr = self.home(i);
+                let ptr = self.var_ptr(i);
                 self.e.zero(ptr, size.next_multiple_of(8), 8);
             }
         }
@@ -100,7 +100,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// The address of a variable's location, computed here.
-    pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
+    pub(super) fn var_ptr(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.body.vars[var] {
             VarLocation::At(at) => self.e.rematerialize(at),
             VarLocation::Scratch(offset) => self.e.scratch_address(offset),
@@ -152,7 +152,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             StmtKind::SetVar(var, value) => {
                 let op = self.expr(value);
-                let ptr = self.home(*var);
+                let ptr = self.var_ptr(*var);
                 if value.ty.is_scalar() {
                     let v = self.e.scalar(&op);
                     self.e.store(ptr, 0, 8, v);
@@ -161,7 +161,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 }
             }
             StmtKind::ZeroVar(var) => {
-                let ptr = self.home(*var);
+                let ptr = self.var_ptr(*var);
                 let size = self.var_type(*var).size().next_multiple_of(8);
                 self.e.zero(ptr, size, 8);
             }
@@ -251,8 +251,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let ptr = g.loop_context();
                 let first = g.e.load(ptr, number, I64);
                 let i = g.e.add(first, *i);
-                let home = g.home(var);
-                g.e.store(home, 0, 8, i);
+                let stack_slot = g.var_ptr(var);
+                g.e.store(stack_slot, 0, 8, i);
             }
             g.block(body);
         });
@@ -337,7 +337,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let name = self.loop_name();
         let ptr = self.loop_context();
         let callback = self.loop_function(&name, &[false; 4], true, |g, params| {
-            g.home_element(var, map, params);
+            g.store_element(var, map, params);
             g.block(body);
         });
         let r = self.e.over_script_map(map, |e, handle| {
@@ -349,7 +349,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// Sets a loop's variable to the key and the value that the helper passes.
-    fn home_element(&mut self, var: hir::VarId, map: MapId, params: &[BasicValue<'c>]) {
+    fn store_element(&mut self, var: hir::VarId, map: MapId, params: &[BasicValue<'c>]) {
         let (Type::Tuple(types), Some(key)) = (self.var_type(var), self.cx.script.maps[map].key.clone()) else {
             crate::bug!("a loop over a map has a tuple for its variable")
         };
@@ -357,16 +357,16 @@ impl<'a, 'c> Gen<'a, 'c> {
             (params.get(1), params.get(2), types.as_slice())
         {
             let offsets = Type::tuple_offsets(&types);
-            let home = self.home(var);
+            let stack_slot = self.var_ptr(var);
             let from = self.e.element(*k, 0, &key);
-            self.e.store_value(home, 8, &from, key_ty);
+            self.e.store_value(stack_slot, 8, &from, key_ty);
             let ty = self.cx.script.maps[map].value.clone();
             // the helper passes only this CPU's part
             let aggregate = matches!(ty, Type::Agg(_));
             let value = if aggregate { self.read_aggregate_at(map, *k, value_ty) } else { self.e.element(*v, 0, &ty) };
-            let home = self.home(var);
+            let stack_slot = self.var_ptr(var);
             let offset = offsets.get(1).copied().unwrap_or(0);
-            let to = self.e.offset(home, offset);
+            let to = self.e.offset(stack_slot, offset);
             self.e.store_value(to, crate::emit::align_at(offset), &value, value_ty);
         }
     }
@@ -493,7 +493,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn aggregate(&mut self, map: MapId, key: Option<&Expr>, call: &hir::Call) {
-        let Lower::Aggregate(row) = &call.row.lower else { crate::bug!("{} is an aggregation", call.row.name) };
+        let Codegen::Aggregate(row) = &call.row.codegen else { crate::bug!("{} is an aggregation", call.row.name) };
         let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
         let ptr = self.map_key(map, key);

@@ -38,8 +38,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         let (Some(BasicValueEnum::PointerValue(frame)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
             bug!("a subprogram gets a frame and the context")
         };
-        let home = inner.fun.slot;
-        ok(inner.b.build_store(home, *frame));
+        let stack_slot = inner.fun.slot;
+        ok(inner.b.build_store(stack_slot, *frame));
         let (outer, f) = (&self.fun, &mut inner.fun);
         (f.sites, f.own_frames, f.context) = (outer.sites.clone(), outer.own_frames, Some(*ctx));
         f.temporaries.start_above(FRAME_HEAD);

@@ -119,7 +119,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             let max = self.int(max);
             return self.bpf_loop(max, callback, ptr);
         }
-        let iterations = self.scalar_home();
+        let iterations = self.scalar_slot();
         let zero = self.int(0);
         self.store(iterations, 0, 8, zero);
         self.count(max, |e, i| {
@@ -218,8 +218,8 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Gives a callback the scratch memory, context and site of the program; its scratch memory starts after that of `outer`.
     pub fn restore_program_state(&mut self, outer: &Self, ptr: PointerValue<'c>) {
         let slot = self.load_ptr(ptr, 0);
-        let home = self.fun.slot;
-        ok(self.b.build_store(home, slot));
+        let stack_slot = self.fun.slot;
+        ok(self.b.build_store(stack_slot, slot));
         let context = self.load_ptr(ptr, 8);
         let site = self.load(ptr, 16, U64);
         let (saved, f) = (&outer.fun, &mut self.fun);

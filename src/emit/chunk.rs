@@ -81,7 +81,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Builds the search for the slot, before the body.
     fn find_slot(&mut self) {
         let here = self.current_block();
-        let FunctionCx { entry, exit, result, slot: home, scratch_claim: (_, start), .. } = self.fun;
+        let FunctionCx { entry, exit, result, slot: stack_slot, scratch_claim: (_, start), .. } = self.fun;
         let find = self.new_block("find");
         let Some(BasicValueEnum::IntValue(number)) = self.fun.function.get_nth_param(1) else { bug!("a piece gets a slot") };
         let key = self.entry_alloca();
@@ -89,7 +89,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.store(key, 0, 4, number);
         let map = self.scratch_map();
         let elem = self.lookup(map, key);
-        ok(self.b.build_store(home, elem));
+        ok(self.b.build_store(stack_slot, elem));
         let found = ok(self.b.build_is_not_null(elem, ""));
         ok(self.b.build_conditional_branch(found, start, exit));
         self.b.position_at_end(entry);

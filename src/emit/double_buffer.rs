@@ -71,15 +71,15 @@ impl<'c> Builder<'_, 'c> {
         let mut counter = self.announce_copy(n, bit);
         for _ in 0..MAX_ATTEMPTS {
             let now = self.generation(n);
-            let home = self.scalar_home();
-            self.store(home, 0, 8, bit);
+            let stack_slot = self.scalar_slot();
+            self.store(stack_slot, 0, 8, bit);
             let outdated = self.cmp(Cmp::Ne, now, bit);
             self.if_(outdated, |e| {
                 e.withdraw(counter);
                 e.announce_copy(n, now);
-                e.store(home, 0, 8, now);
+                e.store(stack_slot, 0, 8, now);
             });
-            bit = self.load(home, 0, U64);
+            bit = self.load(stack_slot, 0, U64);
             counter = self.counter(n, bit);
         }
         ElementUpdate { map: self.one_of(id, bit), announced: Some(counter) }
@@ -93,7 +93,7 @@ impl<'c> Builder<'_, 'c> {
             return call(self, map);
         };
         let bit = self.generation(n);
-        let home = self.scalar_home();
+        let stack_slot = self.scalar_slot();
         let branch = self.begin_if(bit);
         for (i, name) in [second(id), first(id)].iter().enumerate() {
             if i == 1 {
@@ -101,10 +101,10 @@ impl<'c> Builder<'_, 'c> {
             }
             let map = self.map(name);
             let r = self.scoped(|s| s.keeps_calls_separate = true, |e| call(e, map));
-            self.store(home, 0, 8, r);
+            self.store(stack_slot, 0, 8, r);
         }
         self.end_if(branch);
-        self.load(home, 0, U64)
+        self.load(stack_slot, 0, U64)
     }
 
     /// The current copy: 0 or 1.

@@ -244,15 +244,15 @@ impl<'c> Builder<'_, 'c> {
 
     /// The same, with the number of its failures if they are reported.
     fn found_or_new(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32, problem: Option<IntValue<'c>>) -> PointerValue<'c> {
-        let home = self.scalar_home();
+        let stack_slot = self.scalar_slot();
         let first = self.lookup(map, key);
-        self.spill_ptr(home, first);
+        self.spill_ptr(stack_slot, first);
         let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
         self.if_(missing, |e| {
             let zeros = e.text(&vec![0; size.next_multiple_of(8) as usize]);
             let r = e.insert_new(map, key, zeros);
             let again = e.lookup(map, key);
-            e.spill_ptr(home, again);
+            e.spill_ptr(stack_slot, again);
             let is_null = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
             e.if_(is_null, |e| {
                 e.refused(r);
@@ -262,14 +262,14 @@ impl<'c> Builder<'_, 'c> {
                 }
             });
         });
-        self.load_spilled_ptr(home)
+        self.load_spilled_ptr(stack_slot)
     }
 
-    pub(super) fn spill_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
-        super::ok(self.b.build_store(home, value));
+    pub(super) fn spill_ptr(&self, stack_slot: PointerValue<'c>, value: PointerValue<'c>) {
+        super::ok(self.b.build_store(stack_slot, value));
     }
 
-    pub(super) fn load_spilled_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
-        super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
+    pub(super) fn load_spilled_ptr(&self, stack_slot: PointerValue<'c>) -> PointerValue<'c> {
+        super::ok(self.b.build_load(self.ptrt(), stack_slot, "")).into_pointer_value()
     }
 }

@@ -120,7 +120,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Memory for a scalar variable, which LLVM turns into a register.
-    pub fn scalar_home(&mut self) -> PointerValue<'c> {
+    pub fn scalar_slot(&mut self) -> PointerValue<'c> {
         self.entry_alloca()
     }
 

@@ -29,7 +29,7 @@ impl<'c> Builder<'_, 'c> {
     /// The same, inline. A branch costs the verifier more than anything else, and it combines each path from one with those of
     /// the surrounding code, so there is only one branch for several words.
     fn same_words_by_blocks(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
-        let (difference, inside) = (self.scalar_home(), self.scalar_home());
+        let (difference, inside) = (self.scalar_slot(), self.scalar_slot());
         let (none, one) = (self.int(0), self.int(1));
         self.store(difference, 0, 8, none);
         self.store(inside, 0, 8, one);
@@ -81,10 +81,10 @@ impl<'c> Builder<'_, 'c> {
     /// The hash and the number of the words of a list up to its first zero, at most this many. There is one branch for several
     /// words: see [`Self::same_words`].
     pub fn hash_words(&mut self, list: PointerValue<'c>, words: u32, seed: IntValue<'c>) -> [IntValue<'c>; 2] {
-        let (hash, number, inside) = (self.scalar_home(), self.scalar_home(), self.scalar_home());
+        let (hash, number, inside) = (self.scalar_slot(), self.scalar_slot(), self.scalar_slot());
         let (none, one) = (self.int(0), self.int(1));
-        for (home, value) in [(hash, seed), (number, none), (inside, one)] {
-            self.store(home, 0, 8, value);
+        for (stack_slot, value) in [(hash, seed), (number, none), (inside, one)] {
+            self.store(stack_slot, 0, 8, value);
         }
         let add = |e: &mut Self, list: PointerValue<'c>, words: u32| {
             for i in 0..words {
@@ -117,7 +117,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn order_bytes_here(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
-        let result = self.scalar_home();
+        let result = self.scalar_slot();
         let zero = self.int(0);
         self.store(result, 0, 8, zero);
         self.each_word(n, |e, at, int| {

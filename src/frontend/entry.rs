@@ -102,7 +102,7 @@ impl EntryContext<'_> {
         settings.print_maps_on_exit = false;
         // its errors were reported when the prompt started
         let _ = from_environment(&mut settings);
-        let found = sema::check_among(&whole, &Env { sys: self.sys, settings: &settings, invocation: &invocation }, self.maps);
+        let found = sema::check_with_maps(&whole, &Env { sys: self.sys, settings: &settings, invocation: &invocation }, self.maps);
         let (script, more) = found.map_err(|d| text.as_typed(d))?;
         warnings.0.extend(more.0);
         Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, invocation, warnings: text.as_typed(warnings) } })

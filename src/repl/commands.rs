@@ -197,14 +197,13 @@ impl Prompt {
     fn render(&self, statements: &str, renderer: &mut dyn Renderer) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let workspace = &self.workspace;
-        let fault = |diags| Failure::new(workspace.with_entry_context(|among| among.rendered(&text, &diags)));
-        let mut entry =
-            workspace.with_entry_context(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
+        let fault = |diags| Failure::new(workspace.with_entry_context(|cx| cx.rendered(&text, &diags)));
+        let mut entry = workspace.with_entry_context(|cx| cx.parse(&text).and_then(|tree| cx.check(&text, tree))).map_err(fault)?;
         loop {
-            let compiled = workspace.with_entry_context(|among| among.compile(&entry, Dumps::default()))?;
+            let compiled = workspace.with_entry_context(|cx| cx.compile(&entry, Dumps::default()))?;
             match entries::evaluate(&compiled.artifact, &entry.checked.env(&workspace.sys), workspace.named(), renderer) {
                 Ok((out, _)) => return Ok(out),
-                Err(why) => workspace.with_entry_context(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.with_entry_context(|cx| cx.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
@@ -305,10 +304,10 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
     let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
     let fault = |diags| {
-        crate::frontend::entry::warn(&workspace.with_entry_context(|among| among.rendered(&frame, &diags)));
+        crate::frontend::entry::warn(&workspace.with_entry_context(|cx| cx.rendered(&frame, &diags)));
         Failure::reported(1)
     };
-    let entry = workspace.with_entry_context(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
+    let entry = workspace.with_entry_context(|cx| cx.parse(&frame).and_then(|tree| cx.check(&frame, tree))).map_err(fault)?;
     let ty = printed(&entry.checked.script).unwrap_or_default();
     prompt.print_reply(&format!("{ty}\n"));
     Ok(LineResult::Continue)
@@ -476,7 +475,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
     };
     let (before, since) = (read(prompt), Instant::now());
     let end = since + Duration::from_secs_f64(seconds);
-    while Instant::now() < end && !interrupts::taken() {
+    while Instant::now() < end && !interrupts::interrupted() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
     }
     interrupts::reset();
@@ -510,7 +509,7 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
         return Ok(LineResult::Continue);
     }
     let dumps = Dumps { ir: stage == "ir", optimized: stage == "opt", assembly: stage == "asm", verify: false };
-    let compiled = prompt.workspace.with_entry_context(|among| among.compile(&entry, dumps))?;
+    let compiled = prompt.workspace.with_entry_context(|cx| cx.compile(&entry, dumps))?;
     let found = [compiled.ir, compiled.optimized, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
     prompt.print_reply(&format!("{}\n", found.trim_end()));
     Ok(LineResult::Continue)
@@ -630,7 +629,7 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<LineResult, Failure> {
     }
     let cannot = |why: String| Failure::new(format!("cannot read {file}: {why}")).code("not-readable");
     interrupts::reset();
-    let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(reason(&e)))?;
+    let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::interrupted()).map_err(|e| cannot(reason(&e)))?;
     if part.stopped_early {
         return Err(cannot("interrupted by Ctrl-C".into()));
     }

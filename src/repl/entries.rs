@@ -195,7 +195,7 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let watch = || {
             while !over.load(Ordering::SeqCst) {
-                if interrupts::taken() {
+                if interrupts::interrupted() {
                     remote.end();
                     return;
                 }

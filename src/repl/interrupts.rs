@@ -37,12 +37,12 @@ pub fn catch() {
 }
 
 /// Has a signal arrived since the last reset?
-pub fn taken() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed) || leaving()
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed) || quit_requested()
 }
 
 /// Has a signal arrived that ends the prompt? It is not reset.
-pub fn leaving() -> bool {
+pub fn quit_requested() -> bool {
     QUIT_REQUESTED.load(Ordering::Relaxed)
 }
 

@@ -158,7 +158,7 @@ impl Line {
     /// Names of types of the kernel and of this prompt.
     fn types(&self, kind: TypeName) -> Vec<String> {
         let mut names = Vec::new();
-        self.workspace.with_entry_context(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
+        self.workspace.with_entry_context(|cx| cx.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
         names
     }
 
@@ -179,7 +179,7 @@ impl Line {
         let asks = if args { String::new() } else { format!("print(({member}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
         let text = Text { before: "", typed, after: "", name: String::new() };
-        let checked = self.workspace.with_entry_context(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
+        let checked = self.workspace.with_entry_context(|cx| cx.parse(&text).and_then(|tree| cx.check(&text, tree)));
         let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
         let sys: &dyn TargetInfo = &self.workspace.sys;

@@ -178,12 +178,12 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
     prompt.print_banner();
     let _keys = Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
-    while !interrupts::leaving() {
+    while !interrupts::quit_requested() {
         prompt.printer.wait_until_idle(Duration::from_millis(20));
         prompt.printer.editing(true);
         // Ctrl-C while nothing was being typed, and nothing else handled it
         editor.helper().map(Line::was_typing);
-        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(PROMPT) };
+        let line = if interrupts::interrupted() { Err(ReadlineError::Interrupted) } else { editor.readline(PROMPT) };
         interrupts::reset();
         prompt.printer.editing(false);
         prompt.sweep();
@@ -198,7 +198,7 @@ fn interactive(workspace: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, 
                     break;
                 }
             }
-            _ if interrupts::leaving() => break,
+            _ if interrupts::quit_requested() => break,
             // that only discards a line that was being typed
             Err(ReadlineError::Interrupted) if editor.helper().is_some_and(Line::was_typing) => interrupted = false,
             Err(ReadlineError::Interrupted) if interrupted => break,
@@ -254,14 +254,14 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
     if asks {
         prompt.print_banner();
     }
-    while !interrupts::leaving() {
+    while !interrupts::quit_requested() {
         if asks && text.is_empty() {
             write_stdout(PROMPT.as_bytes());
         }
         let line = match next_line(&mut input).map_err(cannot)? {
             Input::Line(line) => line,
             Input::End => break,
-            Input::Interrupted if asks && !interrupts::leaving() => {
+            Input::Interrupted if asks && !interrupts::quit_requested() => {
                 interrupts::reset();
                 write_stdout(b"\n");
                 if text.is_empty() && std::mem::replace(&mut interrupted, true) {
@@ -307,7 +307,7 @@ fn by_lines(workspace: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Re
     }
     prompt.execute(text.trim());
     // running entries continue after the end of the input, until exit() or a signal
-    while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
+    while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::interrupted() {
         std::thread::sleep(Duration::from_millis(10));
     }
     prompt.leave();
@@ -331,12 +331,12 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         while input.buffer().is_empty() && !readable(Duration::from_millis(100)) {
-            if interrupts::taken() {
+            if interrupts::interrupted() {
                 return Ok(Input::Interrupted);
             }
         }
         // endless input has no pauses for checking
-        if interrupts::taken() {
+        if interrupts::interrupted() {
             return Ok(Input::Interrupted);
         }
         let some = match input.fill_buf() {
@@ -436,7 +436,7 @@ impl Prompt {
         let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
         let workspace = self.workspace.clone();
         if workspace.run.warnings && !entry.checked.warnings.0.is_empty() {
-            warn(&workspace.with_entry_context(|among| among.rendered(&entry.text, &entry.checked.warnings)));
+            warn(&workspace.with_entry_context(|cx| cx.rendered(&entry.text, &entry.checked.warnings)));
         }
         if what == EntryKind::Definition {
             workspace.definitions.borrow_mut().push((number, entry.text.source()));
@@ -445,7 +445,7 @@ impl Prompt {
         }
         require_privileges()?;
         loop {
-            let compiled = workspace.with_entry_context(|among| among.compile(&entry, Dumps::default()))?;
+            let compiled = workspace.with_entry_context(|cx| cx.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
                 Ok(()) => {
                     // a signal that an entry received is not meant for the prompt
@@ -454,7 +454,7 @@ impl Prompt {
                     }
                     return Ok(());
                 }
-                Err(why) => workspace.with_entry_context(|among| among.refused(&mut entry, &compiled, &why))?,
+                Err(why) => workspace.with_entry_context(|cx| cx.refused(&mut entry, &compiled, &why))?,
             }
         }
     }
@@ -559,37 +559,37 @@ impl Prompt {
         let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
         let whole_map = typed.strip_prefix('@').is_some_and(|rest| rest.chars().all(|c| c.is_alphanumeric() || c == '_'));
         let value = if whole_map { frame("begin { print(", "\n); }") } else { value };
-        self.workspace.with_entry_context(|among| {
+        self.workspace.with_entry_context(|cx| {
             let fault = |text: &Text, diags: &Diagnostics| {
-                warn(&among.rendered(text, diags));
+                warn(&cx.rendered(text, diags));
                 Failure::reported(1)
             };
-            let not_script = match among.parse(&script) {
+            let not_script = match cx.parse(&script) {
                 Ok(tree) => {
                     let runs = tree.items.iter().any(|item| matches!(item, ast::Item::Probe(_)));
                     if runs || !tree.imports.is_empty() {
-                        let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
+                        let entry = cx.check(&script, tree).map_err(|d| fault(&script, &d))?;
                         return Ok((entry, EntryKind::Probes));
                     }
                     // its definitions are checked as if they were used
                     let with_probe = frame("", "\nbegin { }");
-                    let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
-                    let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
+                    let tree = cx.parse(&with_probe).map_err(|d| fault(&script, &d))?;
+                    let checked = cx.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
                     return Ok((Entry { text: script.clone(), ..checked }, EntryKind::Definition));
                 }
                 Err(diags) => diags,
             };
             let unpaired = not_script.0.iter().any(|d| d.code == "unbalanced" || d.code.starts_with("unterminated"));
-            let framed = |text: &Text| match among.parse(text) {
+            let framed = |text: &Text| match cx.parse(text) {
                 // unbalanced brackets have closed those of the frame
                 Ok(tree) if tree.items.len() > 1 => Err(not_script.clone()),
                 parsed => parsed,
             };
-            let as_value = framed(&value).map(|tree| among.check(&value, tree));
+            let as_value = framed(&value).map(|tree| cx.check(&value, tree));
             if let Ok(Ok(entry)) = as_value {
                 return Ok((entry, EntryKind::Value));
             }
-            let as_statements = framed(&statements).map(|tree| among.check(&statements, tree));
+            let as_statements = framed(&statements).map(|tree| cx.check(&statements, tree));
             match (as_statements, as_value) {
                 (Ok(Ok(entry)), _) => Ok((entry, EntryKind::Probes)),
                 // reports the error as that of an expression, if it is one

@@ -25,7 +25,7 @@ pub fn refresh<E: From<io::Error>>(
         let hidden = head..head + all.saturating_sub(fits);
         let lines = text.lines().enumerate().filter(|(at, _)| !hidden.contains(at)).take(fits);
         screen.show(lines.map(|(_, line)| line), columns)?;
-        if key(every).is_some() || interrupts::taken() {
+        if key(every).is_some() || interrupts::interrupted() {
             return Ok(());
         }
     }

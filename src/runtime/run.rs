@@ -48,8 +48,8 @@ impl Session<'_> {
             child: self.child.take(),
             cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
             scrapes: self.options.scrapes.clone(),
-            ran: begun.continues,
-            waits: waits(self.cx.manifest, &self.options),
+            continues: begun.continues,
+            has_events: has_events(self.cx.manifest, &self.options),
             meter: None,
             refreshed: Instant::now(),
             context,
@@ -85,8 +85,8 @@ impl Session<'_> {
         }
         let earlier = self.options.predecessor.take().and_then(|replaces| replaces());
         // a run that `begin` ended stays ended
-        let ran = self.cx.loaded.state.ended().is_none();
-        if ran {
+        let continues = self.cx.loaded.state.ended().is_none();
+        if continues {
             self.cx.loaded.state.go();
         }
         if !self.cx.settings.duration.is_zero() {
@@ -100,7 +100,7 @@ impl Session<'_> {
         if !self.options.quiet {
             first.push(Output::Attached { probes: self.links.sites });
         }
-        Ok(BeginResult { continues: ran, first, predecessor_state: earlier })
+        Ok(BeginResult { continues, first, predecessor_state: earlier })
     }
 }
 
@@ -119,9 +119,9 @@ struct EventLoop<'a> {
     /// When the symbols' mappings were last brought up to date.
     refreshed: Instant,
     /// `begin` did not end the run.
-    ran: bool,
+    continues: bool,
     /// There is a probe that an event may fire.
-    waits: bool,
+    has_events: bool,
     cx: &'a SessionCx<'a>,
     sys: &'a dyn TargetInfo,
     links: &'a mut Links,
@@ -159,7 +159,7 @@ impl EventLoop<'_> {
             child.start()?;
         }
         iterate(self.links, self.source, &mut self.context, &self.cx.signals)?;
-        if self.context.is_running() && (self.waits || self.child.is_some()) {
+        if self.context.is_running() && (self.has_events || self.child.is_some()) {
             self.source.collect(&self.cx.loaded.state);
         }
         self.refreshed = Instant::now();
@@ -199,7 +199,7 @@ impl EventLoop<'_> {
         let child_over = exit_of_child(&mut self.child)?.is_some();
         let over = quit
             || child_over
-            || (!self.waits && self.child.is_none())
+            || (!self.has_events && self.child.is_none())
             || self.cx.signals.end().is_some()
             || self.target.is_some_and(ended);
         if over || !self.context.is_running() {
@@ -262,7 +262,7 @@ impl EventLoop<'_> {
     fn stop(&mut self) {
         let state = &self.cx.loaded.state;
         with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || self.links.quiet());
-        match self.ran && self.waits && self.context.broken.is_none() {
+        match self.continues && self.has_events && self.context.broken.is_none() {
             // if the kernel does not stop it, only the output of running programs is lost
             true => with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || grace_period::stop(state)).unwrap_or_default(),
             false => state.stop(),
@@ -304,10 +304,10 @@ impl EventLoop<'_> {
 }
 
 /// Is there a probe that an event may fire?
-fn waits(manifest: &Manifest, options: &Options) -> bool {
+fn has_events(manifest: &Manifest, options: &Options) -> bool {
     let for_end = |attach: &Attach| options.waits && matches!(attach, Attach::End);
-    let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
-    manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
+    let fires = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
+    manifest.programs.iter().flat_map(|p| &p.sites).any(|site| fires(&site.attach))
 }
 
 /// Prepares the context for the options of the run.

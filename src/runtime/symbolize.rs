@@ -144,10 +144,9 @@ struct State {
     /// Go functions by object, in order of address, for objects without symbols.
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
-    /// Results by object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
-    known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
-    /// The same with the address, since the same code has other addresses in other processes.
-    frames_by_address: HashMap<(usize, u64, bool, u64), Frames>,
+    known: HashMap<CodeKey, Rc<[Frame]>>,
+    /// The same by address as well, because the same code has other addresses in other processes.
+    frames_by_address: HashMap<(CodeKey, u64), Frames>,
     /// Objects on which blazesym panicked. They are not tried again.
     panicked: HashSet<usize>,
     /// Segments of objects in which a function was not found.
@@ -157,6 +156,17 @@ struct State {
     perf_maps: HashMap<u32, PerfMap>,
     /// The address of the vdso in this process; its contents are the same everywhere.
     vdso: Option<Option<u64>>,
+}
+
+/// A place in code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CodeKey {
+    /// The number of the object, [`KERNEL`] or [`VDSO`].
+    object: usize,
+    /// Offset in the file in bytes; in the kernel, the address.
+    offset: u64,
+    /// It is a return address, so the frame is that of the call before it.
+    is_return: bool,
 }
 
 /// A file with the debug information that was stripped from an object.
@@ -177,11 +187,13 @@ impl State {
         if addr >> 63 == 0 {
             return frame_in_module(&[], addr, None).into();
         }
-        self.shared((KERNEL, addr, call, addr), true, |state| state.kernel_frames(options, addr, call))
+        self.cached_frames_at(CodeKey { object: KERNEL, offset: addr, is_return: call }, addr, true, |state| {
+            state.kernel_frames(options, addr, call)
+        })
     }
 
     fn kernel_frames(&mut self, options: Options, addr: u64, call: bool) -> Vec<Arc<Frame>> {
-        let frames = self.cached_frames((KERNEL, addr, call), true, |state| {
+        let frames = self.cached_frames(CodeKey { object: KERNEL, offset: addr, is_return: call }, true, |state| {
             // A vmlinux adds only lines to kallsyms, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
             let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
@@ -198,11 +210,15 @@ impl State {
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
             Backing::File(object) if object.is_in_memory() => self.anonymous(pid, addr, at).into(),
-            Backing::File(object) => self.shared((object.id, offset, call, addr), options.cache_results, |state| {
-                state.file_frames(options, object, offset, call, addr)
-            }),
+            Backing::File(object) => {
+                self.cached_frames_at(CodeKey { object: object.id, offset, is_return: call }, addr, options.cache_results, |state| {
+                    state.file_frames(options, object, offset, call, addr)
+                })
+            }
             Backing::Vdso => {
-                let frames = self.cached_frames((VDSO, offset, call), options.cache_results, |state| state.vdso(options, offset, call));
+                let frames = self.cached_frames(CodeKey { object: VDSO, offset, is_return: call }, options.cache_results, |state| {
+                    state.vdso(options, offset, call)
+                });
                 let mut frames = frame_in_module(&frames, addr, Some("[vdso]"));
                 frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| Arc::make_mut(frame).within = Some(offset));
                 frames.into()
@@ -213,7 +229,7 @@ impl State {
     }
 
     fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
-        let frames = self.cached_frames((object.id, offset, call), options.cache_results, |state| {
+        let frames = self.cached_frames(CodeKey { object: object.id, offset, is_return: call }, options.cache_results, |state| {
             let frames = state.file(options, object, offset, call);
             state.named(options, Some(object), frames)
         });
@@ -334,8 +350,8 @@ impl State {
         frame_in_module(found.as_slice(), addr, None)
     }
 
-    fn shared(&mut self, key: (usize, u64, bool, u64), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
-        if let Some(placed) = self.frames_by_address.get(&key) {
+    fn cached_frames_at(&mut self, key: CodeKey, addr: u64, keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
+        if let Some(placed) = self.frames_by_address.get(&(key, addr)) {
             return Arc::clone(placed);
         }
         let frames: Frames = make(self).into();
@@ -343,12 +359,12 @@ impl State {
             if self.frames_by_address.len() >= MAX_CACHED_ADDRESSES {
                 self.frames_by_address.clear();
             }
-            self.frames_by_address.insert(key, Arc::clone(&frames));
+            self.frames_by_address.insert((key, addr), Arc::clone(&frames));
         }
         frames
     }
 
-    fn cached_frames(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
+    fn cached_frames(&mut self, key: CodeKey, keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::CheckContext;
 use super::functions::{self, Callee, Callees, EnclosingFunction};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
-use super::macros::Frame;
+use super::macros::Expansion;
 use super::maps::Maps;
 use super::types::{InferredType, WeakSign};
 use crate::builtins::options::ScriptOption;
@@ -73,7 +73,7 @@ pub struct BodyChecker<'a> {
     /// Variables that the checker creates; their ids follow the script's own.
     hidden: Vec<HiddenVar>,
     /// Visible names.
-    pub frame: Frame,
+    pub frame: Expansion,
     /// Which variables have been assigned so far, by id.
     pub assigned: Vec<bool>,
     /// The errors and warnings so far.
@@ -194,7 +194,7 @@ impl<'a> BodyChecker<'a> {
             known,
             vars: Vec::new(),
             hidden: Vec::new(),
-            frame: Frame::for_probe(),
+            frame: Expansion::for_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
             options: Vec::new(),

@@ -9,7 +9,7 @@ use super::body::{BodyChecker, error_expr};
 use super::fold;
 use super::hir::{Call, CallArg, CastOrigin, Expr, ExprKind};
 use super::types::enum_value;
-use crate::builtins::{self, Builtin, CallInfo, FoldFn, Lit, Lower, MapAction, REMOVED, Returns};
+use crate::builtins::{self, Builtin, CallInfo, Codegen, FoldFn, Lit, MapAction, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextFeatures};
 use crate::settings::Unstable;
@@ -124,7 +124,7 @@ impl BodyChecker<'_> {
     }
 
     fn call_row(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Expr {
-        if let Lower::Aggregate(_) = row.lower {
+        if let Codegen::Aggregate(_) = row.codegen {
             let d = Diagnostic::error("misplaced-aggregation", span, format!("`{}` can only be assigned to a map", row.name));
             self.report(d.help(format!("`@x = {}(…)`", row.name)));
             return error_expr(span);
@@ -138,21 +138,21 @@ impl BodyChecker<'_> {
             let d = Diagnostic::warning("late-print", span, format!("{} prints the map as it is after the loop", row.name));
             self.report(d.help("print the current element instead, whose value is captured by the call"));
         }
-        if let Lower::Known(f, _) = &row.lower
+        if let Codegen::Known(f, _) = &row.codegen
             && let Some((Some(Lit::Str(text)), _)) = self.with_facts(row, &given, span, |facts| Ok(f(facts)))
         {
             return fold::string(&text, span);
         }
-        match &row.lower {
-            Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
-            Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
-            Lower::Context(which) => self.context_value(row, which, ty, span),
-            Lower::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => error_expr(span),
-            Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
+        match &row.codegen {
+            Codegen::Fold(f) => self.folded(row, &given, ty, span, *f),
+            Codegen::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
+            Codegen::Context(which) => self.context_value(row, which, ty, span),
+            Codegen::Event(_) if self.site.attach.pinned() && !self.check_in_kernel(row, &given, span) => error_expr(span),
+            Codegen::Event(_) | Codegen::Code(_) | Codegen::Effect(_) | Codegen::Either(..) | Codegen::Known(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) | Lower::Source(_) => error_expr(span),
+            Codegen::Aggregate(_) | Codegen::Source(_) => error_expr(span),
         }
     }
 
@@ -223,8 +223,8 @@ impl BodyChecker<'_> {
         if !self.require_stable(row.name, span) {
             return false;
         }
-        let from_context = matches!(row.lower, Lower::Context(_));
-        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
+        let from_context = matches!(row.codegen, Codegen::Context(_));
+        let stops = matches!(row.codegen, Codegen::Event(e) if e.ends_probe);
         if self.fors > 0 && (from_context || stops) {
             let d = Diagnostic::error("in-loop", span, format!("`{}` cannot be used within a `for` loop", row.name));
             let help = if stops { "set a variable there, and return after the loop" } else { "assign it to a variable before the loop" };
@@ -336,12 +336,12 @@ impl BodyChecker<'_> {
         if self.is_macro(name, args) || self.own_function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
-        (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
+        (self.env.tables.row)(name).filter(|row| matches!(row.codegen, Codegen::Aggregate(_))).map(|row| (row, args))
     }
 
     /// The call of an aggregation, and the value type of its map.
     pub fn aggregate_call(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<(Call, Type)> {
-        let Lower::Aggregate(aggregate) = &row.lower else { return None };
+        let Codegen::Aggregate(aggregate) = &row.codegen else { return None };
         if !self.may_call(row, span) {
             return None;
         }
@@ -365,13 +365,13 @@ impl super::Tables {
 
     /// Can the value of this aggregation be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
-        (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.kernel_read.is_some()))
+        (self.row)(function).is_some_and(|row| matches!(row.codegen, Codegen::Aggregate(a) if a.kernel_read.is_some()))
     }
 
     /// Is the result of this aggregation a quotient of two numbers that are available?
     pub fn is_quotient(&self, function: &str) -> bool {
-        (self.row)(function).is_some_and(|row| match row.lower {
-            Lower::Aggregate(a) => a.kernel_read.is_some_and(|r| r.quotient.is_some()),
+        (self.row)(function).is_some_and(|row| match row.codegen {
+            Codegen::Aggregate(a) => a.kernel_read.is_some_and(|r| r.quotient.is_some()),
             _ => false,
         })
     }

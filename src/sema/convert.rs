@@ -199,7 +199,7 @@ impl BodyChecker<'_> {
                 None => self.fail("unknown-type", e.span, format!("the members of {} are unknown", e.ty)),
             },
             Type::Args => {
-                self.leaves_out(e.span);
+                self.warn_omitted(e.span);
                 Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span }
             }
             _ => e,
@@ -216,7 +216,7 @@ impl BodyChecker<'_> {
     }
 
     /// Reports the fields that `args` as a whole omits.
-    fn leaves_out(&mut self, span: Span) {
+    fn warn_omitted(&mut self, span: Span) {
         let reason = |f: &ContextField| {
             let FieldLocation::Unreadable(why) = f.location else { return None };
             Some(format!("`{}` ({why})", f.field.name))

@@ -11,7 +11,7 @@ use super::maps::Maps;
 use super::probes::Job;
 use super::stmt::ends;
 use super::types::{InferredType, WeakSign};
-use crate::builtins::Lower;
+use crate::builtins::Codegen;
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span, plural};
 use crate::probes::{Context, ProbeSite};
@@ -150,7 +150,7 @@ impl BodyChecker<'_> {
     /// The declared types of its parameters and its result; none if a type is invalid.
     fn signature(&mut self, f: &ast::Function) -> Option<(Vec<Type>, Type)> {
         // A macro's names are not visible there.
-        let frame = std::mem::replace(&mut self.frame, super::macros::Frame::for_probe());
+        let frame = std::mem::replace(&mut self.frame, super::macros::Expansion::for_probe());
         let mut types: Vec<Option<Type>> = f.params.iter().map(|(_, t)| self.stored_type(t)).collect();
         let returns = self.stored_type(&f.returns);
         self.frame = frame;
@@ -324,8 +324,7 @@ fn check_one(
 fn stops(body: &[hir::Stmt]) -> bool {
     let mut found = false;
     hir::visit(body, &mut |n| {
-        found |=
-            matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.lower, Lower::Event(e) if e.ends_probe));
+        found |= matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.codegen, Codegen::Event(e) if e.ends_probe));
     });
     found
 }

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use super::CheckContext;
 use super::body::{BodyChecker, error_expr};
 use super::hir::{self, Expr, Stmt, VarId};
-use crate::builtins::{Builtin, Lower};
+use crate::builtins::{Builtin, Codegen};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, MacroParam};
 
 /// The visible names: those of the probe, or those of a macro in use.
 #[derive(Default)]
-pub struct Frame {
+pub struct Expansion {
     /// Variables, innermost scope last.
     pub scopes: Vec<Vec<(String, VarId)>>,
     /// The script's maps by the names that parameters give them.
@@ -29,12 +29,12 @@ pub struct Frame {
     /// For a builtin's macro: its place in the script, which replaces all places in its body.
     pub library: Option<Span>,
     /// The frame of its use.
-    caller: Option<Box<Frame>>,
+    caller: Option<Box<Expansion>>,
     /// The number of the expansion of the script's macro: see [`Span::expansion`].
     expansion: u16,
 }
 
-impl Frame {
+impl Expansion {
     /// The frame of a probe.
     pub fn for_probe() -> Self {
         Self { scopes: vec![Vec::new()], ..Self::default() }
@@ -66,7 +66,7 @@ impl BodyChecker<'_> {
     /// Does this name refer to a macro? It refers to a row of the same name if the script's own macro does not fit.
     pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
         match (self.env.tables.row)(name) {
-            Some(Builtin { lower: Lower::Source(_), .. }) => {
+            Some(Builtin { codegen: Codegen::Source(_), .. }) => {
                 self.own_function(name).is_none() || self.own_macros(name).any(|m| fits(&m.params, args))
             }
             Some(_) => self.own_macros(name).any(|m| fits(&m.params, args)),
@@ -141,7 +141,7 @@ impl BodyChecker<'_> {
         if !self.counted(span) {
             return None;
         }
-        let row = (env.tables.row)(name).filter(|r| matches!(r.lower, Lower::Source(_)));
+        let row = (env.tables.row)(name).filter(|r| matches!(r.codegen, Codegen::Source(_)));
         let Some(found) = fitting(env, self.frame.library.is_none(), name, args) else {
             let own: Vec<String> = self.own_macros(name).map(form).collect();
             if let Some(row) = row.filter(|_| own.is_empty())
@@ -169,13 +169,13 @@ impl BodyChecker<'_> {
             None => env.macro_use(Span { expansion: self.frame.expansion(), ..span }),
             Some(_) => 0,
         };
-        let mut frame = Frame {
+        let mut frame = Expansion {
             scopes: vec![Vec::new()],
             usage: Some((name.to_string(), span)),
             expansion,
             library,
             definition: Some(found.name.clone()),
-            ..Frame::default()
+            ..Expansion::default()
         };
         if self.frame.library.is_none() && is_c_macro(env, name) {
             // C's macros are text: they see the names around their use.

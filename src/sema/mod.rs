@@ -59,7 +59,7 @@ pub fn check(script: &ast::Script, env: &Env) -> Result<(hir::Script, Diagnostic
 ///
 /// # Errors
 /// As for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
-pub fn check_among(script: &ast::Script, env: &Env, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+pub fn check_with_maps(script: &ast::Script, env: &Env, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     check_with(script, env, &Tables::REAL, given)
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{CheckContext, Tables, options, uses};
 use crate::builtins::options::ScriptOption;
-use crate::builtins::{Accepts, Lower};
+use crate::builtins::{Accepts, Codegen};
 use crate::diag::{Diagnostic, Severity, Span};
 use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite};
 use crate::settings::{Invocation, MissingProbes, Mode, Settings};
@@ -392,7 +392,7 @@ fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
             ExprKind::Call { name, .. } => name.name.as_str(),
             _ => return,
         };
-        found |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_))));
+        found |= (tables.row)(name).is_some_and(|row| matches!(row.codegen, Codegen::Context(ArgRef::All | ArgRef::Named(_))));
     };
     check_cx.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
     check_cx.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
@@ -420,9 +420,9 @@ fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs 
         }
         let Some(row) = (tables.row)(name) else { return };
         n.context |= row.needs != ContextFeatures::NONE
-            || matches!(row.lower, Lower::Context(_))
+            || matches!(row.codegen, Codegen::Context(_))
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
-        n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
+        n.fields |= matches!(row.codegen, Codegen::Context(ArgRef::All | ArgRef::Named(_)));
     });
     n.site = depends_on_site(probe, check_cx, tables);
     n.context |= n.site;
@@ -441,7 +441,7 @@ fn depends_on_site(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables)
                 return;
             }
         };
-        asks |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Either(..)));
+        asks |= (tables.row)(name).is_some_and(|row| matches!(row.codegen, Codegen::Either(..)));
     };
     uses::expressions(probe, &mut each);
     uses::each_definition_expr(check_cx, &mut each);

@@ -7,7 +7,7 @@ use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
 use super::types::{InferredType, WeakSign};
-use crate::builtins::Lower;
+use crate::builtins::Codegen;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
@@ -473,7 +473,7 @@ pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
-            ExprKind::Call(call) => matches!(call.row.lower, Lower::Event(e) if e.ends_probe),
+            ExprKind::Call(call) => matches!(call.row.codegen, Codegen::Event(e) if e.ends_probe),
             _ => false,
         },
         StmtKind::If { then, else_: otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),
@@ -518,7 +518,7 @@ fn divides(e: &Expr) -> bool {
 
 /// Does a call, as a statement, only compute a value?
 fn is_discarded(call: &super::hir::Call) -> bool {
-    let computes = matches!(call.row.lower, Lower::Code(_) | Lower::Either(..) | Lower::Known(..));
+    let computes = matches!(call.row.codegen, Codegen::Code(_) | Codegen::Either(..) | Codegen::Known(..));
     computes && call.ty != Type::Void && !is_plain(call)
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use super::body::{BodyChecker, error_expr};
 use super::fold;
 use super::hir::{Expr, ExprKind};
-use crate::builtins::Lower;
+use crate::builtins::Codegen;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
@@ -560,7 +560,7 @@ impl BodyChecker<'_> {
     /// An aggregation of unsigned numbers has a separate name if its result shows the sign: `usum_t`.
     fn full_type(&self, ty: &Type) -> String {
         let unsigned = ty.aggregation().filter(|agg| !agg.signed && agg.params.is_empty()).is_some_and(|agg| {
-            let Some(Lower::Aggregate(row)) = (self.env.tables.row)(&agg.function).map(|r| &r.lower) else { return false };
+            let Some(Codegen::Aggregate(row)) = (self.env.tables.row)(&agg.function).map(|r| &r.codegen) else { return false };
             (row.merge)(agg, &[]) != (row.merge)(&Agg { signed: true, ..agg.clone() }, &[])
         });
         format!("{}{}", if unsigned { "u" } else { "" }, full_type(ty))
@@ -610,7 +610,7 @@ impl BodyChecker<'_> {
     /// The aggregation that fills maps of this type: `count_t`, `usum_t`.
     fn aggregate_type(&self, name: &str) -> Option<&'static str> {
         let stem = name.strip_suffix("_t")?;
-        let row = |stem: &str| (self.env.tables.row)(stem).filter(|r| matches!(r.lower, Lower::Aggregate(_)));
+        let row = |stem: &str| (self.env.tables.row)(stem).filter(|r| matches!(r.codegen, Codegen::Aggregate(_)));
         row(stem).or_else(|| row(stem.strip_prefix('u')?)).map(|r| r.name)
     }
 

@@ -1,6 +1,6 @@
 //! The properties of words that the parser needs.
 
-use crate::builtins::{self, Lower};
+use crate::builtins::{self, Codegen};
 
 /// Is this the name of a value that every script has? `(pid) - 1` subtracts, while `(name) - 1` casts -1 to a type: the
 /// builtins that can be used without arguments decide.
@@ -10,20 +10,20 @@ pub fn is_value_word(word: &str) -> bool {
 
 /// The builtin of this name that is implemented by macros.
 pub fn library_word(word: &str) -> Option<&'static str> {
-    builtins::find(word).filter(|b| matches!(b.lower, Lower::Source(_))).map(|b| b.name)
+    builtins::find(word).filter(|b| matches!(b.codegen, Codegen::Source(_))).map(|b| b.name)
 }
 
 /// Its macros.
 pub fn source(name: &str) -> Option<&'static str> {
-    match builtins::find(name)?.lower {
-        Lower::Source(text) => Some(text),
-        Lower::Fold(_)
-        | Lower::Context(_)
-        | Lower::Code(_)
-        | Lower::Effect(_)
-        | Lower::Either(..)
-        | Lower::Known(..)
-        | Lower::Event(_)
-        | Lower::Aggregate(_) => None,
+    match builtins::find(name)?.codegen {
+        Codegen::Source(text) => Some(text),
+        Codegen::Fold(_)
+        | Codegen::Context(_)
+        | Codegen::Code(_)
+        | Codegen::Effect(_)
+        | Codegen::Either(..)
+        | Codegen::Known(..)
+        | Codegen::Event(_)
+        | Codegen::Aggregate(_) => None,
     }
 }

@@ -154,7 +154,7 @@ pub enum Scale {
     },
     /// `lhist(n, min, max, step)`.
     Linear {
-        /// Lower bound of the first inner bucket.
+        /// Codegen bound of the first inner bucket.
         min: i64,
         /// Upper bound of the last inner bucket.
         max: i64,

@@ -116,16 +116,16 @@ pub(super) fn finding_text(subject: &str, of: &Finding) -> String {
     out
 }
 
-fn finding(out: &mut String, told: &UniqueFinding, style: &super::Style) {
-    let finding = told.finding;
+fn finding(out: &mut String, unique: &UniqueFinding, style: &super::Style) {
+    let finding = unique.finding;
     let (word, emphasis) = match finding.level {
         Level::Note => ("note", terminal::NOTE),
         Level::Warning => ("warning", terminal::WARNING),
         Level::Error => ("error", terminal::ERROR),
     };
     let head = paint(&format!("{word}[{}]", finding.rule), emphasis, style.color);
-    let at = finding.location.as_ref().map_or_else(|| format!("{}: ", plain(told.subject)), location);
-    out.push_str(&format!("{head} {at}{}\n", paint(&plain_lines(&told.message()), terminal::BOLD, style.color)));
+    let at = finding.location.as_ref().map_or_else(|| format!("{}: ", plain(unique.subject)), location);
+    out.push_str(&format!("{head} {at}{}\n", paint(&plain_lines(&unique.message()), terminal::BOLD, style.color)));
     if let Some(at) = &finding.location {
         out.push_str(&excerpt(at, style.color.then_some(emphasis)));
     }

@@ -107,7 +107,7 @@ impl<'c> Builder<'_, 'c> {
             self.bpf_loop(words, each, state);
             return self.load(state, 8, U64);
         }
-        let hash = self.scalar_home();
+        let hash = self.scalar_slot();
         self.store(hash, 0, 8, before);
         self.count(words.into(), |e, i| {
             let word = e.load(e.offset_by(ptr, e.mul(i, e.int(8))), 0, U64);

@@ -503,18 +503,18 @@ impl<'c> Builder<'_, 'c> {
     fn with_python_process(&mut self, tgid: IntValue<'c>, body: impl FnOnce(&mut Self, PointerValue<'c>)) {
         let (map, key) = (self.python_processes(), self.entry_alloca());
         self.store(key, 0, 4, tgid);
-        let home = self.scalar_home();
+        let stack_slot = self.scalar_slot();
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-        self.spill_ptr(home, found);
+        self.spill_ptr(stack_slot, found);
         if let Some(id) = self.namespace_key() {
             let is_null = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
             self.if_(is_null, |e| {
                 e.store(key, 0, 4, id);
                 let found = e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
-                e.spill_ptr(home, found);
+                e.spill_ptr(stack_slot, found);
             });
         }
-        let found = self.load_spilled_ptr(home);
+        let found = self.load_spilled_ptr(stack_slot);
         let is_present = self.not_null(found);
         self.if_(is_present, |e| body(e, found));
     }

@@ -287,7 +287,7 @@ impl<'c> Builder<'_, 'c> {
     /// Stores the reason after the last frame if the walk was cut.
     fn end_unwinding(&mut self, limit: u32, state: PointerValue<'c>, limit_given: bool) {
         let reason = self.load(state, REASON, U64);
-        let word = self.scalar_home();
+        let word = self.scalar_slot();
         self.store(word, 0, 8, reason);
         let count = self.load(state, COUNT, U64);
         let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
@@ -431,7 +431,7 @@ impl<'c> Builder<'_, 'c> {
                 e.read_or_zero(Space::Kernel, at)
             };
             let page = |e: &Self, addr: IntValue<'c>| e.shr(addr, e.int(PAGE_SHIFT), false);
-            let found = e.scalar_home();
+            let found = e.scalar_slot();
             let zero = e.int(0);
             e.store(found, 0, 8, zero);
             let mm = e.load(state, MM, U64);

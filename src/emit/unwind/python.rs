@@ -193,7 +193,7 @@ impl<'c> Builder<'_, 'c> {
         let plain = self.cmp(Cmp::Eq, is_loop, self.int(0));
         self.if_(plain, |e| e.emit_frame(limit, state, itself, true));
         let end = self.load(ptr, ends(limit), U64);
-        let index = self.scalar_home();
+        let index = self.scalar_slot();
         let first = self.load(state, INTERPRETED_AT, U64);
         self.store(index, 0, 8, first);
         let within = self.load(state, INTERPRETER_STATE, U64);

@@ -181,7 +181,7 @@ impl<'c> Builder<'_, 'c> {
         let block = self.block(self.shr(position, self.int(u64::from(BLOCK_ROWS.ilog2())), false));
         let first = self.and(position, self.int(u64::from(BLOCK_ROWS) - 1));
         let byte = self.and(addr, self.int((1 << PAGE_SHIFT) - 1));
-        let found = self.scalar_home();
+        let found = self.scalar_slot();
         let zero = self.int(0);
         self.store(found, 0, 8, zero);
         let many = self.cmp(Cmp::Ugt, count, self.int(MAX_ROWS_PER_SHORT_SEARCH));
@@ -264,8 +264,8 @@ impl<'c> Builder<'_, 'c> {
         let (sp, fp) = (self.load(state, STACK, U64), self.load(state, FRAME, U64));
         let by_fp = self.or(is(self, kind, CFA_FP), is(self, kind, CFA_AT_FP));
         let base = self.select(by_fp, fp, sp);
-        let (cfa_home, next_fp) = (self.scalar_home(), self.scalar_home());
-        self.store(cfa_home, 0, 8, base);
+        let (cfa_slot, next_fp) = (self.scalar_slot(), self.scalar_slot());
+        self.store(cfa_slot, 0, 8, base);
         if self.links() {
             let bound = self.cmp(Cmp::Ne, self.load(state, BOUND, U64), self.int(0));
             let inexact = self.and(bound, self.cmp(Cmp::Eq, by_fp, self.int(0)));
@@ -275,31 +275,31 @@ impl<'c> Builder<'_, 'c> {
                 let not = e.cmp(Cmp::Eq, stored, e.int(0));
                 e.if_(not, |e| e.stop(state, CUT_NO_INFORMATION));
                 let sp = e.sub(e.sub(fp, fp_offset), cfa_offset);
-                e.store(cfa_home, 0, 8, sp);
+                e.store(cfa_slot, 0, 8, sp);
             });
         } else {
             let by_third = is(self, kind, CFA_THIRD);
             self.if_(by_third, |e| {
                 let value = e.third_register(limit, state);
-                e.store(cfa_home, 0, 8, value);
+                e.store(cfa_slot, 0, 8, value);
             });
         }
-        let addr = self.add(self.load(cfa_home, 0, U64), cfa_offset);
-        self.store(cfa_home, 0, 8, addr);
+        let addr = self.add(self.load(cfa_slot, 0, U64), cfa_offset);
+        self.store(cfa_slot, 0, 8, addr);
         let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
         self.if_(stored, |e| {
             let value = e.read_stack(limit, state, addr);
             let value = e.add(value, second);
-            e.store(cfa_home, 0, 8, value);
+            e.store(cfa_slot, 0, 8, value);
         });
         let plt = is(self, kind, CFA_PLT);
         self.if_(plt, |e| {
             let within = e.and(ip, e.int(15));
             let pushed = e.cmp(Cmp::Uge, within, second);
             let value = e.add(addr, e.shl(pushed, e.int(3)));
-            e.store(cfa_home, 0, 8, value);
+            e.store(cfa_slot, 0, 8, value);
         });
-        let cfa = self.load(cfa_home, 0, U64);
+        let cfa = self.load(cfa_slot, 0, U64);
         self.store(next_fp, 0, 8, fp);
         let changed = self.cmp(Cmp::Ne, fp_kind, self.int(FP_SAME.into()));
         self.if_(changed, |e| {

@@ -133,9 +133,9 @@ impl Finder {
         }
     }
 
-    /// `ways`: paths that may lead to the file.
-    fn found(&mut self, pid: u32, start: u64, offset: u64, name: &Path, ways: &[PathBuf]) {
-        let Some(python) = ways.iter().find_map(|way| self.files.interpreter(way, name)) else { return };
+    /// `paths`: paths that may lead to the file.
+    fn found(&mut self, pid: u32, start: u64, offset: u64, name: &Path, paths: &[PathBuf]) {
+        let Some(python) = paths.iter().find_map(|way| self.files.interpreter(way, name)) else { return };
         let Some(bias) = python.bias(start, offset) else { return };
         let version = python.layout.map_or_else(|why| why.to_string(), |layout| format!("Python 3.{}", layout.minor));
         *self.found.entry((name.to_owned(), version)).or_default() += 1;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::dump::dump;
 use super::{Tables, check_with};
-use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns, StateCodec};
+use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Codegen, Event, KernelRead, Lit, Param, Returns, StateCodec};
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
@@ -74,69 +74,69 @@ static HIST: Aggregate = Aggregate {
     kernel_read: None,
 };
 
-const fn row(name: &'static str, params: &'static [Param], needs: ContextFeatures, returns: Returns, lower: Lower) -> Builtin {
-    Builtin { name, params, returns, needs, risky: false, lower, doc: "", example: "" }
+const fn row(name: &'static str, params: &'static [Param], needs: ContextFeatures, returns: Returns, codegen: Codegen) -> Builtin {
+    Builtin { name, params, returns, needs, risky: false, codegen, doc: "", example: "" }
 }
 const NONE: ContextFeatures = ContextFeatures::NONE;
 const VOID: Returns = Returns::Always(Type::Void);
 const U64: Returns = Returns::Always(Type::U64);
 
 const ROWS: &[Builtin] = &[
-    row("pid", &[], NONE, Returns::Always(Type::uint(4)), Lower::Code(code)),
-    row("nsecs", &[Param::optional("mode", Accepts::Word(&["boot", "tai"]))], NONE, U64, Lower::Code(code)),
-    row("comm", &[], NONE, Returns::Always(Type::Str(16)), Lower::Code(code)),
-    row("probe", &[], NONE, Returns::Always(Type::Str(64)), Lower::Code(code)),
-    row("curtask", &[], NONE, Returns::By(task), Lower::Code(code)),
-    row("args", &[], ContextFeatures::ARGS, Returns::Always(Type::Args), Lower::Context(ArgRef::All)),
-    row("arg0", &[], ContextFeatures::ARGN, U64, Lower::Context(ArgRef::Index(0))),
-    row("arg1", &[], ContextFeatures::ARGN, U64, Lower::Context(ArgRef::Index(1))),
-    row("retval", &[], ContextFeatures::RETVAL, U64, Lower::Context(ArgRef::Retval)),
+    row("pid", &[], NONE, Returns::Always(Type::uint(4)), Codegen::Code(code)),
+    row("nsecs", &[Param::optional("mode", Accepts::Word(&["boot", "tai"]))], NONE, U64, Codegen::Code(code)),
+    row("comm", &[], NONE, Returns::Always(Type::Str(16)), Codegen::Code(code)),
+    row("probe", &[], NONE, Returns::Always(Type::Str(64)), Codegen::Code(code)),
+    row("curtask", &[], NONE, Returns::By(task), Codegen::Code(code)),
+    row("args", &[], ContextFeatures::ARGS, Returns::Always(Type::Args), Codegen::Context(ArgRef::All)),
+    row("arg0", &[], ContextFeatures::ARGN, U64, Codegen::Context(ArgRef::Index(0))),
+    row("arg1", &[], ContextFeatures::ARGN, U64, Codegen::Context(ArgRef::Index(1))),
+    row("retval", &[], ContextFeatures::RETVAL, U64, Codegen::Context(ArgRef::Retval)),
     row(
         "str",
         &[Param::new("from", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
         NONE,
         Returns::Always(Type::Str(1024)),
-        Lower::Code(code),
+        Codegen::Code(code),
     ),
-    row("kaddr", &[Param::new("name", Accepts::LitStr)], NONE, U64, Lower::Fold(kaddr)),
-    row("printf", &[Param::new("format", Accepts::Format), Param::rest("values", Accepts::Printable)], NONE, VOID, Lower::Event(&EVENT)),
+    row("kaddr", &[Param::new("name", Accepts::LitStr)], NONE, U64, Codegen::Fold(kaddr)),
+    row("printf", &[Param::new("format", Accepts::Format), Param::rest("values", Accepts::Printable)], NONE, VOID, Codegen::Event(&EVENT)),
     row(
         "print",
         &[Param::new("what", Accepts::MapOrValue), Param::optional("top", Accepts::LitInt), Param::optional("div", Accepts::LitInt)],
         NONE,
         VOID,
-        Lower::Event(&EVENT),
+        Codegen::Event(&EVENT),
     ),
-    row("clear", &[Param::new("map", Accepts::Map)], NONE, VOID, Lower::Event(&EVENT)),
-    row("len", &[Param::new("map", Accepts::KeyedMap)], NONE, Returns::Always(Type::I64), Lower::Code(code)),
+    row("clear", &[Param::new("map", Accepts::Map)], NONE, VOID, Codegen::Event(&EVENT)),
+    row("len", &[Param::new("map", Accepts::KeyedMap)], NONE, Returns::Always(Type::I64), Codegen::Code(code)),
     row(
         "delete",
         &[Param::new("element", Accepts::Element), Param::optional("key", Accepts::Key)],
         NONE,
         Returns::Always(Type::Bool),
-        Lower::Code(code),
+        Codegen::Code(code),
     ),
     row(
         "has_key",
         &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
         NONE,
         Returns::Always(Type::Bool),
-        Lower::Code(code),
+        Codegen::Code(code),
     ),
-    row("exit", &[Param::optional("status", Accepts::Int)], NONE, VOID, Lower::Event(&STOP)),
+    row("exit", &[Param::optional("status", Accepts::Int)], NONE, VOID, Codegen::Event(&STOP)),
     Builtin {
         name: "system",
         params: &[Param::new("command", Accepts::Format)],
         returns: VOID,
         needs: NONE,
         risky: true,
-        lower: Lower::Event(&EVENT),
+        codegen: Codegen::Event(&EVENT),
         doc: "",
         example: "",
     },
-    row("count", &[], NONE, VOID, Lower::Aggregate(&COUNT)),
-    row("sum", &[Param::new("n", Accepts::Int)], NONE, VOID, Lower::Aggregate(&SUM)),
-    row("hist", &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)], NONE, VOID, Lower::Aggregate(&HIST)),
+    row("count", &[], NONE, VOID, Codegen::Aggregate(&COUNT)),
+    row("sum", &[Param::new("n", Accepts::Int)], NONE, VOID, Codegen::Aggregate(&SUM)),
+    row("hist", &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)], NONE, VOID, Codegen::Aggregate(&HIST)),
 ];
 
 fn task(f: &CallInfo) -> Result<Type, Diagnostic> {
