@@ -7,7 +7,7 @@
 use super::machine::Machine;
 use super::rng::Rng;
 use super::tree::{self, Node};
-use rbt::builtins::{self, Accepts, Builtin, Lower};
+use rbt::builtins::{self, Accepts, Builtin, Codegen};
 use rbt::probes::{Context, ContextFeatures, Env};
 use rbt::sema::hir;
 use rbt::types::{Int, Type};
@@ -695,7 +695,7 @@ impl Gen<'_> {
         };
         // A call that ends the probe is in a separate `for` body.
         let script = self.accepted(&text)?;
-        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
+        let stops = matches!(row.codegen, Codegen::Event(e) if e.ends_probe);
         let _ = script;
         match stops {
             true => Some(Node::with(format!("if ({})", self.condition(1)), vec![Node::line(text)])),
@@ -1230,21 +1230,21 @@ impl Gen<'_> {
 
     fn row(&mut self) -> Option<&'static Builtin> {
         let row = *self.rng.pick(&self.home.rows);
-        let from_context = matches!(row.lower, Lower::Context(_));
-        let stops = matches!(row.lower, Lower::Event(e) if e.ends_probe);
+        let from_context = matches!(row.codegen, Codegen::Context(_));
+        let stops = matches!(row.codegen, Codegen::Event(e) if e.ends_probe);
         let here = self.point.context.features.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
         // A macro can be called in any probe.
         let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;
         // A stack walk itself nests up to four functions.
         let fits = !(WALKS.contains(&row.name) && (self.in_macro || self.fors + self.loops > 1));
-        (here && anywhere && fits && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)
+        (here && anywhere && fits && !matches!(row.codegen, Codegen::Aggregate(_))).then_some(row)
     }
 
     /// A call with a value, and its type according to sema.
     fn call(&mut self, depth: u32) -> Option<(String, Type)> {
         for _ in 0..4 {
             let Some(row) = self.row() else { continue };
-            if matches!(row.lower, Lower::Event(_)) {
+            if matches!(row.codegen, Codegen::Event(_)) {
                 continue;
             }
             let Some(args) = self.arguments(row, depth) else { continue };
