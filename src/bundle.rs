@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_read_as_it_was_written() {
+    fn bundles_round_trip() {
         let fake = Fake::new("").unwrap();
         let bundle = test_bundle(&fake);
         let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_differs_is_reported_in_what() {
+    fn reports_how_a_machine_differs() {
         let bundle = test_bundle(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
         let failure = bundle.artifact(&other).unwrap_err();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kernel_is_reported() {
+    fn reports_unchecked_kernels() {
         let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None };
         let mut bundle = test_bundle(&Fake::new("").unwrap());
         assert_eq!(bundle.is_unchecked("5.15.0"), None);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_wherever_it_is() {
+    fn detects_damage_at_every_byte() {
         let bytes = test_bundle(&Fake::new("").unwrap()).to_bytes().unwrap();
         for end in 0..bytes.len() {
             let damage = Bundle::from_bytes(&bytes[..end]).unwrap_err();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_a_bundle_at_its_end() {
+    fn finds_bundles_at_the_end_of_programs() {
         let bundle = b"contents".to_vec();
         let of = |bytes: Vec<u8>| Bundle::embedded_in(&mut io::Cursor::new(bytes));
         let program = Bundle::attached(b"ELF", &bundle);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_descriptions_are_refused() {
+    fn rejects_forged_descriptions() {
         let deep = format!("{{\"rbt\":{}", "[".repeat(1 << 20));
         for text in ["", "{}", "[]", "null", deep.as_str()] {
             assert!(matches!(Bundle::from_bytes(&forged(text)), Err(BundleError::Unreadable(_))), "{}", text.get(..9).unwrap_or(text));

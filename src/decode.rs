@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_here() {
+    fn types_without_a_value() {
         let agg = Agg { function: "count".into(), signed: false, params: vec![], size: 8 };
         assert_eq!(plain(&Type::Agg(Arc::new(agg)), &[1; 8]), Value::None);
         assert_eq!((plain(&Type::Void, &[]), plain(&Type::Args, &[1])), (Value::None, Value::None));

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_entry_finds_itself() {
+    fn finds_each_entry_by_name() {
         for e in entries() {
             assert!(!e.names.is_empty() && !e.line.is_empty(), "{:?}", e.names);
             for name in &e.names {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overview_names_what_there_is() {
+    fn overview_lists_all_verbs() {
         let text = overview();
         for verb in VERBS {
             assert!(text.contains(&format!("rbt {} ", verb.name)));

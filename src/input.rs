@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_left_at_the_bound() {
+    fn stops_reading_at_the_limit() {
         let zero = Path::new("/dev/zero");
         assert_eq!(read(zero, 100).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(read_regular(zero, 100).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn fifos_are_not_waited_for_longer_than_wanted() {
+    fn stops_waiting_for_fifos() {
         let path = fifo("wait");
         assert_eq!(open_regular(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
         let asked = std::cell::Cell::new(0);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_replace_is_not_ones_own() {
+    fn files_that_others_may_replace_are_not_own() {
         let dir = std::env::temp_dir().join(format!("rbt-input-own-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         let file = dir.join("new/history");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_where_that_is_safe() {
+    fn follows_safe_links() {
         let link = std::env::temp_dir().join(format!("rbt-input-link-{}", std::process::id()));
         std::os::unix::fs::symlink("/proc/self/exe", &link).unwrap();
         assert!(open_regular(&link).is_ok() && open_itself(&link).is_err());

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn names_get_their_kind_once() {
+    fn adds_the_kind_once() {
         assert_eq!(full_name("tracepoint", "sched:x"), "tracepoint:sched:x");
         assert_eq!(full_name("tracepoint", "tracepoint:sched:x"), "tracepoint:sched:x");
         assert_eq!(full_name("begin", "begin"), "begin");

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_specification_has_it() {
+    fn encodes_examples_of_the_specification() {
         let mut m = Message::default();
         m.uint(1, 150).text(2, b"testing").message(3, |inner| {
             inner.uint(1, 150);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_they_were_written() {
+    fn fields_round_trip() {
         let mut message = Message::default();
         message.uint(1, 300).fixed(2, u64::MAX).message(16, |m| {
             m.bytes(1, b"a");

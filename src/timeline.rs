@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_stays_open_or_is_counted() {
+    fn unmatched_spans_are_cut_or_counted() {
         let mut spans = Spans::default();
         assert_eq!(spans.end(report("a", 1)), []);
         spans.begin(report("a", 2));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_thread_cuts_its_spans() {
+    fn ending_threads_cut_their_spans() {
         let mut spans = Spans::default();
         assert_eq!(spans.end_all(&Track::Thread(7), 1), []);
         spans.begin(report("a", 2));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_lead_to_what_there_is() {
+    fn other_names_refer_to_existing_tools() {
         for (other, here) in OTHER_TOOLS {
             let word = here.strip_prefix("rbt ").unwrap_or_default();
             assert!(find(word).is_some() || crate::verbs::find(word).is_some(), "{other}: {here}");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_earlier_laps_are_left_out() {
+    fn omits_cells_of_earlier_laps() {
         let agg = agg(3);
         // 7 and 10 share their cells, and so would 7 + 3 << 24
         let (old, new) = (slot(&agg, &[(7, &[(0, 1)]), (8, &[(1, 1)])]), slot(&agg, &[(10, &[(2, 1)])]));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_fit_no_slot_are_refused() {
+    fn rejects_states_that_do_not_fit_a_slot() {
         let agg = agg(3);
         let load = |columns: &[(u64, u32, u64)]| {
             let columns = columns.iter().map(|(n, bucket, count)| (*n, BTreeMap::from([(*bucket, *count)]))).collect();

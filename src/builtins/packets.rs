@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_have_one_head() {
+    fn files_have_one_header() {
         let path = std::env::temp_dir().join(format!("rbt-pcap-{}", std::process::id()));
         let name = path.to_string_lossy().into_owned();
         for _ in 0..2 {

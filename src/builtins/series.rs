@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn old_intervals_are_left_out() {
+    fn omits_old_intervals() {
         assert_eq!(merged(4, 2, &[&[5, 7, 6, 1], &[9, 2, 0, 0]]), [(80, 2)]);
     }
 }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_heard() {
+    fn captures_the_output_of_commands() {
         let never = || 0;
         assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))", &never).unwrap().0.bytes, b"out\nerr\n2");
         let endless = run(b"yes", &never).unwrap().0;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_to_end_waits_for_no_command() {
+    fn ending_runs_do_not_wait_for_commands() {
         let calls = Cell::new(0);
         // called before it starts, and then whenever nothing arrives
         let part = run(b"echo one; exec sleep 30", &|| u32::from(calls.replace(calls.get() + 1) > 3)).unwrap().0;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_cut() {
+    fn truncates_files() {
         let head = |path: &[u8], max| head(path, max, &|| 0);
         assert_eq!(head(b"/proc/self/comm", 3).unwrap().bytes.len(), 3);
         assert!(head(b"/nonexistent", 3).is_err());

@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_automaton_finds_what_a_search_finds() {
+    fn automaton_agrees_with_a_search() {
         let texts = ["", "a", "ab", "abab", "aabaab", "aaab", "abcabcabd", "xxabcabdyy", "aaaaaaab", "mississippi"];
         let needles = ["a", "b", "ab", "aab", "abab", "abcabd", "ssi", "issip", "aaab", "zz"];
         for text in texts {

@@ -117,7 +117,7 @@ fn show(tag: &str, params: [u32; 2], note: &str, bytes: &[u8]) -> Value {
 }
 
 #[test]
-fn names_are_rows_once() {
+fn names_are_unique() {
     let mut names: Vec<&str> = all().map(|b| b.name).collect();
     let n = names.len();
     names.sort_unstable();

@@ -121,7 +121,7 @@ fn types_lie_as_the_abi_says() {
 }
 
 #[test]
-fn headers_are_sought_in_order() {
+fn headers_are_searched_in_order() {
     let sys = fake()
         .with_header(
             "/include/a.h",
@@ -200,7 +200,7 @@ fn work_is_bounded() {
 
 /// Bytes and words of a text are changed at random (always the same): nothing panics, and everything terminates.
 #[test]
-fn changed_text_does_no_harm() {
+fn changed_text_does_not_panic() {
     let seed = "#ifndef G\n#define G 1\n#define F(a, b...) a ## _t x[sizeof(struct s) + 1] , # a\n#include <a.h>\n\
                 struct s { unsigned a : 3, : 0, b : 7; union { long l; struct s *p; char t[4][2]; }; int (*f)(int, ...); } __attribute__((packed));\n\
                 enum e { A, B = A << 3 | (int)sizeof(struct s), C = 'x' } ;\n#if defined(G) && G > 0x0UL || !F\ntypedef enum e e_t, *e_p;\n#elif 1\n#else\n\

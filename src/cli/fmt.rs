@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn options_say_where_the_text_goes() {
+    fn options_select_the_destination() {
         assert_eq!(fmt(&["fmt", "a.bt"]).destination, FmtDestination::Stdout);
         assert_eq!(fmt(&["fmt", "a.bt", "-o", "b"]).destination, FmtDestination::File("b".into()));
         assert_eq!(fmt(&["fmt", "-i", "a.bt", "b.bt"]).inputs.len(), 2);

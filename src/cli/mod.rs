@@ -511,12 +511,12 @@ mod tests {
     }
 
     #[test]
-    fn clap_finds_no_fault() {
+    fn clap_accepts_the_definition() {
         definition().debug_assert();
     }
 
     #[test]
-    fn what_follows_the_script_is_the_scripts() {
+    fn arguments_after_a_script_belong_to_it() {
         let r = run(&["-v", "a.bt", "-5", "--name=1", "--flag", "-yq", "7", "--", "-q", "--pid", "3"]);
         assert_eq!(r.program, Program::File("a.bt".into()));
         assert_eq!(r.invocation.params, ["-5", "-yq", "7", "-q", "3"]);

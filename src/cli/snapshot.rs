@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn options_say_what_to_do() {
+    fn options_select_the_task() {
         let plain = Task::Make { from: Origin::Machine, scripts: vec![], to: None, quiet: false };
         assert_eq!(task(&[]), plain);
         assert_eq!(task(&["-qo", "-"]), Task::Make { from: Origin::Machine, scripts: vec![], to: Some("-".into()), quiet: true });

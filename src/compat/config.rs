@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_about_files() {
+    fn tables_apply_to_files() {
         let text = "against = [\"k.rbts\", \"/abs\"]\ndeny = \"warnings\"\n[[script]]\nfiles = \"net/*.bt\"\nkernels = \">= 5.15, != 6.6\"\n\
                     optional = [\"kprobe:foo*\"]\n[[script]]\nfiles = [\"**\"]\nallow = [\"sign-changed\"]\nreason = \"why\"\n";
         let config = read(text).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_reported_with_its_line() {
+    fn reports_errors_with_their_line() {
         for (text, part, help) in [
             ("aginst = []", "toml:1: unknown key `aginst`", "did you mean `against`?"),
             ("\n[[script]]\nfiles = \"a\"\nkernel = \"5\"\n", "toml:4: unknown key `kernel`", "did you mean `kernels`?"),

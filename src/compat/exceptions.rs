@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_reported() {
+    fn reports_invalid_exceptions() {
         let text = "// check: kernel >= 5\n// check: kernels new\n// check:\n// check: optional probe kprob:x\n// check: allow sgin-changed\n\
                     // check: allow 7\n// check: allow anything\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
         let (_, wrong) = of(text);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_scripts() {
+    fn words_select_scripts() {
         let dir = std::env::temp_dir().join(format!("rbt-subjects-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("sub/.hidden")).unwrap();

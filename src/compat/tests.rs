@@ -73,7 +73,7 @@ fn one(script: &str, from: &str, to: &str) -> (&'static str, Level, String, Stri
 const TASK: &str = "kprobe:vfs_read { $t = (struct task *)arg0; @ = ";
 
 #[test]
-fn a_script_that_works_is_well() {
+fn working_scripts_have_no_findings() {
     let seen = seen("kprobe:vfs_read { @[comm] = count(); } tracepoint:sched:waking { @p = args.pid; }", KERNEL);
     assert!(seen.findings.is_empty() && seen.state == verdict::State::Checked, "{seen:?}");
     let fact = |name: &str| seen.facts.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -136,7 +136,7 @@ fn functions_that_change() {
 
 /// An error in one probe hides neither changes for another nor its missing features.
 #[test]
-fn one_error_hides_no_other() {
+fn reports_all_errors() {
     let script = "kprobe:vfs_read { $t = (struct task *)arg0; @a = $t->pid; }\nkprobe:helper { @b = arg0; }\nbegin { @c = nsecs; }";
     let without = format!("{BPF}{KERNEL}").replace("int pid; char", "char").replace("helper(int x)", "helper(long x)");
     let sys = Fake::new(&without.replace("BPF_FUNC_ktime_get_boot_ns,", "").replace("BPF_FUNC_ktime_get_ns,", "")).unwrap();
@@ -173,7 +173,7 @@ fn loops_beyond_the_limit() {
 
 /// If a kernel was described for other scripts, a missing fact is unknown.
 #[test]
-fn described_for_certain_scripts() {
+fn snapshots_for_certain_scripts() {
     let sys = kernel(KERNEL);
     let seen = |script: &str, those: &[&str]| {
         let digest = |text: &&str| script_digest(&[crate::diag::Source { name: "a".into(), text: (*text).into() }]);
@@ -211,7 +211,7 @@ fn helpers_that_tracing_programs_may_not_call_yet() {
 }
 
 #[test]
-fn what_programs_may_call_may_not_be_known() {
+fn unknown_callable_functions_are_notes() {
     let sys = kernel(KERNEL);
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text("kprobe:helper { print(comm(1)); }".into())) };
     let level = |tells_callable| {
@@ -224,13 +224,13 @@ fn what_programs_may_call_may_not_be_known() {
 }
 
 #[test]
-fn types_and_constants_that_go() {
+fn types_and_constants_that_disappear() {
     assert_eq!(one("begin { print(sizeof(struct inner)); }", "struct inner { int deep; };", "struct inner3 { int deep; };").0, "type-gone");
     assert_eq!(one("begin { print(RED); }", "RED,", "").0, "constant-gone");
 }
 
 #[test]
-fn what_was_wrong_before_is_reported_as_it_is() {
+fn earlier_errors_are_reported_unchanged() {
     let script = "kprobe:nothing_of_that_name { }";
     let (old, new) = (kernel(KERNEL), kernel(KERNEL));
     let earlier = seen_on(script, &old, "6.1.0");
@@ -248,7 +248,7 @@ fn lacking(script: &str, without: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_a_kernel_lacks() {
+fn reports_missing_kernel_features() {
     let rules = |script, without| lacking(script, without).into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
     let count = "kprobe:vfs_read { @[comm] = count(); }";
     let helper = lacking(count, "BPF_FUNC_get_current_comm,");
@@ -266,7 +266,7 @@ fn what_a_kernel_lacks() {
 }
 
 #[test]
-fn what_a_kernel_lacks_in_its_types_and_modules() {
+fn reports_missing_types_and_modules() {
     let rules = |script: &str, text: &str| seen(script, text).findings.into_iter().map(|f| f.rule).collect::<Vec<_>>();
     assert_eq!(rules("lsm:file_open { @ = count(); }", KERNEL), ["no-lsm"]);
     let capture = "#!/usr/bin/env -S rbt --unsafe\nrawtracepoint:waking { skboutput(\"a.pcap\", args.p, 64, 0); }";
@@ -278,7 +278,7 @@ fn what_a_kernel_lacks_in_its_types_and_modules() {
 }
 
 #[test]
-fn what_a_compiled_script_needs() {
+fn reports_needs_of_compiled_scripts() {
     let mut unmet = needs::Unmet { lacks: Vec::new(), facts: Vec::new() };
     needs::kernel_functions(&mut unmet, &["bpf_new".into()].into(), &[], &kernel(KERNEL));
     needs::instructions(&mut unmet, &[("short".into(), 1_000_000), ("long".into(), 1_000_001)].into(), &[]);
@@ -300,7 +300,7 @@ fn limits() {
 }
 
 #[test]
-fn exceptions_are_heeded() {
+fn exceptions_apply() {
     let skipped = seen("// check: kernels >= 6.6\nkprobe:no_such { }", KERNEL);
     assert!(matches!(&skipped.state, verdict::State::Skipped(why) if why.contains(">= 6.6")), "{skipped:?}");
     let optional = seen("// check: optional probe kprobe:no_*\nkprobe:no_such, kprobe:helper { @ = 1; }\nkprobe:no_such2 { }", KERNEL);
@@ -335,7 +335,7 @@ fn settings_of_the_script_count() {
 }
 
 #[test]
-fn what_cannot_be_known_is_not_the_scripts_fault() {
+fn unknown_facts_are_not_errors() {
     let none = seen("tracepoint:sched:waking { }", "no tracefs;");
     assert!(matches!(&none.state, verdict::State::Unknown(why) if why.contains("tracefs")), "{none:?}");
     // the script is responsible for the names of binaries

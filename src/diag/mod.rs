@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_reported_in_brief() {
+    fn similar_diagnostics_are_summarized() {
         let error = |code, i: u32| Diagnostic::error(code, Span { source: 0, start: i, end: i, ..Span::default() }, "x");
         let mut all: Vec<Diagnostic> = (0..MAX_ALIKE as u32 + 3).map(|i| error("a", i)).collect();
         all.extend((0..MAX_ALIKE as u32).map(|i| error("b", i)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_tell_sources_apart() {
+    fn short_names_distinguish_sources() {
         let all = ["a.bt", "lib/b.bt", "old/b.bt", "x/a.bt"].map(|name| Source { name: name.into(), text: String::new() });
         assert_eq!(short_names(&all), ["a.bt", "b.bt", "b.bt~1", "a.bt~1"]);
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn carets_stand_under_the_place() {
+    fn carets_mark_the_span() {
         assert_eq!(shown("begin { f(1) }", 8, 12), "error[recursion] stdin:1:9: two arguments\n    begin { f(1) }\n            ^~~~\n");
         assert_eq!(shown("a\n\tf(1)\n", 3, 4), "error[recursion] stdin:2:2: two arguments\n        f(1)\n        ^\n");
         assert_eq!(shown("\"日本é\" f", 11, 12), "error[recursion] stdin:1:7: two arguments\n    \"日本é\" f\n            ^\n");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_round_the_caret() {
+    fn long_lines_are_cut_around_the_caret() {
         for at in [0usize, 30, 119, 120, 121, 2_500, 4_990, 4_999] {
             let text: String = (0..5_000).map(|i| if i == at { 'X' } else { 'a' }).collect();
             let out = shown(&text, at as u32, at as u32 + 1);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_first_with_all_they_have() {
+    fn errors_come_first_with_all_details() {
         let span = |start, end| Span { source: 0, start, end, ..Span::default() };
         let sources = [Source { name: "x.bt".into(), text: "ab cd".into() }];
         let diags = Diagnostics(vec![

@@ -306,7 +306,7 @@ mod tests {
 
     /// A snapshot for some scripts is small, and gives the same answers as a full one.
     #[test]
-    fn less_of_a_kernel_answers_the_same() {
+    fn reduced_snapshots_give_the_same_answers() {
         let all = capture::capture(&mut |_| {});
         if all.btf.is_empty() || all.events.is_none() {
             return eprintln!("skipped: needs BTF and tracefs: {:?}", all.missing);

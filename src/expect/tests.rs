@@ -124,7 +124,7 @@ fn rules(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn what_holds() {
+fn accepts_true_expectations() {
     for text in [
         "@ == 7",
         "@ + 1 == 8 && @ - 8 == -1 && @ * 2 == 14 && @ / 2 == 3 && @ % 4 == 3 && -@ < 0",
@@ -156,7 +156,7 @@ fn what_holds() {
 }
 
 #[test]
-fn what_does_not_hold_is_reported_with_both_sides() {
+fn failures_show_both_sides() {
     for (text, message) in [
         ("@opens[\"/etc/passwd\"] == 0", "`@opens[\"/etc/passwd\"]` is 3, expected == 0"),
         ("count(@calls) <= 20", "`count(@calls)` is 50, expected <= 20"),
@@ -180,7 +180,7 @@ fn what_does_not_hold_is_reported_with_both_sides() {
 }
 
 #[test]
-fn what_has_no_value_is_not_met() {
+fn missing_values_fail() {
     for (text, part) in [
         ("p99(@none) < 5ms", "@none is empty"),
         ("max(@none) < 5", "@none is empty"),
@@ -195,7 +195,7 @@ fn what_has_no_value_is_not_met() {
 }
 
 #[test]
-fn buckets_may_be_too_wide_to_tell() {
+fn reports_buckets_that_are_too_wide() {
     let outcome = judged("p99(@h) < 5", |_| {});
     assert_eq!(rules(&outcome), ["undecided"]);
     assert_eq!(outcome.findings[0].message, "`p99(@h)` is 4 to 7, expected < 5");
@@ -205,7 +205,7 @@ fn buckets_may_be_too_wide_to_tell() {
 
 /// Missed events can only increase counts: expectations that fail nevertheless fail, and none pass.
 #[test]
-fn where_events_were_lost() {
+fn reports_lost_events() {
     let missed = |last: &mut FinalResults| last.counts.push(Counts { probe: "p".into(), missed: 3, ..Counts::default() });
     for text in [
         "count(@calls) <= 20",
@@ -259,7 +259,7 @@ fn where_events_were_lost() {
 }
 
 #[test]
-fn a_map_that_was_emptied() {
+fn reports_emptied_maps() {
     let emptied = |last: &mut FinalResults| last.emptied[0] = 2;
     let outcome = judged("@ == 7", emptied);
     assert!(rules(&outcome) == ["map-emptied"] && outcome.findings[0].message.contains("emptied @ 2 times"), "{outcome:?}");
@@ -282,7 +282,7 @@ fn reads_that_failed_are_reported() {
 }
 
 #[test]
-fn what_is_wrong_is_reported_before_the_run() {
+fn reports_errors_before_the_run() {
     for (text, part) in [
         ("@opnes[\"a\"] == 0", "unknown-map: the script has no map `@opnes` (did you mean `@opens`?)"),
         ("@calls = 5", "an assignment is a statement, not a value (to compare, write `==`)"),
@@ -354,7 +354,7 @@ fn every_function_has_an_example_that_parses() {
 }
 
 #[test]
-fn a_place_in_a_longer_text_is_kept() {
+fn keeps_positions_in_a_longer_text() {
     let source = Source { name: "f".into(), text: "# é\n  @n == \n@x".into() };
     let errors = syntax::parse_expression(&source, 3, 7..13).unwrap_err();
     assert_eq!((errors.0[0].span.source, source.line_col(errors.0[0].span.start)), (3, (2, 9)));

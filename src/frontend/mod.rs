@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_without_probes_is_reported_so() {
+    fn reports_scripts_without_probes() {
         for text in ["", "// nothing", "macro m() { 1 }"] {
             let source = Source { name: "stdin".into(), text: text.into() };
             assert_eq!(parse(&source).unwrap_err().0[0].code, "no-probes", "{text}");

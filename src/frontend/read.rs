@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_no_scripts() {
+    fn rejects_files_that_are_not_scripts() {
         let read = |p: &str| read(&Program::File(p.into())).map(|s| s.text).unwrap_err();
         assert!(read("/").message.contains("directory"));
         assert!(read("/nonexistent/x.bt").message.contains("no such file"));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole() {
+    fn writes_complete_lines() {
         let mut to = Vec::new();
         let mut out = PrefixWriter::new("a.bt", &mut to);
         for part in ["one ", "line\ntwo\nthr", "ee\n", "four"] {

@@ -370,7 +370,7 @@ mod tests {
     use super::name_with_host;
 
     #[test]
-    fn a_probe_has_its_host_once() {
+    fn adds_the_host_once() {
         assert_eq!(name_with_host("p", "a"), "p on a");
         assert_eq!(name_with_host("p on a", "a,b"), "p on a");
         assert_eq!(name_with_host("uprobe:/x on y:f", "a"), "uprobe:/x on y:f on a");

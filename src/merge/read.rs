@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_found_between_other_lines() {
+    fn finds_documents_among_other_lines() {
         let text =
             format!("{}\n\nb: {}\nc | CHANGED | (stdout) {} (stderr) \n{}{}", state("a"), state("b"), state("c"), state("d"), state("e"));
         assert_eq!(found(text.as_bytes()), ["a f, line 1", "b f, line 3", "c f, line 4", "d f, line 5", "e f, line 5"]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_a_position() {
         let text = state("a");
         let (whole, next) = (text.as_str(), state("b"));
         let cut = format!("{}\n{next}\n", &whole[..whole.len() / 2]);

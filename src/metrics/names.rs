@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_script() {
+    fn names_come_from_the_script() {
         let names = MetricNames::of(
             ["// metric: @d name=disk_time unit=us help=\"Time of a request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
                 .into_iter(),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_heeded() {
+    fn environment_variables_apply() {
         let of = |endpoint: Option<Endpoint>| endpoint.map(|e| format!("{}:{}{}", e.host, e.port, e.path)).unwrap_or_default();
         let plain = config("http://[::1]:1/a/", &[]).unwrap();
         assert_eq!((of(plain.metrics), of(plain.logs)), ("::1:1/a/v1/metrics".into(), "::1:1/a/v1/logs".into()));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn reports_unusable_settings() {
         for (url, vars, part) in [
             ("localhost:4318", &[][..], "is not a URL"),
             ("https://a", &[], "does not support TLS"),

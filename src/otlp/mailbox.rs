@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_bounded_and_ends() {
+    fn mailbox_is_bounded_and_ends() {
         let mailbox = Mailbox::default();
         let pushed: Vec<bool> = (0..4).map(|i| mailbox.push(vec![i], 3, 2)).collect();
         assert_eq!(pushed, [true, true, true, false]);

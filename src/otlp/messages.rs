@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_read() {
+    fn parses_rejections() {
         assert_eq!(partial_success(b""), None);
         assert_eq!(partial_success(&[10, 0]), None);
         assert_eq!(partial_success(&[10, 6, 8, 3, 18, 2, b'n', b'o']), Some((3, "no".into())));

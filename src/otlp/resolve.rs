@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_searched_as_the_system_does() {
+    fn resolves_names_like_the_system() {
         let conf = Resolver::of("nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local\noptions ndots:5\n");
         assert_eq!(conf.names("c"), ["c.a.svc.cluster.local", "c.svc.cluster.local", "c"]);
         assert_eq!(conf.names("c.d."), ["c.d"]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_nonsense_is_not() {
+    fn parses_only_valid_answers() {
         let question = query(7, "a.b", A).unwrap();
         let mut answer = question.clone();
         answer[2] = 0x81;

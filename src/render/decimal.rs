@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn as_c_rounds_what_it_can_hold() {
+    fn rounds_like_c() {
         for num in -2000..2000 {
             for den in [1, 3, 7, 9, 11, 13, 1000] {
                 // except for ties, where C's rounding depends on the last bit of its binary fraction

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outermost_first_the_process_before_the_kernel_and_equal_lines_once() {
+    fn orders_frames_and_merges_equal_lines() {
         let name = || Value::Str { bytes: b"a;b".into(), cut: false };
         let key = |f: &str| Value::Tuple(vec![stack(true, &["sys", "entry"]), stack(false, &[f, "main"]), name()]);
         let entries = vec![(key("f"), Value::Uint(2)), (key("g"), Value::Uint(1)), (key("f"), Value::Uint(3))];
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_width_is_left_out_and_told() {
+    fn omits_and_reports_negative_values() {
         let (out, err) = folded(true, vec![(stack(false, &["f"]), Value::Int(-1)), (stack(false, &[]), Value::Int(1))]);
         assert_eq!(out, "[no stack] 1\n");
         assert!(err.starts_with("@: 1 omitted"), "{err}");

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn few_stacks_are_left_as_they_are() {
+    fn few_stacks_are_unchanged() {
         let stacks = vec![stack(&[1, 2], 3), stack(&[1], 1)];
         assert_eq!(bounded(stacks.clone(), 3), (stacks, 0));
     }

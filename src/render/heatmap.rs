@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_rows_are_joined_where_there_are_too_many() {
+    fn joins_excess_columns_and_rows() {
         let many: Vec<(i128, Vec<u64>)> = (0..100).map(|at| (at, vec![0, 1, 0, 0, 0])).collect();
         let many: Vec<(i128, &[u64])> = many.iter().map(|(at, counts)| (*at, counts.as_slice())).collect();
         let picture = shown(&many, Canvas { columns: 44, ..PLAIN });

@@ -254,7 +254,7 @@ fn keys() {
 }
 
 #[test]
-fn empty_keyed_map_says_nothing() {
+fn empty_keyed_map_prints_nothing() {
     shows(Output::Map(map("@", MapViewKind::Map, vec![])), "", "");
 }
 
@@ -550,7 +550,7 @@ fn warnings_can_be_silenced() {
 }
 
 #[test]
-fn a_terminal_gets_no_control_characters_of_values() {
+fn escapes_control_characters_for_terminals() {
     let text = || Value::Str { bytes: b"\x1b[31m\n::x".into(), cut: false };
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
@@ -598,7 +598,7 @@ fn messages_of_a_page_are_bounded() {
 
 /// Stacks of different addresses and the same functions.
 #[test]
-fn compared_stacks_of_the_same_names_are_summed() {
+fn compared_stacks_with_equal_names_are_summed() {
     let of = |addr| stack(StackMode::Bpftrace, true, vec![frame(addr, "inner", addr), frame(9, "outer", 9)]);
     let entry = |addr, n| (of(addr), Value::Uint(n));
     let (old, new) = (vec![entry(1, 2), entry(2, 3), entry(3, 4)], vec![entry(4, 10), entry(5, 20)]);

@@ -653,7 +653,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_that_cannot_be_controlled_has_a_code() {
+    fn unusable_terminals_have_a_code() {
         let TopError(failure) = std::io::Error::from_raw_os_error(libc::ENOTTY).into();
         assert_eq!((failure.code, failure.message.as_str()), ("no-terminal", "cannot use this terminal: inappropriate ioctl for device"));
     }

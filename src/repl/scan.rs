@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cursor_is_on() {
+    fn finds_the_context_of_the_cursor() {
         let member = |text: &str| {
             let place = completion_context(text);
             let CompletionContext::Member { expr, name } = place else { panic!("{text}: {place:?}") };

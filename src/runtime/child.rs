@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_as_at_login() {
+    fn signals_are_reset() {
         // SIGPIPE is 13 (bit 12); the blocked and ignored sets do not contain the signals that rbt handles.
         let script = r#"sh -c 'while read k v; do case $k in SigBlk:) b=$v;; SigIgn:) i=$v;; esac; done < /proc/self/status; test $b = 0000000000000000 && test $((0x$i & 0x1000)) = 0'"#;
         unsafe {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn not_started_never_runs() {
+    fn unstarted_child_never_runs() {
         let path = std::env::temp_dir().join(format!("rbt-child-{}", std::process::id()));
         let child = Child::prepare(&format!("touch {}", path.display())).unwrap();
         let pid = child.pid();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_were_seen_first_stay_by_themselves() {
+    fn keys_seen_before_clearing_stay_separate() {
         let mut cleared = ClearedTotals::new(2);
         let one = |key, n| (Value::Uint(key), Some(n));
         // 7 is seen before the map is cleared

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_read_as_they_are_written() {
+    fn parses_costs() {
         assert_eq!(parse(b"1000.5 150 40"), Some(Costs { trap: 1000.5, tracepoint: 150.0, raw: 40.0 }));
         for text in ["", "1 2", "1 2 3 4", "a b c", "NaN 1 1", "0 1 1", "-5 10 10", "1e9 1 1"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");

@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_mapping_counts() {
+    fn the_latest_mapping_wins() {
         let mut mappings = Mappings::default();
         let exe = fs::read_link("/proc/self/exe").unwrap();
         let pid = u32::MAX;
@@ -557,7 +557,7 @@ mod tests {
 
     /// The fallback if the kernel does not allow recording.
     #[test]
-    fn looking_at_intervals() {
+    fn rereads_mappings_at_intervals() {
         let mut mappings = Mappings { records_requested: true, ..Mappings::default() };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn queued_events_are_bounded() {
         let Ok(mut recorder) = Recorder::open() else { return eprintln!("skipped: needs CAP_PERFMON") };
         recorder.watch(7);
         recorder.rings.clear();

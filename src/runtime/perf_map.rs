@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_of_other_users_are_not_believed() {
+    fn ignores_maps_of_other_users() {
         let path = std::env::temp_dir().join(format!("rbt-perf-{}.map", std::process::id()));
         std::fs::write(&path, "10 4 forged\n").unwrap();
         assert!(open(&path, None).is_some());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_and_one_that_is_written_anew() {
+    fn reads_growing_and_rewritten_files() {
         use std::io::Write;
         let path = std::env::temp_dir().join(format!("rbt-perf-grows-{}.map", std::process::id()));
         let mut map = PerfMap::default();

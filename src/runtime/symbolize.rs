@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_ours() {
+    fn names_own_functions() {
         let addr = landmark as fn(u64) -> u64 as usize as u64;
         let frame = Symbols::new(PLAIN).user_name(us(), addr).unwrap();
         assert!(frame.symbol.as_ref().unwrap().ends_with("symbolize::tests::landmark"), "{frame:?}");

@@ -367,7 +367,7 @@ fn order_of_declaration() {
 }
 
 #[test]
-fn refused_programs_name_their_line() {
+fn rejected_programs_name_their_line() {
     let _one = one();
     if skipped() {
         return;
@@ -438,7 +438,7 @@ fn failures_to_attach_name_the_probe() {
 /// Every record is seen or counted as lost, whether they come in floods or one by one; and a sleeping reader is woken
 /// at once.
 #[test]
-fn nothing_is_lost_in_silence() {
+fn lost_events_are_counted() {
     let _one = one();
     if skipped() {
         return;
@@ -510,7 +510,7 @@ impl Renderer for BlockingRenderer {
 /// Events that arrive while one is processed slowly are not lost, although the ring has no room for them; and they keep
 /// their order.
 #[test]
-fn a_slow_record_has_none_lost() {
+fn slow_records_are_not_lost() {
     const BURSTS: u64 = 12;
     const BURST: u64 = 1000;
     let _one = one();
@@ -561,7 +561,7 @@ fn a_slow_record_has_none_lost() {
 }
 
 #[test]
-fn maps_that_are_not_created_are_those_of_the_script() {
+fn map_failures_name_maps_of_the_script() {
     let messages = |name: &str, failure: &str| {
         let line = format!("libbpf: map '{name}': failed to create: {failure}\n");
         super::load::map_failure(&line, &[counts()], &[127]).unwrap()

@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_yield_each_by_itself() {
+    fn parts_yield_separately() {
         let mut m = InferredType::default();
         let pair = |a, b| Type::Tuple(vec![a, b]);
         m.add(&pair(Type::U64, Type::int(1)), &WeakSign::Parts(vec![WeakSign::No, WeakSign::Yes]), Span::default());

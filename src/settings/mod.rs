@@ -598,14 +598,14 @@ mod tests {
     }
 
     #[test]
-    fn our_variable_wins_over_the_other() {
+    fn rbt_variables_override_bpftrace_variables() {
         let mut s = Settings::default();
         apply_env(&mut s, vars(&[("RBT_MAX_STRLEN", "10"), ("BPFTRACE_MAX_STRLEN", "20"), ("BPFTRACE_MAX_PROBES", "7")])).unwrap();
         assert_eq!((s.max_strlen, s.max_probes), (10, 7));
     }
 
     #[test]
-    fn short_keys_want_short_strings() {
+    fn short_keys_require_short_strings() {
         let mut s = Settings::default();
         s.fit(false);
         assert_eq!(s.max_strlen, 1024);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_bits_are_noticed() {
+    fn detects_lost_bits() {
         let (a, b) = (counted(i64::MAX.into(), &[(3, u64::MAX)]), counted(1, &[(4, 1)]));
         assert!(a.overflowed(&b, &counted(i64::MIN.into(), &[(3, u64::MAX), (4, 1)])));
         assert!(!a.overflowed(&b, &counted(1 << 63, &[(3, u64::MAX), (4, 1)])));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_read_as_they_were_written() {
+    fn documents_round_trip() {
         let entry = |key, sum| Entry { key, value: None, counted: Some(counted(sum, &[(1, u64::MAX)])) };
         let keys = [
             Value::Str { bytes: vec![b'a', 0xff], cut: true },

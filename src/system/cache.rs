@@ -152,7 +152,7 @@ mod tests {
     const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", max_bytes: 1 << 20, max_files: 8 };
 
     #[test]
-    fn contents_are_kept_and_damaged_ones_are_not_used() {
+    fn caches_contents_and_ignores_damaged_ones() {
         let folder = std::env::temp_dir().join(format!("rbt-cache-{}", std::process::id()));
         let file = CacheFile::at(KIND, &folder, "0123-4567");
         let contents = |file: &CacheFile| file.load().map(|(bytes, start)| bytes[start..].to_vec());

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_drives_a_terminal_is_spelled() {
+    fn escapes_control_characters() {
         let shown = |text: &[u8]| {
             let mut to = Vec::new();
             visible(text, &mut to);

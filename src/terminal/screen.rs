@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drives_a_terminal_is_spelled() {
+    fn escapes_control_characters() {
         assert_eq!(text("a\u{1b}[2Jb\r\u{7}", 80), "a\\x1b[2Jb\\r\\x07");
         assert_eq!(text("\u{1b}]0;title\u{7}", 80), "\\x1b]0;title\\x07");
         assert_eq!(text("\u{1b}[1", 80), "\\x1b[1");

@@ -54,7 +54,7 @@ fn scripts_are_scripts() {
 }
 
 #[test]
-fn count_is_by_probe_where_there_are_several() {
+fn count_groups_several_probes() {
     assert_eq!(text("count vfs_read"), "kprobe:vfs_read {\n  @ = count();\n}\n");
     assert!(text("count 'vfs_*'").contains("kprobe:vfs_* {\n  @[probe] = count();"));
     assert!(text("count libc:malloc,libc:free").starts_with("uprobe:libc:malloc,\nuprobe:libc:free {\n  @[probe]"));
@@ -125,7 +125,7 @@ fn formats_may_be_quoted_or_bare() {
 }
 
 #[test]
-fn stacks_are_the_ones_that_tell() {
+fn stack_selects_useful_stacks() {
     for (line, keys) in [
         ("stack vfs_read", "@[kstack]"),
         ("stack libc:malloc", "@[ustack]"),
@@ -181,7 +181,7 @@ fn wrong_use_is_reported() {
 
 /// Errors in a word are reported at the word, wherever it is in the script.
 #[test]
-fn places_are_in_the_words() {
+fn diagnostics_refer_to_arguments() {
     let made = script("latency 'libc:malloc' --if 'argx > 1' --by 'comm, foo'").unwrap();
     let sources = made.sources();
     let names: Vec<&str> = sources.iter().map(|s| s.name.as_str()).collect();
@@ -201,7 +201,7 @@ fn places_are_in_the_words() {
 }
 
 #[test]
-fn an_expression_that_is_none_is_reported_alone() {
+fn invalid_expressions_are_reported_alone() {
     let wrong = |line: &str| script(line).unwrap().wrong_expression().map(|d| d.0[0].span);
     assert_eq!(wrong("count x --if 'pid == 1'"), None);
     assert_eq!(wrong("hist x arg0 --by 'comm, (pid'").map(|s| s.source), Some(3));

@@ -100,7 +100,7 @@ fn json_is_one_object() {
 
 /// Requirements of the two schemas in use: attributes in any order, and children in this order.
 #[test]
-fn junit_is_what_its_schemas_ask() {
+fn junit_follows_its_schemas() {
     let style = Style { started_ns: 1_700_000_000_012_345_678, host: "box".into(), ..Style::default() };
     let text = said("junit", &report(), &style);
     let suites: Vec<&str> = text.split("<testsuite ").skip(1).collect();
@@ -128,7 +128,7 @@ fn junit_is_what_its_schemas_ask() {
 
 /// Requirements of the schema of SARIF 2.1.0, and its limits.
 #[test]
-fn sarif_is_what_its_schema_asks() {
+fn sarif_follows_its_schema() {
     let all: serde_json::Value = serde_json::from_str(&said("sarif", &report(), &Style::default())).unwrap();
     let at = |path: &str| all.pointer(path).cloned().unwrap_or_default();
     assert_eq!((at("/version"), at("/runs/0/tool/driver/name")), ("2.1.0".into(), "rbt".into()));

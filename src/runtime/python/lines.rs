@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_will_do() {
+    fn accepts_any_bytes() {
         let mut state = 1u64;
         for len in 0..600usize {
             let table: Vec<u8> = (0..len)

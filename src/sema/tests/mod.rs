@@ -526,7 +526,7 @@ fn several_errors_come_together() {
 }
 
 #[test]
-fn keys_beyond_what_the_kernel_takes() {
+fn keys_longer_than_the_kernel_allows() {
     let with = |more: &str| {
         let sys = Fake::new(&format!("{MACHINE}{more}")).unwrap();
         let names = |n| vec!["args.comm"; n].join(", ");

@@ -4,7 +4,7 @@ use super::*;
 
 /// Scripts assembled from pieces at random (always the same): accepted ones keep the guarantee, and nothing panics.
 #[test]
-fn random_scripts_do_no_harm() {
+fn random_scripts_do_not_panic() {
     const EXPRS: &[&str] = &[
         "1",
         "-1",

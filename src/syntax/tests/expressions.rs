@@ -49,7 +49,7 @@ fn casts() {
 }
 
 #[test]
-fn parentheses_round_values() {
+fn parentheses_around_values() {
     assert_eq!(expr("(pid) - 1"), "(pid - 1)");
     assert_eq!(expr("(arg5) * 2"), "(arg5 * 2)");
     assert_eq!(expr("(args).x"), "args.x");

@@ -145,7 +145,7 @@ fn spans_name_their_source() {
 }
 
 #[test]
-fn what_is_not_whole_yet() {
+fn detects_incomplete_input() {
     for (text, is) in [
         ("begin { }", false),
         ("begin {", true),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_errors() {
+    fn rejects_damaged_files() {
         let whole = std::fs::read(&resolve("true", None).unwrap()[0].path).unwrap();
         let parse = |bytes: &[u8]| match FileKind::parse(bytes) {
             Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(Path::new(""), bytes, &[]).is_ok(),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_of_its_own() {
+    fn processes_with_another_root() {
         use std::os::unix::fs::symlink;
         let dir = std::env::temp_dir().join(format!("rbt-root-{}", std::process::id()));
         fs::create_dir_all(dir.join("usr/lib")).unwrap();

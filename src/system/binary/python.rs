@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_and_doubted() {
+    fn validates_the_offset_table() {
         let layout = from_table(&table(13, &[(5, 632), (8, 7264), (32, 70)])).unwrap();
         assert_eq!((layout.interpreters, layout.interpreter_next), (632, 7264));
         assert_eq!(from_table(&table(13, &[(2, 1)])), Err(Unsupported::FreeThreaded));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_older_ones() {
+    fn finds_the_version_of_older_interpreters() {
         let exact = u64::from(0x030b_07f0u32).to_ne_bytes();
         assert_eq!(minor(Some(&exact), Path::new("python3.8"), b""), Some(11));
         assert_eq!(minor(None, Path::new("/usr/lib/libpython3.10.so.1.0"), b""), Some(10));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_leave_out_what_must_not_be_traced() {
+    fn wildcards_omit_untraceable_functions() {
         let f = functions();
         let names = |name, module| f.matching(name, module).map(|f| f.name.to_owned()).collect::<Vec<_>>();
         assert_eq!(names("*", "*"), ["fuse_open", "vfs_open", "vfs_open", "vfs_read", "vfs_write"]);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_of_a_place_is_found_by_name_only() {
+    fn aliases_are_found_only_by_name() {
         let kallsyms =
             "f1 t __do_sys_x\nf1 T __x64_sys_x\nf0 t __pfx___do_sys_x\nf1 d data\n00 T hidden\nf2 t m_do\t[m]\nf2 t m_too\t[m]\n";
         let f = Functions::parse("__do_sys_x\nm_do [m]\n", &BTreeSet::new(), kallsyms);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_tell_what_became_of_a_function() {
+    fn symbols_show_the_parts_of_a_function() {
         let text = "ff T vfs_read\nff t helper.isra.0\nff t helper.cold\nff d helper_data\nff t helper2\nff t m_open\t[m]\n";
         assert_eq!(symbols(text, "vfs_read"), Symbols { is_exact: true, parts: vec![] });
         assert_eq!(symbols(text, "helper"), Symbols { is_exact: false, parts: vec!["helper.cold".into(), "helper.isra.0".into()] });

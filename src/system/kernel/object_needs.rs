@@ -125,7 +125,7 @@ mod tests {
     use super::helpers;
 
     #[test]
-    fn calls_of_helpers_are_reported_from_others() {
+    fn distinguishes_helper_calls() {
         let code = [
             [0x85, 0, 0, 0, 5, 0, 0, 0],    // bpf_ktime_get_ns
             [0x18, 0x11, 0, 0, 0, 0, 0, 0], // a map's address, whose second half is not an instruction

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_trampoline_runs_takes_none() {
+    fn trampolines_reject_functions_that_they_call() {
         for exit in [false, true] {
             for name in
                 ["__rcu_read_lock", "__bpf_prog_enter_recur", "migrate_enable", "rcu_read_unlock_special.isra.0", "raise_softirq_irqoff"]

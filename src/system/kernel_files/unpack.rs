@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_compression_is_taken_off() {
+    fn unpacks_each_compression() {
         for (name, packed) in packed() {
             assert_eq!(kernel(packed.clone()).unwrap(), PLAIN, "{name}");
             let with_length = [packed.as_slice(), &(PLAIN.len() as u32).to_le_bytes()].concat();

@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_go_on_where_the_kernel_ends() {
+    fn modules_continue_the_ids_of_the_kernel() {
         let mut w = Writer::new(None);
         let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
         let a = w.string("a");
@@ -843,7 +843,7 @@ mod tests {
 
     /// Data that are truncated at any length, or with any byte changed, may give other answers but cause no panic.
     #[test]
-    fn wrong_data_do_no_harm() {
+    fn invalid_data_does_not_panic() {
         let whole = {
             let mut w = Writer::new(None);
             let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);

@@ -49,7 +49,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn each_name_once() {
+    fn names_are_unique() {
         let mut seen = BTreeSet::new();
         for c in all() {
             assert!(seen.insert(c.name), "{} stands twice", c.name);

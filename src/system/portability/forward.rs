@@ -17,7 +17,7 @@ pub(crate) use forward;
 mod tests {
     /// Otherwise, a query with a default answer could be omitted unnoticed.
     #[test]
-    fn every_question_is_passed_on() {
+    fn forwards_every_question() {
         let of_trait =
             include_str!("../mod.rs").split("pub trait TargetInfo {").nth(1).and_then(|t| t.split("\n}\n").next()).unwrap_or_default();
         let names: Vec<&str> = of_trait.lines().filter_map(|l| l.trim().strip_prefix("fn ")?.split('(').next()).collect();

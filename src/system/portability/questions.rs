@@ -617,7 +617,7 @@ mod tests {
     use crate::system::fake::Fake;
 
     #[test]
-    fn questions_are_asked_again() {
+    fn answers_can_be_compared_again() {
         let fake = Fake::new("").unwrap();
         let recorder = Recorder::new(&fake);
         recorder.has(Feature::Loop);
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_leave_no_question() {
+    fn questions_for_messages_are_not_recorded() {
         let fake = Fake::new("tracepoint a:one { int n; }").unwrap();
         let recorder = Recorder::new(&fake);
         assert_eq!(recorder.for_messages().tracepoints().unwrap().len(), 1);
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_again_is_known() {
+    fn unrepeatable_questions_are_not_recorded() {
         let fake = Fake::new("").unwrap();
         let recorder = Recorder::new(&fake);
         recorder.online_cpus();

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_out_of_range_are_no_sums() {
+    fn rejects_numbers_out_of_range() {
         let columns = [vec![8, 1200], vec![16, 96]];
         let sums = Sums::new(&columns);
         assert_eq!(sums.explain(&[i64::MIN, i64::MIN + 1192]), None);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_read_off() {
+    fn finds_sums() {
         let columns = [vec![8, 1200, 64, 416], vec![16, 96, 3000, 8], vec![400, 24, 72, 1032]];
         let sums = Sums::new(&columns);
         let of = |f: &dyn Fn(i64, i64, i64) -> i64| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_instructions_are_read_as_they_are_written() {
+    fn numbers_in_instructions_round_trip() {
         let mut code = vec![0; 16];
         for (slot, value) in [(Slot::Offset, -8), (Slot::Immediate, -70_000), (Slot::Wide, 0x1234_5678_9abc_def0), (Slot::Wide, -1)] {
             write(&mut code, 0, slot, value).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_not_relocated() {
+    fn rejects_files_that_are_not_objects() {
         assert_eq!(apply(&mut [0; 64], &[], &[]), Err(Unrelocatable::Damaged));
         assert!(!same_shape(b"", b""));
     }

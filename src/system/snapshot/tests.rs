@@ -78,7 +78,7 @@ impl Drop for File {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn snapshots_round_trip() {
     let file = File::new("whole");
     for noise in [0, 3000] {
         let was = contents(noise);
@@ -201,7 +201,7 @@ fn other_versions() {
 
 /// The sizes in a file are bounded by the size of the file.
 #[test]
-fn bombs_are_refused() {
+fn rejects_decompression_bombs() {
     let file = File::new("bomb");
     let written = |sections: &[(&str, Vec<u8>)]| {
         let sections: Vec<(String, Vec<u8>)> = sections.iter().map(|(n, b)| ((*n).to_owned(), b.clone())).collect();
@@ -228,7 +228,7 @@ fn bombs_are_refused() {
 
 /// The digests are corrected, so that the readers behind them are tested: no input causes a panic.
 #[test]
-fn forged_files_do_no_harm() {
+fn forged_files_do_not_panic() {
     let file = File::new("forged");
     let whole = bytes(&contents(2));
     let about = contents(2);
@@ -283,7 +283,7 @@ fn a_kernel_for_another_processor() {
 
 /// This machine's kernel, captured, written and read back, answers like the machine itself.
 #[test]
-fn this_machine_is_the_same_from_its_snapshot() {
+fn snapshot_agrees_with_this_machine() {
     let live = Live::new();
     if let Some(missing) = live.types_missing() {
         return eprintln!("skipped: needs BTF: {}", missing.what);

@@ -92,7 +92,7 @@ fn damaged(whole: &[u8], n: usize, random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_the_bytes() {
+fn damaged_files_do_not_panic() {
     let folder = std::env::temp_dir().join(format!("rbt-damage-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let mut files = vec![
@@ -127,7 +127,7 @@ fn whatever_the_bytes() {
 
 /// Damaged split debug information of a binary: in its own file, and in a package.
 #[test]
-fn whatever_is_split_off() {
+fn damaged_split_files_do_not_panic() {
     let folder = std::env::temp_dir().join(format!("rbt-damage-split-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/shapes.c");

@@ -35,7 +35,7 @@ fn pythons() -> Vec<PathBuf> {
 }
 
 #[test]
-fn layouts_are_those_of_debug_information() {
+fn layouts_agree_with_debug_information() {
     let live = Live::new();
     let mut compared = Vec::new();
     for path in pythons() {

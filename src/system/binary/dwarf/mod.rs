@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_says_the_same() {
+    fn all_versions_agree() {
         let folder = folder("versions");
         let expected = run_queries(&built(&folder, &["-gdwarf-5"])).unwrap();
         for line in [
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_information_does_no_harm() {
+    fn damaged_information_does_not_panic() {
         let folder = folder("damage");
         let whole = std::fs::read(built(&folder, &["-g"])).unwrap();
         let sections: Vec<(usize, usize)> = {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_has_another_key() {
+    fn changed_files_have_another_key() {
         let path = std::env::temp_dir().join(format!("rbt-unwind-cache-{}", std::process::id()));
         let key = |later: u64| inode(&std::fs::metadata(&path).unwrap(), SystemTime::now() + Duration::from_secs(later));
         std::fs::write(&path, "one").unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_written_and_read() {
+    fn tables_round_trip() {
         // the C library: a debug build of rbt has some hundred times as many rows, each of which is read hundreds of times
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));

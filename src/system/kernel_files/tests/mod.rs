@@ -41,7 +41,7 @@ fn names(contents: &Contents) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn a_made_kernel_is_read() {
+fn reads_a_synthetic_kernel() {
     let folder = Folder::new("whole");
     for form in [Form::Before, Form::Absolute, Form::After, Form::Itself] {
         let path = folder.put("vmlinux", &made::kernel(form));
@@ -105,7 +105,7 @@ fn other_tables_of_symbols() {
 
 /// If one event cannot be read, all are unknown, because an absent event counts as missing.
 #[test]
-fn events_are_all_there_or_none() {
+fn events_are_complete_or_absent() {
     let folder = Folder::new("events");
     let mut image = made::kernel(Form::After);
     let at = memchr::memmem::find(&image, b"made_switch\0").unwrap();
@@ -128,7 +128,7 @@ fn package(folder: &Folder) {
 }
 
 #[test]
-fn a_made_package_is_read() {
+fn reads_a_synthetic_package() {
     let folder = Folder::new("package");
     package(&folder);
     let mut told = Vec::new();
@@ -153,7 +153,7 @@ fn a_made_package_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_reported() {
+fn reports_errors_in_packages() {
     let folder = Folder::new("wrong");
     let said = |dir: &Path| from_package(dir, &mut |_| {}).unwrap_err().what;
     assert!(said(&folder.0).contains("has no kernel"));
@@ -181,7 +181,7 @@ fn what_is_wrong_is_reported() {
 
 /// An image without sections gives the same description as the ELF file.
 #[test]
-fn an_image_for_arm64_is_read() {
+fn reads_an_arm64_image() {
     let folder = Folder::new("flat");
     for (form, packings) in [(Form::Before, 1), (Form::After, 1), (Form::Itself, 3)] {
         let whole = from_vmlinux(&folder.put("vmlinux", &made::kernel(form)), &mut |_| {}).unwrap();
@@ -210,7 +210,7 @@ fn an_image_for_arm64_is_read() {
 
 /// Whatever the bytes, the result is an answer or an error, and comes soon.
 #[test]
-fn damaged_images_are_read_or_refused() {
+fn reads_or_rejects_damaged_images() {
     let folder = Folder::new("damaged");
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = |below: usize| {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compilers_begin_with() {
+    fn follows_function_prologues() {
         // stp x29, x30, [sp, #-48]!; mov x29, sp; str x0, [sp, #24]; str w1, [sp, #20]; ldr x2, [sp, #24]; ldrb w3, [sp, #20]
         let (m, next) = run(&[0xa9bd_7bfd, 0x9100_03fd, 0xf900_0fe0, 0xb900_17e1, 0xf940_0fe2, 0x3940_53e3]);
         assert_eq!(next, Successor::Next(4));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere() {
+    fn finds_successors_of_instructions() {
         // bti c; paciasp; nop
         assert_eq!(run(&[0xd503_245f, 0xd503_233f, 0xd503_201f]).1, Successor::Next(4));
         // cbz x0, +8; b.ne -4; tbnz w1, #3, +16
